@@ -1,0 +1,67 @@
+"""Every error ppsolve raises on purpose, under one root."""
+
+from __future__ import annotations
+
+
+class PpsolveError(Exception):
+    """Root of all deliberate errors; its text is fit to be shown to a user."""
+
+
+class InputError(PpsolveError):
+    """Input that cannot be used: says where, which field, and what would be right.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and what would be right.
+    source : str or None
+        File name (or ``<stdin>``) that the input came from.
+    field : str or None
+        Dotted path of the offending field, e.g. ``times.forward[2]``.
+    """
+
+    def __init__(
+        self, message: str, *, source: str | None = None, field: str | None = None
+    ) -> None:
+        self.message = message
+        self.source = source
+        self.field = field
+        super().__init__(": ".join(part for part in (source, field, message) if part))
+
+    def located(self, source: str) -> InputError:
+        """Return the same error with `source` filled in where it was unknown."""
+        return InputError(self.message, source=self.source or source, field=self.field)
+
+
+class NotApplicableError(PpsolveError):
+    """A heuristic was asked for an instance that it is not defined on."""
+
+
+class DeadlockError(PpsolveError):
+    """Op orders or precedences that wait for each other in a cycle.
+
+    Parameters
+    ----------
+    cycle : list of str
+        Names of the ops on the cycle, each waiting for the one before it.
+    """
+
+    def __init__(self, cycle: list[str]) -> None:
+        self.cycle = cycle
+        super().__init__("deadlock: " + " -> ".join([*cycle, cycle[0]]))
+
+
+class MemoryDeadlockError(PpsolveError):
+    """A schedule cannot be continued: all that could run waits for memory.
+
+    Parameters
+    ----------
+    op : str
+        Name of an op that waits.
+    pool : str
+        Name of the memory pool it waits for.
+    """
+
+    def __init__(self, op: str, pool: str) -> None:
+        self.op, self.pool = op, pool
+        super().__init__(f"memory deadlock: {op} waits for memory of {pool} that is never released")

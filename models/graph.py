@@ -1,0 +1,189 @@
+"""Graph instances: ops, resources, precedences and memory pools written out one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from ppsolve.models.base import Number, StrictModel, did_you_mean
+from ppsolve.models.dag import CycleError, Dag
+from ppsolve.models.errors import InputError
+from ppsolve.models.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.timescale import TimeScale
+
+
+class GraphOp(StrictModel):
+    """One op: its length, what it occupies, and what it takes from and gives back to pools."""
+
+    id: str = Field(min_length=1)
+    duration: Number
+    resources: tuple[str, ...] = ()
+    release: Number = Field(default=0, validate_default=True)
+    start: Number | None = None
+    acquire: dict[str, Number] = Field(default={})
+    release_at_end: dict[str, Number] = Field(default={})
+
+
+class GraphPrecedence(StrictModel):
+    """start(after) >= end(before) + lag."""
+
+    before: str
+    after: str
+    lag: Number = Field(default=0, validate_default=True)
+
+
+class GraphPool(StrictModel):
+    """A memory pool and the amount in use before any op."""
+
+    name: str = Field(min_length=1)
+    capacity: Number
+    initial: Number = Field(default=0, validate_default=True)
+
+
+class GraphInstance(StrictModel):
+    """Any scheduling problem of ops, resources, precedences and pools, written out.
+
+    An op's optional `start` pins it. Every resource counts as a device for the device span.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["graph"] = "graph"
+    name: str = "graph"
+    description: str | None = None
+    time_unit: str = "us"
+    resources: tuple[str, ...]
+    ops: tuple[GraphOp, ...] = Field(min_length=1)
+    precedences: tuple[GraphPrecedence, ...] = ()
+    pools: tuple[GraphPool, ...] = ()
+    objective: Objective = Objective.MAKESPAN
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _refuse_duplicates("resources", self.resources)
+        _refuse_duplicates("ops", [op.id for op in self.ops])
+        _refuse_duplicates("pools", [pool.name for pool in self.pools])
+        self._check_references()
+        self._check_acyclic()
+        return self
+
+    def _check_references(self) -> None:
+        resources, pools = set(self.resources), {pool.name for pool in self.pools}
+        ids = {op.id for op in self.ops}
+        for index, op in enumerate(self.ops):
+            field = f"ops[{index}]"
+            _refuse_unknown(f"{field}.resources", op.resources, resources, "resource")
+            _refuse_duplicates(f"{field}.resources", op.resources)
+            _refuse_unknown(f"{field}.acquire", op.acquire, pools, "pool")
+            _refuse_unknown(f"{field}.release_at_end", op.release_at_end, pools, "pool")
+        for index, edge in enumerate(self.precedences):
+            _refuse_unknown(f"precedences[{index}].before", [edge.before], ids, "op")
+            _refuse_unknown(f"precedences[{index}].after", [edge.after], ids, "op")
+
+    def _check_acyclic(self) -> None:
+        before, after = self.edges()
+        try:
+            Dag(len(self.ops), before, after, np.zeros(len(before), dtype=np.int64))
+        except CycleError as error:
+            names = [self.ops[node].id for node in error.nodes]
+            raise InputError(
+                f"expected no cycle, found {' -> '.join([*names, names[0]])}", field="precedences"
+            ) from None
+
+    def edges(self) -> tuple[IntArray, IntArray]:
+        """Return the precedences as op numbers (before, after), each int64[k]."""
+        number = {op.id: index for index, op in enumerate(self.ops)}
+        return (
+            np.array([number[edge.before] for edge in self.precedences], dtype=np.int64),
+            np.array([number[edge.after] for edge in self.precedences], dtype=np.int64),
+        )
+
+
+def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f'expected different names, "{twice[0]}" is there twice', field=field)
+
+
+def _refuse_unknown(field: str, names: Iterable[str], known: set[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f'unknown {what} "{name}"' + did_you_mean(name, sorted(known)), field=field
+            )
+
+
+def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
+    """Lower `instance`; ops keep their order and names.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick within the limit and `round_up` is false.
+    """
+    times = [Fraction(op.duration) for op in instance.ops]
+    times += [Fraction(op.release) for op in instance.ops]
+    times += [Fraction(op.start) for op in instance.ops if op.start is not None]
+    times += [Fraction(edge.lag) for edge in instance.precedences]
+    scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
+
+    def ticks(values: Iterable[Number]) -> IntArray:
+        return np.array([scale.ticks(Fraction(value)) for value in values], dtype=np.int64)
+
+    builder = ProblemBuilder()
+    number = {name: builder.add_resource(name) for name in instance.resources}
+    width = max(1, *(len(op.resources) for op in instance.ops))
+    table = np.full((len(instance.ops), width), FREE, dtype=np.int64)
+    for index, op in enumerate(instance.ops):
+        table[index, : len(op.resources)] = [number[name] for name in op.resources]
+    pinned = [FREE if op.start is None else scale.ticks(Fraction(op.start)) for op in instance.ops]
+    builder.add_ops(
+        "op",
+        ticks(op.duration for op in instance.ops),
+        table,
+        device=table[:, 0],
+        release=ticks(op.release for op in instance.ops),
+        pinned=np.array(pinned, dtype=np.int64),
+    )
+    before, after = instance.edges()
+    builder.add_precedences(before, after, ticks(edge.lag for edge in instance.precedences))
+    return builder.build(
+        name=instance.name,
+        scale=scale,
+        objective=instance.objective,
+        span_resources=list(number.values()),
+        pools=[_pool(instance, pool) for pool in instance.pools],
+        given_names={index: op.id for index, op in enumerate(instance.ops)},
+    )
+
+
+def _pool(instance: GraphInstance, pool: GraphPool) -> Pool:
+    amounts: list[Fraction] = []
+
+    def events(field: str) -> tuple[IntArray, IntArray]:
+        ops, indices = [], []
+        for index, op in enumerate(instance.ops):
+            amount = Fraction(getattr(op, field).get(pool.name, 0))
+            if amount == 0:
+                continue
+            if amount not in amounts:
+                amounts.append(amount)
+            ops.append(index)
+            indices.append(amounts.index(amount))
+        return np.array(ops, dtype=np.int64), np.array(indices, dtype=np.int64)
+
+    acquire, release = events("acquire"), events("release_at_end")
+    return Pool(
+        name=pool.name,
+        capacity=Fraction(pool.capacity),
+        initial=Fraction(pool.initial),
+        amounts=tuple(amounts),
+        acquire_op=acquire[0],
+        acquire_amount=acquire[1],
+        release_op=release[0],
+        release_amount=release[1],
+    )

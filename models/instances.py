@@ -1,0 +1,84 @@
+"""The kinds of instance, by name: loading, validating and lowering any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.base import describe, did_you_mean
+from ppsolve.models.errors import InputError
+from ppsolve.models.graph import GraphInstance, lower_graph
+from ppsolve.models.io import read_json, source_name
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.pipeline_lowering import lower_pipeline
+from ppsolve.models.problem import Problem
+
+Instance = PipelineInstance | GraphInstance
+"""Any instance; told apart by its ``kind``."""
+
+KINDS: dict[str, type[PipelineInstance | GraphInstance]] = {
+    "pipeline": PipelineInstance,
+    "graph": GraphInstance,
+}
+
+
+def parse_instance(data: Any, source: str | None = None) -> Instance:
+    """Validate parsed JSON as the instance kind that its ``kind`` names.
+
+    Raises
+    ------
+    InputError
+        Names `source`, the field and what would be right.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}", source=source)
+    if "kind" not in data:
+        raise InputError(
+            f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
+        )
+    kind = data["kind"]
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InputError(
+            f"unknown kind {describe(kind)}" + did_you_mean(str(kind), KINDS),
+            source=source,
+            field="kind",
+        )
+    version = data.get("schema", 1)
+    if version != 1 or isinstance(version, bool):
+        raise InputError(
+            f"expected 1 (the only version), got {describe(version)}",
+            source=source,
+            field="schema",
+        )
+    return KINDS[kind].parse(data, source)
+
+
+def load_instance(path: str | Path) -> Instance:
+    """Read an instance file (``-``: standard input).
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is not JSON, or is not a valid instance.
+    """
+    return parse_instance(read_json(path), source_name(path))
+
+
+def lower(instance: Instance, *, round_up: bool = False) -> Problem:
+    """Lower any instance to the problem that solvers work on.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick and `round_up` is false.
+    """
+    if isinstance(instance, PipelineInstance):
+        return lower_pipeline(instance, round_up=round_up)
+    return lower_graph(instance, round_up=round_up)

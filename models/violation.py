@@ -1,0 +1,30 @@
+"""What the checker reports: one broken rule of one schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule.
+
+    Parameters
+    ----------
+    rule : str
+        ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``precedence``,
+        ``overlap``, ``memory``, or ``objective`` (a document claims another figure than its
+        schedule has).
+    message : str
+        What is wrong, with names and times in the instance's unit.
+    ops : tuple of str
+        Names of the ops involved.
+    """
+
+    rule: str
+    message: str
+    ops: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return ``rule: message``."""
+        return f"{self.rule}: {self.message}"

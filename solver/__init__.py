@@ -1,0 +1,1 @@
+"""How it is scheduled: timing, checking, bounds, heuristics and the exact solver."""

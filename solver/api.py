@@ -1,0 +1,154 @@
+"""The library: optimize, compare, simulate and check instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ppsolve.models.errors import NotApplicableError
+from ppsolve.models.given import parse_given
+from ppsolve.models.instances import Instance, lower
+from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.schedule import Schedule
+from ppsolve.models.violation import Violation
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics import run_heuristic
+from ppsolve.solver.options import Options
+from ppsolve.solver.progress import ProgressListener
+from ppsolve.solver.report import heuristic_entry
+from ppsolve.solver.run import Run
+
+
+def optimize(
+    instance: Instance,
+    *,
+    time_limit: float | None = 60.0,
+    gap: float = 0.0,
+    deterministic_limit: float | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    heuristics: Sequence[str] | None = None,
+    on_progress: ProgressListener | None = None,
+    round_up: bool = False,
+) -> Result:
+    """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
+
+    Parameters
+    ----------
+    instance : PipelineInstance or GraphInstance
+        A validated instance.
+    time_limit : float or None
+        Wall seconds for the whole run; None or infinity for no limit, 0 for heuristics and
+        analytic bounds only.
+    gap : float
+        Stop once (value - bound) / value is at most this.
+    deterministic_limit : float or None
+        Limit in CP-SAT's deterministic time units (roughly seconds).
+    workers : int or None
+        Search threads; None for one per processor.
+    seed : int
+        Random seed of the exact search.
+    deterministic : bool
+        Give the same answer for the same input and seed on every run: one worker, and
+        `time_limit` counted in deterministic time units unless `deterministic_limit` is given.
+    heuristics : sequence of str or None
+        Names of the heuristics to run; None for all that apply.
+    on_progress : callable or None
+        Told about each event; incumbents and bounds of the exact search arrive on its threads.
+    round_up : bool
+        Round times up where they have no common tick; the result reports the worst error.
+
+    Returns
+    -------
+    Result
+        Status, schedule, bound, gap and every heuristic's figures. An interrupt (Ctrl-C) during
+        the search returns the best schedule so far.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, or the times have no common tick.
+    """
+    options = Options.checked(
+        time_limit=time_limit,
+        gap=gap,
+        deterministic_limit=deterministic_limit,
+        workers=workers,
+        seed=seed,
+        deterministic=deterministic,
+        heuristics=heuristics,
+    )
+    return Run(instance, lower(instance, round_up=round_up), options, on_progress).execute()
+
+
+def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
+    """Optimize several instances one after the other; options as for `optimize`."""
+    return [optimize(instance, **options) for instance in instances]
+
+
+def simulate(
+    instance: Instance,
+    heuristic: str,
+    *,
+    group_size: int | None = None,
+    round_up: bool = False,
+) -> HeuristicEntry:
+    """Run one heuristic and return its entry with the schedule.
+
+    Parameters
+    ----------
+    instance : PipelineInstance or GraphInstance
+        A validated instance.
+    heuristic : str
+        Name of the heuristic.
+    group_size : int or None
+        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    round_up : bool
+        As for `optimize`.
+
+    Raises
+    ------
+    InputError
+        Unknown name, or times without a common tick.
+    NotApplicableError
+        The heuristic is not defined on the instance; says what it needs.
+    """
+    outcome = run_heuristic(heuristic, instance, lower(instance, round_up=round_up), group_size)
+    if outcome.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{heuristic} is not applicable: {outcome.reason}")
+    return heuristic_entry(outcome, with_schedule=True)
+
+
+def check(
+    instance: Instance,
+    schedule: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any],
+    *,
+    round_up: bool = False,
+) -> list[Violation]:
+    """Check a schedule against every rule of an instance with the independent checker.
+
+    Parameters
+    ----------
+    instance : PipelineInstance or GraphInstance
+        The instance that the schedule is for.
+    schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
+        The schedule, or a document that holds one.
+    round_up : bool
+        As for `optimize`.
+
+    Returns
+    -------
+    list of Violation
+        Every broken rule; empty for a valid schedule.
+
+    Raises
+    ------
+    InputError
+        The document holds no readable schedule of this instance.
+    """
+    problem = lower(instance, round_up=round_up)
+    if isinstance(schedule, Schedule):
+        return check_schedule(problem, schedule)
+    given, violations = parse_given(schedule, problem)
+    return violations + ([] if given is None else check_schedule(problem, given))

@@ -1,0 +1,185 @@
+"""Improving a best-known file: upper bounds only fall, lower bounds only rise."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from ppsolve.models.base import as_decimal
+from ppsolve.models.errors import InputError
+from ppsolve.models.given import parse_given
+from ppsolve.models.instance_text import fingerprint
+from ppsolve.models.instances import Instance, load_instance, lower
+from ppsolve.models.problem import Problem
+from ppsolve.models.result import Result
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.bestknown.entries import (
+    SCHEDULES,
+    Claim,
+    Entry,
+    instance_files,
+    load_best_known,
+    save_best_known,
+)
+from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule
+from ppsolve.solver.bestknown.verification import schedule_problems
+
+
+@dataclass(frozen=True)
+class Updated:
+    """Outcome for one instance: its entry before and after, and what is wrong if anything is."""
+
+    name: str
+    before: Entry | None
+    after: Entry | None
+    problem: str | None = None
+
+
+def update(
+    directory: Path,
+    *,
+    time_limit: float = 60.0,
+    only: str | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    again: bool = False,
+    today: datetime.date | None = None,
+) -> Iterator[Updated]:
+    """Solve the instances below `directory` and keep whatever is better than what is known.
+
+    The file is written, whole or not at all, after each instance. What optimize returns is
+    checked before it is believed; a result that contradicts what is known changes nothing.
+
+    Parameters
+    ----------
+    directory : Path
+        Instance files, and the best-known file that is made or improved.
+    time_limit : float
+        Seconds per instance.
+    only : str, optional
+        Pattern such as ``uniform/*``; other instances are left alone.
+    workers, seed
+        As for `optimize`.
+    again : bool
+        Solve closed instances too.
+    today : datetime.date, optional
+        Date of new claims.
+
+    Raises
+    ------
+    InputError
+        No instance matches, one is not valid, or the file cannot be read or written.
+    """
+    names = [name for name in instance_files(directory) if only is None or fnmatch(name, only)]
+    if not names:
+        raise InputError(f'no instance matches "{only}"', source=str(directory))
+    for name in names:
+        instance = load_instance(directory / name)
+        known = load_best_known(directory)
+        before = known.instances.get(name)
+        if before is not None and before.instance_sha256 != fingerprint(instance):
+            before = None
+        if before is not None and before.is_closed and not again:
+            yield Updated(name, before, before)
+            continue
+        result = _solve(instance, time_limit, workers, seed)
+        outcome = _merged(directory, name, instance, before, result, today)
+        if outcome.problem is None and outcome.after is not None:
+            entries = {**known.instances, name: outcome.after}
+            save_best_known(directory, known.model_copy(update={"instances": entries}))
+        yield outcome
+
+
+def _solve(instance: Instance, time_limit: float, workers: int | None, seed: int) -> Result:
+    from ppsolve.solver.api import optimize
+
+    return optimize(instance, time_limit=time_limit, workers=workers, seed=seed)
+
+
+def _merged(
+    directory: Path,
+    name: str,
+    instance: Instance,
+    before: Entry | None,
+    result: Result,
+    today: datetime.date | None,
+) -> Updated:
+    problem = lower(instance)
+    day = today or datetime.datetime.now(datetime.UTC).date()
+    fresh = Entry(
+        objective=problem.objective,
+        time_unit=problem.scale.unit,
+        status="open",
+        upper=_claim(result, result.value, result.best_by, day),
+        lower=_claim(result, result.bound, result.bound_by, day),
+        schedule=f"{SCHEDULES}/{name}.gz" if result.value is not None else None,
+        instance_sha256=fingerprint(instance),
+    )
+    schedule, wrong = _checked(problem, result, fresh)
+    if wrong:
+        return Updated(name, before, before, "optimize returned a wrong result: " + wrong[0])
+    replaces = _replaces_schedule(directory, problem, before, fresh)
+    after = _better_of(before, fresh, take_upper=replaces)
+    if contradictions := after.contradictions():
+        return Updated(name, before, before, "CONTRADICTION: " + contradictions[0])
+    if replaces and schedule is not None:
+        path = directory / SCHEDULES / f"{name}.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_schedule(path, schedule)
+    return Updated(name, before, after)
+
+
+def _checked(problem: Problem, result: Result, fresh: Entry) -> tuple[Schedule | None, list[str]]:
+    """Return the result's schedule and everything that is wrong with it."""
+    if fresh.upper is None:
+        return None, []
+    if result.schedule is None:
+        return None, ["a value without a schedule"]
+    schedule, violations = parse_given(result, problem)
+    if schedule is None or violations:
+        return None, [str(violation) for violation in violations]
+    return schedule, schedule_problems(schedule, fresh)
+
+
+def _claim(
+    result: Result, value: float | None, method: str | None, day: datetime.date
+) -> Claim | None:
+    if value is None:
+        return None
+    versions = result.versions
+    return Claim(
+        value=as_decimal(value),
+        method=method or "unknown",
+        version=f"ppsolve {versions.ppsolve}, ortools {versions.ortools or 'not used'}",
+        date=day,
+        seconds=round(as_decimal(result.wall_seconds), 2),
+        workers=result.workers,
+    )
+
+
+def _replaces_schedule(
+    directory: Path, problem: Problem, before: Entry | None, fresh: Entry
+) -> bool:
+    """Return whether the fresh upper bound is better, or as good and the stored one unproven."""
+    if fresh.upper is None:
+        return False
+    if before is None or before.upper is None or before.schedule is None:
+        return True
+    if fresh.upper.value != before.upper.value:
+        return fresh.upper.value < before.upper.value
+    try:
+        stored = load_schedule(directory / before.schedule, problem)
+    except InputError:
+        return True
+    return bool(schedule_problems(stored, before))
+
+
+def _better_of(before: Entry | None, fresh: Entry, *, take_upper: bool) -> Entry:
+    lowers = [entry.lower for entry in (before, fresh) if entry is not None and entry.lower]
+    lower_claim = max(lowers, key=lambda claim: claim.value, default=None)
+    best = fresh if take_upper or before is None else before
+    merged = best.model_copy(update={"lower": lower_claim})
+    return merged.model_copy(update={"status": "closed" if merged.is_closed else "open"})

@@ -1,0 +1,104 @@
+"""Proving a best-known file again: every upper bound by its schedule, with the checker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppsolve.models.base import as_decimal
+from ppsolve.models.errors import InputError
+from ppsolve.models.instance_text import fingerprint
+from ppsolve.models.instances import Instance, load_instance, lower
+from ppsolve.models.problem import Problem
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.bestknown.entries import (
+    FILE_NAME,
+    Entry,
+    instance_files,
+    load_best_known,
+)
+from ppsolve.solver.bestknown.schedules import load_schedule
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
+
+SHOWN_VIOLATIONS = 3
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Outcome for one instance file; no problems means that all of it was proven again."""
+
+    name: str
+    entry: Entry | None
+    problems: tuple[str, ...]
+
+
+def verify(directory: Path) -> Iterator[Verified]:
+    """Yield, for every instance file and every entry of the best-known file, what is wrong.
+
+    Checked are the entry itself (lower <= upper, closed if and only if equal), that it is about
+    the instance as it is now, that the stored schedule breaks no rule and has the upper bound as
+    its value, and that no analytic lower bound exceeds the upper bound. A lower bound found by
+    search is not proven again: that takes as long as finding it.
+
+    Raises
+    ------
+    InputError
+        The directory has no instances, or its best-known file is not valid.
+    """
+    files = instance_files(directory)
+    known = load_best_known(directory)
+    for name in files:
+        entry = known.instances.get(name)
+        if entry is None:
+            yield Verified(name, None, (f"no entry in {FILE_NAME}",))
+            continue
+        try:
+            problems = _entry_problems(directory, entry, load_instance(directory / name))
+        except InputError as error:
+            problems = [str(error)]
+        yield Verified(name, entry, tuple(problems))
+    for name in sorted(known.instances.keys() - set(files)):
+        yield Verified(name, known.instances[name], ("an entry, but no such instance file",))
+
+
+def _entry_problems(directory: Path, entry: Entry, instance: Instance) -> list[str]:
+    problems = entry.contradictions()
+    if entry.instance_sha256 != fingerprint(instance):
+        return [*problems, "the instance has changed since; run the update again"]
+    problem = lower(instance)
+    if entry.objective is not problem.objective or entry.time_unit != problem.scale.unit:
+        problems.append(
+            f"the entry has {entry.objective} in {entry.time_unit}, the instance "
+            f"{problem.objective} in {problem.scale.unit}"
+        )
+    if entry.schedule is not None:
+        schedule = load_schedule(directory / entry.schedule, problem)
+        problems += schedule_problems(schedule, entry)
+    return problems + _bound_problems(problem, entry)
+
+
+def schedule_problems(schedule: Schedule, entry: Entry) -> list[str]:
+    """Return what is wrong with the schedule that `entry` names: broken rules, another value."""
+    violations = check_schedule(schedule.problem, schedule)
+    problems = [str(violation) for violation in violations[:SHOWN_VIOLATIONS]]
+    if len(violations) > SHOWN_VIOLATIONS:
+        problems.append(f"{len(violations) - SHOWN_VIOLATIONS} more broken rules")
+    value = schedule.problem.scale.time(schedule.value)
+    if entry.upper is None or as_decimal(value) != entry.upper.value:
+        claimed = None if entry.upper is None else entry.upper.value
+        problems.append(f"the schedule's value is {value}, the upper bound {claimed}")
+    return problems
+
+
+def _bound_problems(problem: Problem, entry: Entry) -> list[str]:
+    try:
+        bound = best_bound(lower_bounds(ImpliedOrder(problem)))
+    except MemoryInfeasible as error:
+        return [f"proven infeasible: {error}"] if entry.upper is not None else []
+    value = problem.scale.time(bound.value)
+    if entry.upper is not None and as_decimal(value) > entry.upper.value:
+        return [f"the {bound.name} bound {value} is above the upper bound {entry.upper.value}"]
+    return []

@@ -1,0 +1,156 @@
+"""Analytic lower bounds: paths, work, one-machine relaxations, memory round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ppsolve.models.dag import Dag
+from ppsolve.models.problem import IntArray, Objective, Problem
+from ppsolve.solver.bounds.first_return import first_return_bound
+from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.bounds.spans import Spans, busy_ops
+from ppsolve.solver.implied import ImpliedOrder
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proven lower bound on the objective, in ticks, and the rule that proves it."""
+
+    name: str
+    value: int
+
+
+def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
+    """Return every applicable bound, strongest first; ties keep the simpler rule first.
+
+    critical-path
+        Longest chain of precedences.
+    work
+        Per resource: least head + load + least tail.
+    one-machine
+        Per resource: preemptive relaxation under index order.
+    chain
+        Device span only: the same for another resource that lies between ops of the device.
+    memory-cycle
+        Longest chain once a cap makes acquires wait for releases.
+    first-return
+        One-machine with those waits: before the first release only what fits can run.
+    memory-work
+        One-machine with heads that also count the work which makes room for each acquire.
+
+    Raises
+    ------
+    MemoryInfeasible
+        No schedule keeps the capacity of a pool.
+    """
+    if implied.problem.objective is Objective.DEVICE_SPAN:
+        found = _span_bounds(implied)
+    else:
+        found = _makespan_bounds(implied)
+    return sorted(found, key=lambda bound: -bound.value)
+
+
+def _makespan_bounds(implied: ImpliedOrder) -> list[Bound]:
+    problem, full = implied.problem, implied.full
+    ordered_heads = start_heads(problem, implied.ordered)
+    found = [
+        Bound("critical-path", _longest_path(problem, implied.plain)),
+        Bound("work", _work(problem, implied.plain)),
+        Bound(
+            "one-machine",
+            _one_machine(problem, implied.ordered, ordered_heads),
+        ),
+    ]
+    if problem.pools:
+        found.append(Bound("memory-cycle", _longest_path(problem, full)))
+        heads, strong = start_heads(problem, full), strong_heads(implied)
+        returned = max(_one_machine(problem, full, heads), _first_return(implied, heads))
+        found.append(Bound("first-return", returned))
+        found.append(Bound("memory-work", _one_machine(problem, full, strong)))
+    return found
+
+
+def _span_bounds(implied: ImpliedOrder) -> list[Bound]:
+    problem = implied.problem
+    ordered = Spans(problem, implied.ordered)
+    full = Spans(problem, implied.full) if problem.pools else ordered
+    found = [
+        Bound("critical-path", Spans(problem, implied.plain).longest_path()),
+        Bound("work", ordered.work()),
+        Bound("one-machine", ordered.own()),
+        Bound("chain", full.through_others()),
+    ]
+    if problem.pools:
+        found.append(Bound("memory-cycle", full.longest_path()))
+        returned = max(full.own(), full.first_return(implied.pools))
+        found.append(Bound("first-return", returned))
+        found.append(Bound("memory-work", full.own(partial(memory_heads, implied))))
+    return found
+
+
+def best_bound(bounds: Iterable[Bound]) -> Bound:
+    """Return the strongest bound."""
+    return max(bounds, key=lambda bound: bound.value, default=Bound("trivial", 0))
+
+
+def start_heads(problem: Problem, graph: Dag) -> IntArray:
+    """Return the earliest start of every op under the precedences of `graph`, int64[n]."""
+    return graph.heads(np.maximum(problem.release, problem.pinned))
+
+
+def end_tails(problem: Problem, graph: Dag) -> IntArray:
+    """Return the least time from every start to the end of all that follows, int64[n]."""
+    return graph.tails(problem.duration)
+
+
+def strong_heads(implied: ImpliedOrder) -> IntArray:
+    """Return the strongest earliest starts known, all implied order counted, int64[n]."""
+    return memory_heads(implied, start_heads(implied.problem, implied.full))
+
+
+def _longest_path(problem: Problem, graph: Dag) -> int:
+    heads = start_heads(problem, graph)
+    return int((heads + end_tails(problem, graph)).max(initial=0))
+
+
+def _work(problem: Problem, graph: Dag) -> int:
+    heads = start_heads(problem, graph)
+    tails = end_tails(problem, graph) - problem.duration
+    best = 0
+    for ops in _busy_ops(problem):
+        load = int(problem.duration[ops].sum())
+        best = max(best, int(heads[ops].min()) + load + int(tails[ops].min()))
+    return best
+
+
+def _one_machine(problem: Problem, graph: Dag, heads: IntArray) -> int:
+    tails = end_tails(problem, graph) - problem.duration
+    return max(
+        (
+            preemptive_bound(heads[ops], problem.duration[ops], tails[ops])
+            for ops in _busy_ops(problem)
+        ),
+        default=0,
+    )
+
+
+def _first_return(implied: ImpliedOrder, heads: IntArray) -> int:
+    problem = implied.problem
+    tails = end_tails(problem, implied.full) - problem.duration
+    return max(
+        (
+            first_return_bound(problem, order, ops, heads, tails)
+            for order in implied.pools
+            for ops in _busy_ops(problem)
+        ),
+        default=0,
+    )
+
+
+def _busy_ops(problem: Problem) -> list[IntArray]:
+    return [ops for ops in busy_ops(problem) if len(ops)]

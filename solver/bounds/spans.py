@@ -1,0 +1,119 @@
+"""Bounds on device spans: heads and tails relative to what runs on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ppsolve.models.dag import Dag
+from ppsolve.models.problem import BoolArray, IntArray, Problem
+from ppsolve.solver.bounds.first_return import first_return_bound
+from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.implied import PoolOrder
+
+NEVER = -(2**62)
+"""Head or tail of an op that is not connected with the device in question."""
+
+MAX_STRENGTHENED = 4
+"""Devices that are worth the effort of stronger heads; the others keep the plain bound."""
+
+
+def busy_ops(problem: Problem) -> list[IntArray]:
+    """Return, per resource, its ops of positive length."""
+    return [ops[problem.duration[ops] > 0] for ops in problem.ops_by_resource]
+
+
+class Spans:
+    """Heads and tails relative to the first start and the last end on each span resource.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops, D span resources.
+    graph : Dag
+        Precedences that hold in some optimal schedule.
+    """
+
+    def __init__(self, problem: Problem, graph: Dag) -> None:
+        self.problem = problem
+        self.busy = busy_ops(problem)
+        count = len(problem.span_resources)
+        heads = np.full((problem.num_ops, count), NEVER, dtype=np.int64)
+        tails = heads.copy()
+        for device, resource in enumerate(problem.span_resources.tolist()):
+            ops = problem.ops_by_resource[resource]
+            heads[ops, device] = 0
+            tails[ops, device] = problem.duration[ops]
+        self.heads = graph.heads(heads)
+        self.tails = graph.tails(tails)
+
+    def _between(self, device: int, ops: IntArray) -> IntArray:
+        """Return those of `ops` that have an op of the device before and after them."""
+        between: BoolArray = self.heads[ops, device] > NEVER // 2
+        between &= self.tails[ops, device] > NEVER // 2
+        return ops[between]
+
+    def work(self) -> int:
+        """Return the largest load of a device."""
+        resources = self.problem.span_resources.tolist()
+        loads = (int(self.problem.duration[self.busy[r]].sum()) for r in resources)
+        return max(loads, default=0)
+
+    def longest_path(self) -> int:
+        """Return the longest chain from an op of a device to an op of the same device."""
+        both = (self.heads > NEVER // 2) & (self.tails > NEVER // 2)
+        return int(np.where(both, self.heads + self.tails, 0).max(initial=0))
+
+    def own(self, strengthen: Callable[[IntArray], IntArray] | None = None) -> int:
+        """Return the largest preemptive one-machine bound of a device.
+
+        With `strengthen`, which raises heads, only the few most promising devices are taken.
+        """
+        resources = self.problem.span_resources.tolist()
+        bounds = [(self._on(d, self.busy[r]), d) for d, r in enumerate(resources)]
+        if strengthen is None:
+            return max(bounds, default=(0, 0))[0]
+        best = 0
+        for bound, device in sorted(bounds, reverse=True)[:MAX_STRENGTHENED]:
+            heads = strengthen(self.heads[:, device].copy())
+            best = max(best, bound, self._on(device, self.busy[resources[device]], heads))
+        return best
+
+    def first_return(self, pools: Sequence[PoolOrder]) -> int:
+        """Return the largest first-return bound of a device."""
+        best = 0
+        for device, resource in enumerate(self.problem.span_resources.tolist()):
+            ops = self._between(device, self.busy[resource])
+            heads, tails = self.heads[:, device], self.tails[:, device] - self.problem.duration
+            for order in pools:
+                if np.isin(ops, order.pool.acquire_op).any():
+                    bound = first_return_bound(self.problem, order, ops, heads, tails)
+                    best = max(best, bound)
+        return best
+
+    def through_others(self) -> int:
+        """Bound each device's span by the resource that promises most between its ops."""
+        best = 0
+        for device in range(len(self.problem.span_resources)):
+            promise = max(
+                ((self._promise(device, ops), r) for r, ops in enumerate(self.busy)),
+                default=(0, 0),
+            )
+            if promise[0] > best:
+                best = max(best, self._on(device, self.busy[promise[1]]))
+        return best
+
+    def _on(self, device: int, ops: IntArray, heads: IntArray | None = None) -> int:
+        ops = self._between(device, ops)
+        lengths = self.problem.duration[ops]
+        starts = self.heads[ops, device] if heads is None else heads[ops]
+        return preemptive_bound(starts, lengths, self.tails[ops, device] - lengths)
+
+    def _promise(self, device: int, ops: IntArray) -> int:
+        ops = self._between(device, ops)
+        if not len(ops):
+            return 0
+        lengths = self.problem.duration[ops]
+        ends = self.tails[ops, device] - lengths
+        return int(self.heads[ops, device].min() + lengths.sum() + ends.min())

@@ -1,0 +1,203 @@
+"""Independent check of a schedule against every rule of its problem; knows no solver.
+
+The rules: starts at or after 0 and the release time, pinned starts kept, precedences with lag,
+one op at a time on a resource, and exact memory use within the limit at every instant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsolve.models.problem import FREE, IntArray, Pool, Problem
+from ppsolve.models.schedule import Schedule
+from ppsolve.models.violation import Violation
+
+INT64_ROOM = 2**62
+
+
+def check_schedule(problem: Problem, schedule: Schedule) -> list[Violation]:
+    """Check `schedule` against every rule of `problem` and return all violations.
+
+    A zero-length op occupies nothing and may lie inside another op. In use of a pool at time t
+    is its initial amount + acquires of ops with start <= t - releases of ops with end <= t,
+    counted exactly; the allowed excess is that of `Pool.limit`.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    schedule : Schedule
+        A start for each of the n ops, in ticks.
+
+    Returns
+    -------
+    list of Violation
+        Empty if the schedule is valid. One violation per op (start, release, pin), per
+        precedence, per op that starts while an earlier one still runs on a resource, and per
+        maximal interval in which a pool is over its limit.
+
+    Raises
+    ------
+    ValueError
+        The schedule has not exactly one start per op.
+    """
+    start = np.asarray(schedule.start)
+    if start.shape != (problem.num_ops,) or start.dtype.kind not in "iu":
+        raise ValueError(f"expected {problem.num_ops} integer starts, got {start.shape}")
+    return _Check(problem, start.astype(np.int64)).run()
+
+
+class _Check:
+    def __init__(self, problem: Problem, start: IntArray) -> None:
+        self.problem = problem
+        self.start = start
+        self.end = start + problem.duration
+
+    def run(self) -> list[Violation]:
+        return [
+            *self._starts(),
+            *self._releases(),
+            *self._pins(),
+            *self._precedences(),
+            *self._overlaps(),
+            *(violation for pool in self.problem.pools for violation in self._memory(pool)),
+        ]
+
+    def _time(self, ticks: Any) -> str:
+        return f"{self.problem.scale.time(int(ticks))} {self.problem.scale.unit}"
+
+    def _starts(self) -> Iterator[Violation]:
+        for op in np.flatnonzero(self.start < 0).tolist():
+            name = self.problem.op_name(op)
+            yield Violation(
+                "start", f"{name} starts at {self._time(self.start[op])}, before 0", (name,)
+            )
+
+    def _releases(self) -> Iterator[Violation]:
+        release = self.problem.release
+        for op in np.flatnonzero((release > 0) & (self.start < release)).tolist():
+            name = self.problem.op_name(op)
+            yield Violation(
+                "release",
+                f"{name} starts at {self._time(self.start[op])}, before its release time "
+                f"{self._time(release[op])}",
+                (name,),
+            )
+
+    def _pins(self) -> Iterator[Violation]:
+        pinned = self.problem.pinned
+        for op in np.flatnonzero((pinned != FREE) & (self.start != pinned)).tolist():
+            name = self.problem.op_name(op)
+            yield Violation(
+                "pin",
+                f"{name} starts at {self._time(self.start[op])}, it is pinned to "
+                f"{self._time(pinned[op])}",
+                (name,),
+            )
+
+    def _precedences(self) -> Iterator[Violation]:
+        problem = self.problem
+        earliest = self.end[problem.before] + problem.lag
+        for edge in np.flatnonzero(self.start[problem.after] < earliest).tolist():
+            before, after = int(problem.before[edge]), int(problem.after[edge])
+            names = (problem.op_name(before), problem.op_name(after))
+            lag = problem.lag[edge]
+            yield Violation(
+                "precedence",
+                f"{names[1]} starts at {self._time(self.start[after])}, before {names[0]} ends at "
+                f"{self._time(self.end[before])}" + (f" + lag {self._time(lag)}" if lag else ""),
+                names,
+            )
+
+    def _overlaps(self) -> Iterator[Violation]:
+        """Compare every op with the latest end before it on the same resource.
+
+        Ends are replaced by their ranks, so that one running maximum serves all resources
+        without overflow, and its value tells which op still runs.
+        """
+        problem = self.problem
+        op = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
+        resource = problem.resource_idx
+        busy = problem.duration[op] > 0
+        op, resource = op[busy], resource[busy]
+        order = np.lexsort((op, self.start[op], resource))
+        op, resource = op[order], resource[order]
+        size = len(op)
+        by_end = np.argsort(self.end[op], kind="stable")
+        rank = np.empty(size, dtype=np.int64)
+        rank[by_end] = np.arange(size)
+        latest = by_end[np.maximum.accumulate(resource * size + rank) % max(size, 1)]
+        running = op[latest[:-1]]
+        clash = (resource[1:] == resource[:-1]) & (self.start[op[1:]] < self.end[running])
+        for place in np.flatnonzero(clash).tolist():
+            yield self._overlap(int(running[place]), int(op[place + 1]), int(resource[place]))
+
+    def _overlap(self, first: int, second: int, resource: int) -> Violation:
+        names = (self.problem.op_name(first), self.problem.op_name(second))
+        return Violation(
+            "overlap",
+            f"{names[1]} starts at {self._time(self.start[second])} on "
+            f"{self.problem.resource_names[resource]}, where {names[0]} runs until "
+            f"{self._time(self.end[first])}",
+            names,
+        )
+
+    def _memory(self, pool: Pool) -> Iterator[Violation]:
+        unit, amounts, room = _whole_amounts(pool)
+        times = np.concatenate((self.start[pool.acquire_op], self.end[pool.release_op]))
+        changes = np.concatenate((amounts[pool.acquire_amount], -amounts[pool.release_amount]))
+        moments, place = np.unique(times, return_inverse=True)
+        net = np.zeros(len(moments) + 1, dtype=changes.dtype)
+        np.add.at(net, place + 1, changes)
+        usage = np.cumsum(net)
+        # What is in use before any op must fit too, so it gets a moment before the first.
+        before = min(0, int(moments[0]) if len(moments) else 0) - 1
+        moments = np.concatenate(([before], moments))
+        over = np.concatenate(([False], np.asarray(usage > room, dtype=np.bool_), [False]))
+        edges = np.diff(over.astype(np.int8))
+        rises, falls = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        for rise, fall in zip(rises.tolist(), falls.tolist(), strict=True):
+            top = rise + int(np.argmax(usage[rise:fall]))
+            peak = pool.initial + int(usage[top]) * unit
+            yield self._excess(pool, peak, moments, (rise, top, fall))
+
+    def _excess(
+        self, pool: Pool, peak: Fraction, moments: IntArray, at: tuple[int, int, int]
+    ) -> Violation:
+        rise, top, fall = at
+        since = self._time(moments[rise]) if rise else "the beginning"
+        until = self._time(moments[fall]) if fall < len(moments) else "the end"
+        when = self._time(moments[top]) if top else "the beginning"
+        takers = np.unique(pool.acquire_op[self.start[pool.acquire_op] == moments[top]])
+        return Violation(
+            "memory",
+            f"{pool.name} holds {_amount(peak)} of {_amount(pool.capacity)} at {when} "
+            f"(too much from {since} to {until})",
+            tuple(self.problem.op_names(takers)),
+        )
+
+
+def _whole_amounts(pool: Pool) -> tuple[Fraction, NDArray[Any], int]:
+    """Return a unit, the pool's amounts as whole multiples of it, and the room in whole units.
+
+    The array holds Python ints only where sums of int64 could overflow.
+    """
+    denominator = math.lcm(*(amount.denominator for amount in pool.amounts))
+    whole = [int(amount * denominator) for amount in pool.amounts]
+    divisor = math.gcd(*whole) or 1
+    unit = Fraction(divisor, denominator)
+    room = math.floor((pool.limit - pool.initial) / unit)
+    whole = [amount // divisor for amount in whole]
+    events = len(pool.acquire_op) + len(pool.release_op)
+    small = max(max(whole, default=0) * events, abs(room)) < INT64_ROOM
+    return unit, np.array(whole, dtype=np.int64 if small else object), room
+
+
+def _amount(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"

@@ -1,0 +1,100 @@
+"""``ppsolve check``: whether a schedule keeps every rule of its instance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import ExitCode
+from ppsolve.solver.cli.output import print_json, stdout_console
+
+if TYPE_CHECKING:
+    from ppsolve.models.violation import Violation
+
+Instance = Annotated[
+    Path,
+    typer.Argument(metavar="INSTANCE", help="Instance; - is stdin.", show_default=False),
+]
+Result = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RESULT",
+        help="Result, heuristic entry or bare schedule; - is stdin.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("check", short_help="Check a schedule, list all violations.")(check_command)
+
+
+def check_command(
+    instance_file: Instance,
+    result_file: Result,
+    round_up: opt.RoundUp = False,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Check a schedule independently of the solver and list all violations.
+
+    Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
+    """
+    violations = check_files(instance_file, result_file, round_up=round_up)
+    if as_json:
+        found = [{"rule": v.rule, "message": v.message, "ops": list(v.ops)} for v in violations]
+        print_json({"valid": not violations, "violations": found})
+    else:
+        _print(str(result_file), violations, quiet=quiet)
+    if violations:
+        raise typer.Exit(ExitCode.CHECK_FAILED)
+
+
+def check_files(
+    instance_file: Path, result_file: Path, *, round_up: bool = False
+) -> list[Violation]:
+    """Return what is wrong with the schedule in `result_file`.
+
+    Raises
+    ------
+    InputError
+        A file cannot be used, or both are standard input.
+    """
+    from ppsolve.models.errors import InputError
+    from ppsolve.models.instances import load_instance
+    from ppsolve.models.io import read_json, source_name
+    from ppsolve.solver import api
+
+    if str(instance_file) == str(result_file) == "-":
+        raise InputError("only one of the two files can be standard input")
+    instance = load_instance(instance_file)
+    data: Any = read_json(result_file)
+    try:
+        return api.check(instance, data, round_up=round_up)
+    except InputError as error:
+        raise error.located(source_name(result_file)) from None
+
+
+def _print(source: str, violations: list[Violation], *, quiet: bool) -> None:
+    from rich.text import Text
+
+    console = stdout_console()
+    if not violations:
+        console.print(
+            Text.assemble(f"{source}: ", ("valid", "bold green"), ", no violations"), soft_wrap=True
+        )
+        return
+    count = f"{len(violations)} violation" + ("s" if len(violations) > 1 else "")
+    console.print(
+        Text.assemble(f"{source}: ", ("not valid", "bold red"), f", {count}"), soft_wrap=True
+    )
+    for violation in () if quiet else violations:
+        console.print(
+            Text.assemble("  ", (violation.rule, "yellow"), f": {violation.message}"),
+            soft_wrap=True,
+        )

@@ -1,0 +1,174 @@
+"""``ppsolve compare``: heuristics against the best, over many instances."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
+from ppsolve.solver.cli.solving import exit_code, solve
+
+if TYPE_CHECKING:
+    from ppsolve.models.instances import Instance
+    from ppsolve.models.result import Result
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="Instances: files, quoted globs, directories; - is stdin.",
+        show_default=False,
+    ),
+]
+SEVERITY = (
+    ExitCode.INTERRUPTED,
+    ExitCode.INTERNAL,
+    ExitCode.NOTHING_FOUND,
+    ExitCode.INFEASIBLE,
+    ExitCode.GAP_EXCEEDED,
+    ExitCode.FOUND,
+)
+"""The exit code of a comparison is the first of these that any instance had."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    summary = "Compare heuristics with the best, many instances."
+    app.command("compare", short_help=summary)(compare_command)
+
+
+def compare_command(
+    files: Files,
+    time_limit: opt.TimeLimit = 60.0,
+    gap: opt.Gap = 0.0,
+    fail_on_gap: opt.FailOnGap = None,
+    deterministic_limit: opt.DeterministicLimit = None,
+    deterministic: opt.Deterministic = False,
+    workers: opt.Workers = None,
+    seed: opt.Seed = 0,
+    heuristics: opt.Heuristics = None,
+    round_up: opt.RoundUp = False,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Solve every instance and compare each heuristic with the best schedule.
+
+    All files are read before the first is solved. --json prints a list of results. The exit
+    code is the worst one: 130 interrupted, 1 a solve crashed, 4, 3, 6, else 0 (see optimize).
+    """
+    check_writable(output)
+    options = opt.SolveOptions(
+        time_limit,
+        gap,
+        deterministic_limit,
+        deterministic,
+        workers,
+        seed,
+        opt.split_names(heuristics),
+        round_up,
+    )
+    instances = list(_load(files))
+    results, codes = _solve_all(instances, options, fail_on_gap, quiet=quiet, verbose=verbose)
+    if not deliver(list(results), output, as_json=as_json):
+        _print(results, quiet=quiet, verbose=verbose)
+    raise typer.Exit(next(code for code in SEVERITY if code in codes))
+
+
+def _load(files: list[str]) -> Iterator[Instance]:
+    from ppsolve.models.instances import load_instance, parse_instance
+    from ppsolve.models.io import read_json
+
+    for path, is_from_directory in dict(_expand(files)).items():
+        if not is_from_directory:
+            yield load_instance(path)
+            continue
+        data = read_json(path)
+        if isinstance(data, dict) and "kind" in data:
+            yield parse_instance(data, path)
+        else:
+            say(f"note: {path} is not an instance (no kind), left out")
+
+
+def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each path and whether it was found in a directory."""
+    import glob
+
+    from ppsolve.models.errors import InputError
+
+    for file in files:
+        path = Path(file)
+        if path.is_dir():
+            found = [str(inner) for inner in path.rglob("*.json") if inner.is_file()]
+        elif file == "-" or path.exists() or not glob.has_magic(file):
+            yield file, False
+            continue
+        else:
+            found = glob.glob(file, recursive=True)
+        if not found:
+            raise InputError("no instance files there", source=file)
+        for name in sorted(found, key=_human):
+            yield name, path.is_dir()
+
+
+def _human(name: str) -> list[tuple[int, Any]]:
+    """Return a key that puts 2 before 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
+
+
+def _solve_all(
+    instances: list[Instance],
+    options: opt.SolveOptions,
+    fail_on_gap: float | None,
+    *,
+    quiet: bool,
+    verbose: bool,
+) -> tuple[list[Result], set[ExitCode]]:
+    """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
+    from ppsolve.models.errors import PpsolveError
+
+    results: list[Result] = []
+    codes = {ExitCode.FOUND}
+    for instance in instances:
+        try:
+            result = solve(instance, options, quiet=quiet, verbose=verbose)
+        except KeyboardInterrupt:
+            codes.add(ExitCode.INTERRUPTED)
+            break
+        except PpsolveError:
+            raise
+        except Exception as error:
+            if verbose or len(instances) == 1:
+                raise
+            say(f"internal error: {instance.name}: {type(error).__name__}: {error}")
+            codes.add(ExitCode.INTERNAL)
+            continue
+        results.append(result)
+        codes.add(exit_code(result, fail_on_gap))
+        if ExitCode.INTERRUPTED in codes:
+            break
+    return results, codes
+
+
+def _print(results: list[Result], *, quiet: bool, verbose: bool) -> None:
+    from ppsolve.solver.render.comparison import comparison
+    from ppsolve.solver.render.tables import report, summary_line
+
+    console = stdout_console()
+    if quiet:
+        for result in results:
+            console.print(summary_line(result), soft_wrap=True)
+        return
+    if verbose or len(results) == 1:
+        for result in results:
+            console.print(report(result, verbose=verbose))
+    if len(results) > 1:
+        console.print(comparison(results))

@@ -1,0 +1,179 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppsolve.solver.cli.guard import VERBOSE_KEY
+
+LIMITS, SEARCH, OUTPUT = "Limits", "Search", "Output"
+
+
+def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
+    ctx.meta[VERBOSE_KEY] = value
+    return value
+
+
+def _known_heuristics() -> list[str]:
+    from ppsolve.solver.heuristics import HEURISTICS
+
+    return list(HEURISTICS)
+
+
+def _complete_name(incomplete: str) -> list[str]:
+    return [name for name in _known_heuristics() if name.startswith(incomplete)]
+
+
+def _complete_names(incomplete: str) -> list[str]:
+    done, comma, word = incomplete.rpartition(",")
+    return [f"{done}{comma}{name}" for name in _complete_name(word)]
+
+
+InstanceFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="Instance (JSON); - is stdin.", show_default=False),
+]
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        "--time-limit", "-t", metavar="S", min=0, help="Wall seconds.", rich_help_panel=LIMITS
+    ),
+]
+Gap = Annotated[
+    float,
+    typer.Option(
+        metavar="G",
+        min=0,
+        max=1,
+        help="Stop once (value - bound) / value <= G.",
+        rich_help_panel=LIMITS,
+    ),
+]
+FailOnGap = Annotated[
+    float | None,
+    typer.Option(
+        metavar="G",
+        min=0,
+        max=1,
+        help="Exit with 6 if the gap that remains exceeds G.",
+        rich_help_panel=LIMITS,
+    ),
+]
+DeterministicLimit = Annotated[
+    float | None,
+    typer.Option(
+        metavar="D",
+        min=0,
+        help="Stop after this much deterministic time (reproducible).",
+        rich_help_panel=LIMITS,
+    ),
+]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic", help="Same input, same result: one worker.", rich_help_panel=SEARCH
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Threads [all cores].", rich_help_panel=SEARCH),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Seed.", rich_help_panel=SEARCH)
+]
+Heuristics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        help="Run only these heuristics [all].",
+        autocompletion=_complete_names,
+        rich_help_panel=SEARCH,
+    ),
+]
+RoundUp = Annotated[
+    bool,
+    typer.Option(
+        "--round-up",
+        help="Round times up where they have no common tick.",
+        rich_help_panel=SEARCH,
+    ),
+]
+HeuristicName = Annotated[
+    str, typer.Option("--heuristic", metavar="NAME", autocompletion=_complete_name)
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(metavar="G", min=1, help="Micro-batches in a group of an interleaved order."),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the result (JSON) here; - is stdout.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress, one line.", rich_help_panel=OUTPUT),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Every event, bound and reason; tracebacks.",
+        callback=_remember_verbose,
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """What `optimize` and `compare` pass on to the library, under the library's names."""
+
+    time_limit: float
+    gap: float
+    deterministic_limit: float | None
+    deterministic: bool
+    workers: int | None
+    seed: int
+    heuristics: list[str] | None
+    round_up: bool
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the options as keyword arguments."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """Return the heuristics that ``a,b`` names, each one known.
+
+    Raises
+    ------
+    InputError
+        An unknown name, or none at all.
+    """
+    if names is None:
+        return None
+    from ppsolve.models.errors import InputError
+    from ppsolve.solver.heuristics import find_heuristic
+
+    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not wanted:
+        raise InputError("expected at least one name", field="--heuristics")
+    try:
+        return [find_heuristic(name).name for name in wanted]
+    except InputError as error:
+        raise InputError(error.message, field="--heuristics") from None

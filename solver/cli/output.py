@@ -1,0 +1,83 @@
+"""Where results go: stdout for people or programs, files whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from rich.console import Console
+
+MIN_WIDTH = 40
+
+
+def check_writable(output: Path | None) -> None:
+    """Refuse an output file that could not be written in the end, before any work is done.
+
+    Raises
+    ------
+    InputError
+        The directory is missing or not writable, or the path is a directory.
+    """
+    if output is None or str(output) == "-":
+        return
+    from ppsolve.models.errors import InputError
+
+    parent = output.parent
+    problem = None
+    if output.is_dir():
+        problem = "expected a file, this is a directory"
+    elif not parent.is_dir():
+        problem = f"the directory {parent} does not exist"
+    elif not os.access(parent, os.W_OK):
+        problem = f"the directory {parent} is not writable"
+    if problem:
+        raise InputError(problem, source=str(output), field="--output")
+
+
+def json_text(document: BaseModel | list[BaseModel]) -> str:
+    """Return one JSON document with a newline at its end."""
+    if isinstance(document, list):
+        return "[" + ",\n ".join(item.model_dump_json() for item in document) + "]\n"
+    return document.model_dump_json() + "\n"
+
+
+def print_json(data: object) -> None:
+    """Print plain data as one indented JSON document."""
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+
+
+def deliver(document: BaseModel | list[BaseModel], output: Path | None, *, as_json: bool) -> bool:
+    """Write `document` to the output file and, as JSON, to stdout.
+
+    Returns
+    -------
+    bool
+        Whether stdout has been used up by JSON.
+    """
+    from ppsolve.models.io import write_text
+
+    to_stdout = as_json or str(output) == "-"
+    if output is None and not to_stdout:
+        return False
+    text = json_text(document)
+    if output is not None and str(output) != "-":
+        write_text(output, text)
+    if to_stdout:
+        sys.stdout.write(text)
+    return to_stdout
+
+
+def stdout_console(width: int | None = None) -> Console:
+    """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`."""
+    from rich.console import Console
+
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return _Console(highlight=False, emoji=False, markup=False, width=width)

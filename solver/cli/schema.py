@@ -1,0 +1,58 @@
+"""``ppsolve schema``: JSON Schema of what the program reads and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Kind = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[KIND]",
+        help="pipeline, graph, result, heuristic or schedule; none: any instance.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("schema")(schema_command)
+
+
+def schema_command(kind: Kind = None) -> None:
+    """Print the JSON Schema of an instance kind or of results."""
+    from ppsolve.models.base import did_you_mean
+    from ppsolve.models.errors import InputError
+    from ppsolve.solver.cli.output import print_json
+
+    documents = _documents()
+    if kind is not None and kind not in documents:
+        raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
+    schema = _any_instance() if kind is None else documents[kind].model_json_schema()
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+
+
+def _documents() -> dict[str, type[BaseModel]]:
+    from ppsolve.models.instances import KINDS
+    from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
+
+    return {**KINDS, "result": Result, "heuristic": HeuristicEntry, "schedule": ScheduleDocument}
+
+
+def _any_instance() -> dict[str, Any]:
+    """Return the schema of an instance of any kind, told apart by ``kind``."""
+    from functools import reduce
+    from operator import or_
+
+    from pydantic import Field, TypeAdapter
+
+    from ppsolve.models.instances import KINDS
+
+    union: Any = reduce(or_, KINDS.values())
+    schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
+    return {"title": "ppsolve instance", **schema}

@@ -1,0 +1,77 @@
+"""``ppsolve simulate``: one heuristic on one instance, with its schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
+
+if TYPE_CHECKING:
+    from ppsolve.models.instances import Instance
+    from ppsolve.models.result import HeuristicEntry
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("simulate")(simulate_command)
+
+
+def simulate_command(
+    file: opt.InstanceFile,
+    heuristic: opt.HeuristicName,
+    group_size: opt.GroupSize = None,
+    round_up: opt.RoundUp = False,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Run one heuristic and report what it reaches.
+
+    Exit codes: 0 for feasible, infeasible (with the reason) and failed; 2 where the heuristic is
+    not applicable or its name unknown.
+    """
+    check_writable(output)
+    from ppsolve.models.instances import load_instance
+
+    instance = load_instance(file)
+    entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
+    used_stdout = deliver(entry, output, as_json=as_json)
+    refuse_not_applicable(entry)
+    if used_stdout:
+        return
+    from ppsolve.solver.render.tables import entry_line, entry_report
+
+    shown = entry_line(entry, instance.time_unit) if quiet else entry_report(instance, entry)
+    stdout_console().print(shown, soft_wrap=quiet)
+
+
+def simulate_entry(
+    instance: Instance, name: str, *, group_size: int | None, round_up: bool
+) -> HeuristicEntry:
+    """Run a heuristic; one that is not applicable gives an entry that says so."""
+    from ppsolve.models.errors import NotApplicableError
+    from ppsolve.models.result import HeuristicEntry, HeuristicStatus
+    from ppsolve.solver import api
+
+    chosen = {} if group_size is None else {"group_size": group_size}
+    try:
+        return api.simulate(instance, name, round_up=round_up, **chosen)
+    except NotApplicableError as error:
+        return HeuristicEntry(
+            name=name,
+            status=HeuristicStatus.NOT_APPLICABLE,
+            reason=str(error).removeprefix(f"{name} is not applicable: "),
+        )
+
+
+def refuse_not_applicable(entry: HeuristicEntry) -> None:
+    """Raise `NotApplicableError` (exit code 2) for an entry without meaning."""
+    from ppsolve.models.errors import NotApplicableError
+    from ppsolve.models.result import HeuristicStatus
+
+    if entry.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{entry.name} is not applicable: {entry.reason}")

@@ -1,0 +1,42 @@
+"""What `optimize` and `compare` do alike: one solve with its progress, and its exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppsolve.solver.cli.guard import ExitCode
+from ppsolve.solver.cli.options import SolveOptions
+
+if TYPE_CHECKING:
+    from ppsolve.models.instances import Instance
+    from ppsolve.models.result import Result
+
+
+def solve(instance: Instance, options: SolveOptions, *, quiet: bool, verbose: bool) -> Result:
+    """Optimise `instance` with progress on stderr."""
+    from ppsolve.solver import api
+    from ppsolve.solver.render.progress import progress
+
+    with progress(
+        instance.name,
+        instance.time_unit,
+        time_limit=options.time_limit,
+        quiet=quiet,
+        everything=verbose,
+    ) as listener:
+        return api.optimize(instance, on_progress=listener, **options.keywords())
+
+
+def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
+    """Return what a result means for the process."""
+    from ppsolve.models.result import Status, StopReason
+
+    if result.stop_reason is StopReason.INTERRUPTED:
+        return ExitCode.INTERRUPTED
+    if result.status is Status.INFEASIBLE:
+        return ExitCode.INFEASIBLE
+    if result.value is None:
+        return ExitCode.NOTHING_FOUND
+    if fail_on_gap is not None and (result.gap is None or result.gap > fail_on_gap):
+        return ExitCode.GAP_EXCEEDED
+    return ExitCode.FOUND

@@ -1,0 +1,167 @@
+"""Configs of the pipeline-parallelism visualizer: JSON or YAML to a pipeline instance."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from ppsolve.models.base import Number, StrictModel, Whole, describe
+from ppsolve.models.errors import InputError
+from ppsolve.models.io import STANDARD_STREAM, parse_json, read_text, source_name
+from ppsolve.models.pipeline import PipelineInstance
+
+YAML_SUFFIXES = frozenset({".yml", ".yaml"})
+MAX_YAML_CHARACTERS = 1_000_000
+MAX_YAML_DEPTH = 50
+
+
+def _list_of_times(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list with one time per stage, got {describe(value)}")
+    if not value:
+        raise ValueError("expected at least one time, the list is empty")
+    return tuple(value)
+
+
+StageTimes = Annotated[tuple[Number, ...], BeforeValidator(_list_of_times)]
+
+
+class VisualizerConfig(StrictModel):
+    """The visualizer's config file. `output_file`, where its picture goes, is not used."""
+
+    num_stages: Annotated[Whole, Field(ge=1, le=4096)]
+    num_batches: Annotated[Whole, Field(ge=1, le=1_000_000)]
+    forward_times: StageTimes
+    backward_times: StageTimes
+    p2p_time: Number = Field(default=0, validate_default=True)
+    output_file: Any = None
+
+
+def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
+    """Read a visualizer config; ``.yml`` and ``.yaml`` are YAML, all else and ``-`` JSON.
+
+    The rule for lists of another length than `num_stages` is the visualizer's: a shorter one is
+    continued with its last value, a longer one is cut.
+
+    Returns
+    -------
+    tuple of PipelineInstance and list of str
+        The instance (fused backwards, no memory limit), and a warning for every list that was
+        continued or cut.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is no JSON or YAML, needs the ``yaml`` extra, or a field is
+        missing, unknown or wrong.
+    """
+    source = source_name(path)
+    is_yaml = Path(path).suffix.lower() in YAML_SUFFIXES
+    text = read_text(path)
+    data = _parse_yaml(text, source) if is_yaml else parse_json(text, source)
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}", source=source)
+    config = VisualizerConfig.parse(data, source)
+    name = "visualizer" if str(path) == STANDARD_STREAM else Path(path).stem
+    return _to_instance(config, name, source)
+
+
+def _to_instance(
+    config: VisualizerConfig, name: str, source: str
+) -> tuple[PipelineInstance, list[str]]:
+    warnings: list[str] = []
+    times = {}
+    for field, target in (("forward_times", "forward"), ("backward_times", "backward")):
+        entries, warning = _fitted(getattr(config, field), config.num_stages)
+        if warning is not None:
+            warnings.append(f"{source}: {field}: {warning}")
+        times[target] = entries
+    instance = PipelineInstance.parse(
+        {
+            "name": name,
+            "num_devices": config.num_stages,
+            "num_microbatches": config.num_batches,
+            "times": times,
+            "p2p": {"latency": config.p2p_time},
+        },
+        source,
+    )
+    return instance, warnings
+
+
+def _fitted(times: tuple[Decimal, ...], stages: int) -> tuple[tuple[Decimal, ...], str | None]:
+    given = len(times)
+    if given < stages:
+        warning = f"{given} of {stages} stages given, the others take the last value, {times[-1]}"
+        return times + times[-1:] * (stages - given), warning
+    if given > stages:
+        return times[:stages], f"{given} entries for {stages} stages, the last {given - stages} cut"
+    return times, None
+
+
+def _parse_yaml(text: str, source: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise InputError(
+            "reading YAML needs PyYAML: pip install 'ppsolve[yaml]', or convert the file to JSON",
+            source=source,
+        ) from None
+    if len(text) > MAX_YAML_CHARACTERS:
+        raise InputError(
+            f"expected at most {MAX_YAML_CHARACTERS} characters of YAML, got {len(text)}",
+            source=source,
+        )
+    loader: Any = _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    try:
+        _refuse_depth(yaml.parse(text, Loader=loader))
+        return yaml.load(text, Loader=loader)
+    except yaml.YAMLError as error:
+        raise InputError(f"not valid YAML: {_yaml_problem(error)}", source=source) from None
+    except (RecursionError, ValueError, TypeError) as error:
+        raise InputError(f"not usable YAML: {error}", source=source) from None
+    except InputError as error:
+        raise error.located(source) from None
+
+
+def _refuse_depth(events: Iterable[Any]) -> None:
+    # The C loader recurses without a limit of its own and takes the process down.
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > MAX_YAML_DEPTH:
+            raise InputError(f"not usable YAML: nested deeper than {MAX_YAML_DEPTH} levels")
+
+
+def _yaml_problem(error: Any) -> str:
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    return place + str(getattr(error, "problem", None) or error).replace("\n", " ")
+
+
+def _loader(safe_loader: Any) -> Any:
+    """Return a loader with `safe_loader`'s types only, which also refuses what JSON refuses."""
+
+    class Loader(safe_loader):  # type: ignore[misc]
+        def flatten_mapping(self, node: Any) -> None:
+            # Nested merges grow exponentially; no config needs them.
+            if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+                raise InputError('merge keys ("<<") are not supported, write the fields out')
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [key.value for key, _ in node.value if isinstance(key.value, str)]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise InputError(f'the field "{twice}" is there twice in one object')
+            return super().construct_mapping(node, deep)
+
+    # YAML 1.1 takes 1e3 for text, everybody else for a number.
+    exponent = re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+0123456789"))
+    return Loader

@@ -1,0 +1,1 @@
+"""The exact model: CP-SAT intervals with precedence, no-overlap and memory constraints."""

@@ -1,0 +1,83 @@
+"""CP-SAT constraints, one short function each, called from one visible list."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsolve.models.problem import FREE
+from ppsolve.solver.cpsat.demands import Rounding, integer_demands
+from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.holds import ALWAYS
+from ppsolve.solver.implied import ImpliedOrder, PoolOrder
+
+
+class Constraints:
+    """Adds the rules of the problem to a model.
+
+    Parameters
+    ----------
+    variables : Variables
+        The model's variables.
+    implied : ImpliedOrder
+        The problem and its implied order.
+    rounding : {"up", "down"}
+        How memory amounts are rounded where they have no small exact scale.
+    """
+
+    def __init__(
+        self, variables: Variables, implied: ImpliedOrder, rounding: Rounding = "down"
+    ) -> None:
+        self.variables = variables
+        self.model = variables.model
+        self.implied = implied
+        self.problem = implied.problem
+        self.rounding = rounding
+        self.memory_is_exact = True
+
+    def add_all(self) -> None:
+        """Add every rule."""
+        self._pins()
+        self._precedences()
+        self._no_overlap()
+        self._memory()
+
+    def _pins(self) -> None:
+        for op in np.flatnonzero(self.problem.pinned != FREE).tolist():
+            self.model.add(self.variables.start[op] == int(self.problem.pinned[op]))
+
+    def _precedences(self) -> None:
+        graph, start = self.implied.full, self.variables.start
+        edges = {
+            (before, after): delay
+            for delay, before, after in sorted(
+                zip(graph.delay.tolist(), graph.before.tolist(), graph.after.tolist(), strict=True)
+            )
+        }
+        for (before, after), delay in edges.items():
+            self.model.add(start[before] + delay <= start[after])
+
+    def _no_overlap(self) -> None:
+        for ops in self.problem.ops_by_resource:
+            busy = ops[self.problem.duration[ops] > 0]
+            if len(busy) > 1:
+                self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
+
+    def _memory(self) -> None:
+        for order in self.implied.pools:
+            if not order.is_exact and order.holds.amount:
+                self._cumulative(order)
+
+    def _cumulative(self, order: PoolOrder) -> None:
+        holds = order.holds
+        demands = integer_demands(holds, order.pool.limit, self.rounding)
+        self.memory_is_exact &= demands.is_exact
+        indices = [
+            index
+            for index, demand in enumerate(demands.demand)
+            if demand and not holds.acquire[index] == holds.release[index] == ALWAYS
+        ]
+        self.model.add_cumulative(
+            [self.variables.hold(holds, index) for index in indices],
+            [demands.demand[index] for index in indices],
+            demands.capacity,
+        )

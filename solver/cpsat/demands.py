@@ -1,0 +1,104 @@
+"""Exact memory amounts as small integers that CP-SAT can add up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from ppsolve.solver.holds import Holds
+
+Rounding = Literal["up", "down"]
+
+SMALL = 2**20
+"""Capacities up to this are used as they are; energy (demand x time) then fits an int64."""
+
+MAX_COMBINATIONS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Demands:
+    """Integer demands of the holds of one pool.
+
+    Parameters
+    ----------
+    demand : tuple of int
+        Demand of each hold.
+    capacity : int
+        Most that may be in use.
+    is_exact : bool
+        Whether the integers allow exactly the sets of holds that the fractions allow.
+    """
+
+    demand: tuple[int, ...]
+    capacity: int
+    is_exact: bool
+
+
+def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding) -> Demands:
+    """Scale the amounts of `holds` into small integers, exactly where that is possible.
+
+    Parameters
+    ----------
+    holds : Holds
+        A pool's holds.
+    limit : Fraction
+        Most that may be in use, allowed excess included.
+    rounding : {"up", "down"}
+        How to round where no small exact scale is found: up keeps every schedule within the
+        limit, down keeps every allowed schedule.
+    """
+    available = limit - holds.base
+    counts = Counter(holds.amount)
+    for scale in _candidate_scales(list(counts), available):
+        whole = {amount: math.ceil(amount * scale) for amount in counts}
+        capacity = math.floor(available * scale)
+        if capacity <= SMALL and _same_sets(counts, whole, available, capacity):
+            return Demands(tuple(whole[a] for a in holds.amount), capacity, is_exact=True)
+    scale = Fraction(SMALL) / available
+    round_amount = math.ceil if rounding == "up" else math.floor
+    whole = {amount: round_amount(amount * scale) for amount in counts}
+    return Demands(tuple(whole[a] for a in holds.amount), SMALL, is_exact=False)
+
+
+def _candidate_scales(amounts: list[Fraction], available: Fraction) -> list[Fraction]:
+    """Scales worth trying, small capacities first, the common denominator last."""
+    if not amounts or available <= 0:
+        return []
+    smallest = min(amounts)
+    tries = [k / smallest for k in range(1, 65)]
+    tries += [2**k / available for k in range(6, 21)]
+    tries.append(Fraction(math.lcm(*(amount.denominator for amount in amounts))))
+    return tries
+
+
+def _same_sets(
+    counts: Counter[Fraction], whole: dict[Fraction, int], available: Fraction, capacity: int
+) -> bool:
+    """Whether every multiset of amounts fits the fractions exactly where it fits the integers.
+
+    Only the last amount's largest count has to be compared for each choice of the others.
+    """
+    amounts = sorted(counts, reverse=True)
+    most = [min(counts[a], available // a) for a in amounts]
+    if math.prod(n + 1 for n in most[:-1]) > MAX_COMBINATIONS:
+        return False
+    unit = math.lcm(available.denominator, *(a.denominator for a in amounts))
+    exact_left = np.array([int(available * unit)], dtype=object)
+    whole_left = np.array([capacity], dtype=object)
+    for amount, count in zip(amounts[:-1], most[:-1], strict=True):
+        used = np.arange(count + 1, dtype=object)
+        exact_left = (exact_left[:, None] - used * int(amount * unit)).ravel()
+        whole_left = (whole_left[:, None] - used * whole[amount]).ravel()
+        if np.any((exact_left < 0) != (whole_left < 0)):
+            return False
+        keep = exact_left >= 0
+        exact_left, whole_left = exact_left[keep], whole_left[keep]
+    last, top = amounts[-1], counts[amounts[-1]]
+    exact_count = np.minimum(exact_left // int(last * unit), top)
+    whole_count = np.minimum(whole_left // whole[last], top)
+    return bool(np.all(exact_count == whole_count))

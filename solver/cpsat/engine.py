@@ -1,0 +1,172 @@
+"""Running CP-SAT on a problem: limits, incumbents, bounds, interruption."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from ppsolve.models.result import StopReason
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.cpsat.constraints import Constraints
+from ppsolve.solver.cpsat.demands import Rounding
+from ppsolve.solver.cpsat.objective import add_objective
+from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.windows import start_windows
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.limits import Limits
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What CP-SAT found.
+
+    Parameters
+    ----------
+    schedule : Schedule or None
+        Best schedule of the model.
+    bound : int or None
+        Proven lower bound of the model.
+    infeasible : bool
+        Whether no schedule within the given upper bound exists.
+    stop_reason : StopReason
+        Why the search ended.
+    memory_is_exact : bool
+        Whether the model's memory rules are exactly the problem's.
+    """
+
+    schedule: Schedule | None
+    bound: int | None
+    infeasible: bool
+    stop_reason: StopReason
+    memory_is_exact: bool
+
+
+class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    def __init__(self, listener: Callable[[int], None]) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def on_solution_callback(self) -> None:
+        self._listener(round(self.objective_value))
+
+
+def solve(
+    implied: ImpliedOrder,
+    *,
+    lower: int,
+    incumbent: Schedule | None,
+    limits: Limits,
+    rounding: Rounding = "down",
+    on_incumbent: Callable[[int], None] | None = None,
+    on_bound: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Minimise the problem's objective with CP-SAT.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem and its implied order.
+    lower : int
+        A proven lower bound, which becomes part of the model.
+    incumbent : Schedule or None
+        Best known schedule: gives the horizon and the hint.
+    limits : Limits
+        When to stop.
+    rounding : {"up", "down"}
+        How memory amounts are rounded where they have no small exact scale.
+    on_incumbent, on_bound : callable, optional
+        Told each better objective value and bound, in ticks, from solver threads.
+
+    Raises
+    ------
+    MemoryInfeasible
+        A pool's capacity cannot be kept.
+    """
+    model = cp_model.CpModel()
+    ordered = None if incumbent is None else index_ordered(implied, incumbent)
+    windows = start_windows(implied, None if ordered is None else ordered.value)
+    upper = windows.horizon if ordered is None else ordered.value
+    variables = Variables(model, implied, windows, min(lower, upper), upper)
+    constraints = Constraints(variables, implied, rounding)
+    constraints.add_all()
+    add_objective(variables, implied)
+    if ordered is not None:
+        variables.hint(ordered)
+    solver = _configured(limits)
+    if on_bound is not None:
+        solver.best_bound_callback = lambda value: on_bound(math.ceil(value - 1e-6))
+    began = time.monotonic()
+    status = solver.solve(model, _Incumbents(on_incumbent or (lambda value: None)))
+    elapsed = time.monotonic() - began
+    return _outcome(implied, variables, solver, status, limits, elapsed, constraints)
+
+
+def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
+    """Relabel alike micro-batches so that each column of a family runs in index order."""
+    start = schedule.start.copy()
+    for family in implied.problem.families:
+        start[family] = np.sort(start[family], axis=0)
+    return Schedule(schedule.problem, start)
+
+
+def _configured(limits: Limits) -> cp_model.CpSolver:
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = limits.workers
+    parameters.random_seed = limits.seed % 2**31
+    parameters.relative_gap_limit = limits.gap
+    if limits.seconds is not None:
+        parameters.max_time_in_seconds = max(0.0, limits.seconds)
+    if limits.deterministic is not None:
+        parameters.max_deterministic_time = limits.deterministic
+    parameters.catch_sigint_signal = threading.current_thread() is threading.main_thread()
+    return solver
+
+
+def _outcome(
+    implied: ImpliedOrder,
+    variables: Variables,
+    solver: cp_model.CpSolver,
+    status: int,
+    limits: Limits,
+    elapsed: float,
+    constraints: Constraints,
+) -> Outcome:
+    found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError("CP-SAT refused the model as invalid")
+    schedule = None
+    if found:
+        start = np.array([solver.value(v) for v in variables.start], dtype=np.int64)
+        schedule = Schedule(implied.problem, start)
+    infeasible = status == cp_model.INFEASIBLE
+    bound = None if infeasible else math.ceil(solver.best_objective_bound - 1e-6)
+    return Outcome(
+        schedule=schedule,
+        bound=bound,
+        infeasible=infeasible,
+        stop_reason=_stop_reason(solver, status, limits, elapsed),
+        memory_is_exact=constraints.memory_is_exact,
+    )
+
+
+def _stop_reason(
+    solver: cp_model.CpSolver, status: int, limits: Limits, elapsed: float
+) -> StopReason:
+    if status == cp_model.INFEASIBLE:
+        return StopReason.INFEASIBLE
+    value, bound = solver.objective_value, solver.best_objective_bound
+    if status == cp_model.OPTIMAL:
+        return StopReason.PROVED if value - bound < 0.5 else StopReason.GAP
+    if limits.seconds is not None and elapsed >= 0.95 * limits.seconds:
+        return StopReason.TIME
+    used = solver.deterministic_time
+    if limits.deterministic is not None and used >= 0.95 * limits.deterministic:
+        return StopReason.DETERMINISTIC
+    return StopReason.INTERRUPTED

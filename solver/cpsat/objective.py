@@ -1,0 +1,49 @@
+"""CP-SAT objectives: makespan and device span."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsolve.models.problem import BoolArray, Objective
+from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.implied import ImpliedOrder
+
+
+def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
+    """Tie the objective variable to the starts and minimise it."""
+    if implied.problem.objective is Objective.DEVICE_SPAN:
+        _device_span(variables, implied)
+    else:
+        _makespan(variables, implied)
+    variables.model.minimize(variables.objective)
+
+
+def _makespan(variables: Variables, implied: ImpliedOrder) -> None:
+    last = np.ones(implied.problem.num_ops, dtype=np.bool_)
+    graph = implied.full
+    last[graph.before[graph.delay >= implied.problem.duration[graph.before]]] = False
+    for op in np.flatnonzero(last).tolist():
+        variables.model.add(variables.end(op) <= variables.objective)
+
+
+def _device_span(variables: Variables, implied: ImpliedOrder) -> None:
+    problem, model = implied.problem, variables.model
+    first_rows, last_rows = _outer_rows(implied)
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        begin = model.new_int_var(0, variables.windows.horizon, "")
+        variables.span_start.append(begin)
+        for op in ops[first_rows[ops]].tolist():
+            model.add(begin <= variables.start[op])
+        for op in ops[last_rows[ops]].tolist():
+            model.add(variables.end(op) <= begin + variables.objective)
+
+
+def _outer_rows(implied: ImpliedOrder) -> tuple[BoolArray, BoolArray]:
+    """Return masks of the ops that can be first, or last, of their column."""
+    first = np.ones(implied.problem.num_ops, dtype=np.bool_)
+    last = first.copy()
+    for family in implied.problem.families:
+        first[family[1:]] = False
+        last[family[:-1]] = False
+    return first, last

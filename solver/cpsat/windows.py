@@ -1,0 +1,94 @@
+"""Start windows of every op, from heads, tails and the best known schedule."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsolve.models.problem import FREE, BoolArray, IntArray, Objective
+from ppsolve.solver.bounds.lower_bounds import end_tails, strong_heads
+from ppsolve.solver.bounds.spans import NEVER, Spans
+from ppsolve.solver.implied import ImpliedOrder
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Earliest and latest start of every op, int64[n], and the horizon they lie in."""
+
+    earliest: IntArray
+    latest: IntArray
+    horizon: int
+
+
+def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
+    """Return windows that keep an optimal schedule, and every one as good as `upper`.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem with its implied order.
+    upper : int or None
+        Objective of the best known schedule, None where there is none.
+    """
+    problem = implied.problem
+    heads = strong_heads(implied)
+    tails = end_tails(problem, implied.full)
+    pinned = problem.pinned != FREE
+    horizon = _horizon(implied, upper)
+    latest = np.where(pinned, problem.pinned, horizon - tails)
+    return Windows(heads, np.maximum(latest, heads), horizon)
+
+
+def _horizon(implied: ImpliedOrder, upper: int | None) -> int:
+    problem = implied.problem
+    fixed = int(max(problem.release.max(initial=0), problem.pinned.max(initial=0)))
+    everything = fixed + int(problem.duration.sum() + problem.lag.sum())
+    if upper is None:
+        return everything
+    if problem.objective is Objective.MAKESPAN:
+        return upper
+    reach = _window_distance(implied)
+    if reach is None or fixed:
+        return everything + len(problem.span_resources) * upper
+    apart = ~problem.is_compute
+    beside = int(problem.duration[apart].sum() + problem.lag.sum()) if apart.any() else 0
+    return (reach + 1) * upper + beside
+
+
+def _window_distance(implied: ImpliedOrder) -> int | None:
+    """Return how many spans the windows of two devices can be apart, None if unlimited.
+
+    A device with one op before and one op after something on another device cannot start or
+    end further than one span from it; distances add up over such links.
+    """
+    problem = implied.problem
+    spans = Spans(problem, implied.full)
+    count = len(problem.span_resources)
+    ops = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
+    linked: BoolArray = np.zeros((count, count), dtype=np.bool_)
+    for a in range(count):
+        after = (spans.heads[ops[a]] > NEVER // 2).any(axis=0)
+        before = (spans.tails[ops[a]] > NEVER // 2).any(axis=0)
+        linked[a] = after & before
+    linked |= linked.T
+    farthest = 0
+    for start in range(count):
+        distance = _distances(linked, start)
+        if len(distance) < count:
+            return None
+        farthest = max(farthest, max(distance.values()))
+    return farthest
+
+
+def _distances(linked: BoolArray, start: int) -> dict[int, int]:
+    distance = {start: 0}
+    queue = deque([start])
+    while queue:
+        here = queue.popleft()
+        for other in np.flatnonzero(linked[here]).tolist():
+            if other not in distance:
+                distance[other] = distance[here] + 1
+                queue.append(other)
+    return distance

@@ -1,0 +1,118 @@
+"""What a heuristic is: a name, what it needs of an instance, and one callable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ppsolve.models.instances import Instance
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.problem import Problem
+from ppsolve.models.result import HeuristicStatus
+from ppsolve.models.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a heuristic is asked for.
+
+    Parameters
+    ----------
+    instance : PipelineInstance or GraphInstance
+        The instance, for heuristics that were published for pipelines.
+    problem : Problem
+        The lowered instance.
+    group_size : int, optional
+        Micro-batches per group, for heuristics that run micro-batches in groups.
+    """
+
+    instance: Instance
+    problem: Problem
+    group_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A heuristic's schedule and, for pipelines, the action strings of each device."""
+
+    schedule: Schedule
+    orders: list[list[str]] | None
+
+
+PlanFunction = Callable[[Request], Plan]
+"""The one type of every heuristic; may raise `NotApplicableError` or a deadlock error."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Something a heuristic needs of a pipeline, in words and as a test."""
+
+    words: str
+    holds: Callable[[PipelineInstance], bool]
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """A named heuristic.
+
+    Parameters
+    ----------
+    name : str
+        The name that users give.
+    summary : str
+        What it does, in one line.
+    plan : PlanFunction
+        Builds the schedule.
+    requirements : tuple of Requirement
+        What it needs of a pipeline; empty: applies to every instance, graphs too.
+    is_search : bool
+        Whether it tries many schedules, and is left out once the optimum is known.
+    """
+
+    name: str
+    summary: str
+    plan: PlanFunction
+    requirements: tuple[Requirement, ...] = ()
+    is_search: bool = False
+
+    @property
+    def needs(self) -> str:
+        """What the heuristic needs, in words."""
+        words = [requirement.words for requirement in self.requirements]
+        return "needs " + ", ".join(["a pipeline", *words]) if words else "applies to everything"
+
+    def obstacle(self, instance: Instance) -> str | None:
+        """Return in words what `instance` lacks, or None if the heuristic applies."""
+        if not self.requirements:
+            return None
+        if not isinstance(instance, PipelineInstance):
+            return "needs a pipeline"
+        for requirement in self.requirements:
+            if not requirement.holds(instance):
+                return f"needs {requirement.words}"
+        return None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one heuristic on one instance.
+
+    Parameters
+    ----------
+    name : str
+        The heuristic.
+    status : HeuristicStatus
+        Feasible, infeasible, not applicable or failed.
+    schedule : Schedule or None
+        The schedule, kept where it breaks a rule such as memory.
+    reason : str or None
+        Why it is not feasible.
+    orders : list of list of str, or None
+        Action strings per device, for pipelines.
+    """
+
+    name: str
+    status: HeuristicStatus
+    schedule: Schedule | None = None
+    reason: str | None = None
+    orders: list[list[str]] | None = None

@@ -1,0 +1,156 @@
+"""Memory while a schedule is built: what fits now, and what must stay free for older work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from ppsolve.models.problem import FREE, Pool, Problem
+
+
+class Ledger:
+    """Exact use of every pool, as whole multiples of each pool's own unit.
+
+    A micro-batch that has begun is promised what it still has to take. On a pool that serves
+    several stages a forward may start only if every older micro-batch could still finish after it,
+    the oldest first (the banker's algorithm): otherwise forwards of one chunk take the memory that
+    the next chunk needs, and nothing can run any more.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem, n ops.
+    reserve : bool
+        Whether a micro-batch begins on a pool only if all that it will take there can be set aside.
+        Stricter than the promise, which may leave room for one micro-batch to move at a time.
+    """
+
+    def __init__(self, problem: Problem, *, reserve: bool = True) -> None:
+        self.problem = problem
+        self.acquires: dict[int, list[tuple[int, int]]] = {}
+        self.releases: dict[int, list[tuple[int, int]]] = {}
+        self.unit = [_denominator(pool) for pool in problem.pools]
+        self.size = [
+            math.floor((pool.limit - pool.initial) * unit)
+            for pool, unit in zip(problem.pools, self.unit, strict=True)
+        ]
+        self.free = list(self.size)
+        for index, pool in enumerate(problem.pools):
+            self._read(index, pool)
+        self.microbatch: list[int] = problem.microbatch.tolist()
+        self.promises = _Promises(self, reserve=reserve)
+
+    def _read(self, index: int, pool: Pool) -> None:
+        whole = [int(amount * self.unit[index]) for amount in pool.amounts]
+        for table, ops, amounts in (
+            (self.acquires, pool.acquire_op, pool.acquire_amount),
+            (self.releases, pool.release_op, pool.release_amount),
+        ):
+            for op, amount in zip(ops.tolist(), amounts.tolist(), strict=True):
+                table.setdefault(op, []).append((index, whole[amount]))
+
+    def net(self, op: int) -> Iterable[tuple[int, int]]:
+        """Return (pool, amount) of what `op` needs to find free: less for ops of length zero."""
+        taken = self.acquires.get(op, [])
+        if not taken or self.problem.duration[op]:
+            return taken
+        back = dict(self.releases.get(op, []))
+        return [(pool, max(0, amount - back.get(pool, 0))) for pool, amount in taken]
+
+    def shortage(self, op: int) -> int:
+        """Return a pool in which there is no room for `op` now, or `FREE`."""
+        if op not in self.acquires:
+            return FREE
+        for pool, amount in self.net(op):
+            if amount > self.free[pool] or not self.promises.keep(op, pool, amount):
+                return pool
+        return FREE
+
+    def start(self, op: int) -> None:
+        """Take what `op` acquires."""
+        for pool, amount in self.acquires.get(op, ()):
+            self.free[pool] -= amount
+            self.promises.taken(op, pool, amount)
+
+    def finish(self, op: int) -> list[int]:
+        """Give back what `op` releases; return the pools that have more room now."""
+        for pool, amount in self.releases.get(op, ()):
+            self.free[pool] += amount
+            self.promises.given_back(op, pool, amount)
+        return [pool for pool, _ in self.releases.get(op, ())]
+
+
+def _denominator(pool: Pool) -> int:
+    return math.lcm(*(amount.denominator for amount in pool.amounts))
+
+
+class _Promises:
+    """Per pool with several stages: micro-batches in flight with what they hold and still need."""
+
+    def __init__(self, ledger: Ledger, *, reserve: bool) -> None:
+        problem = ledger.problem
+        self.ledger = ledger
+        self.begun: set[int] = set()
+        self.claims: dict[int, dict[int, int]] = {}
+        self.flight: dict[int, dict[int, list[int]]] = {}
+        self.reserve = reserve
+        self.reserved = [0] * len(problem.pools)
+        for index, pool in enumerate(problem.pools):
+            if len(np.unique(problem.stage[pool.acquire_op])) > 1:
+                self.claims[index] = {}
+                self.flight[index] = {}
+        for op, taken in ledger.acquires.items() if self.claims else ():
+            for index, amount in taken:
+                if index in self.claims and ledger.microbatch[op] != FREE:
+                    claims = self.claims[index]
+                    owner = ledger.microbatch[op]
+                    claims[owner] = claims.get(owner, 0) + amount
+
+    def keep(self, op: int, pool: int, amount: int) -> bool:
+        """Return whether all older micro-batches could still finish if `op` took `amount`."""
+        if pool not in self.flight:
+            return True
+        owner, size = self.ledger.microbatch[op], self.ledger.size[pool]
+        if self.reserve and self._is_new(owner, pool):
+            claim = self.claims[pool].get(owner, 0)
+            if self.reserved[pool] + claim > size:
+                return False
+        older = owner not in self.begun
+        held_from_here = amount
+        for microbatch, (held, needed) in reversed(self.flight[pool].items()):
+            held_from_here += held
+            if older and needed and held_from_here + needed > size:
+                return False
+            older = older or microbatch == owner
+        return True
+
+    def _is_new(self, owner: int, pool: int) -> bool:
+        entry = self.flight[pool].get(owner)
+        return entry is None or entry == [0, self.claims[pool][owner]]
+
+    def taken(self, op: int, pool: int, amount: int) -> None:
+        if pool not in self.flight:
+            return
+        owner = self.ledger.microbatch[op]
+        if owner not in self.begun:
+            self.begun.add(owner)
+            for index, claims in self.claims.items():
+                if owner in claims:
+                    self.flight[index][owner] = [0, claims[owner]]
+        if owner in self.flight[pool]:
+            if self._is_new(owner, pool):
+                self.reserved[pool] += self.claims[pool][owner]
+            entry = self.flight[pool][owner]
+            entry[0] += amount
+            entry[1] -= amount
+
+    def given_back(self, op: int, pool: int, amount: int) -> None:
+        owner = self.ledger.microbatch[op]
+        if pool in self.flight and owner in self.flight[pool]:
+            entry = self.flight[pool][owner]
+            entry[0] -= amount
+            self.reserved[pool] -= amount
+            if entry == [0, 0]:
+                del self.flight[pool][owner]

@@ -1,0 +1,95 @@
+"""Priority rules of list scheduling: which of the ops that could start goes first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsolve.models.dag import CycleError, Dag
+from ppsolve.models.errors import DeadlockError
+from ppsolve.models.problem import FREE, BoolArray, IntArray, Problem
+from ppsolve.solver.timing import Edges
+
+_CLASSES = {"I": 0, "B": 0, "F": 1, "W": 2}
+
+
+def index_order(problem: Problem) -> Edges:
+    """Return precedences that run alike micro-batches in index order at every op of the vector.
+
+    No schedule is lost by it: any schedule can be relabelled so that the k-th execution of each
+    op kind and stage is micro-batch k.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    before = np.concatenate([none, *(family[:-1].ravel() for family in problem.families)])
+    after = np.concatenate([none, *(family[1:].ravel() for family in problem.families)])
+    return before, after, np.zeros(len(before), dtype=np.int64)
+
+
+def fillers(problem: Problem) -> BoolArray:
+    """Return which ops only fill idle time: the weight-gradient backwards, bool[n]."""
+    return problem.kind_mask("W")
+
+
+def _rank(*keys: IntArray) -> IntArray:
+    """Return ranks by the first key, then the next, then op number; int64[n], all different."""
+    rank = np.empty(len(keys[0]), dtype=np.int64)
+    rank[np.lexsort(keys[::-1])] = np.arange(len(rank))
+    return rank
+
+
+def tails(problem: Problem, *, with_index_order: bool = True) -> IntArray:
+    """Return the least time from each op's start to the end of all that depends on it, int64[n].
+
+    An op before a pinned one is the more urgent the earlier the pin.
+
+    Raises
+    ------
+    DeadlockError
+        The precedences have a cycle.
+    """
+    try:
+        graph = Dag.of(problem, *([index_order(problem)] if with_index_order else []))
+    except CycleError as error:
+        raise DeadlockError(problem.op_names(error.nodes)) from None
+    initial = problem.duration.copy()
+    pinned = problem.pinned != FREE
+    if pinned.any():
+        horizon = int(problem.duration.sum() + problem.lag.sum() + problem.pinned.max())
+        initial[pinned] += horizon - problem.pinned[pinned]
+    return graph.tails(initial)
+
+
+def longest_tail(problem: Problem) -> IntArray:
+    """Rank by the longest path to the end (critical path), the longest first."""
+    return _rank(-tails(problem))
+
+
+def most_work(problem: Problem) -> IntArray:
+    """Rank by the work left in the op's own micro-batch, the most first, then longest tail."""
+    return _rank(-tails(problem, with_index_order=False), -tails(problem))
+
+
+def backward_first(problem: Problem) -> IntArray:
+    """Rank backwards before forwards before weight gradients, then by the longest tail."""
+    kind_class = np.array([_CLASSES.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
+    return _rank(kind_class[problem.kind], -tails(problem))
+
+
+def favoured_backwards(
+    problem: Problem, tail: IntArray, favour: float, noise: NDArray[np.float64]
+) -> IntArray:
+    """Rank by longest tail, forwards set back by `favour` ticks, plus `noise` per op.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem, n ops.
+    tail : int64[n]
+        See `tails`.
+    favour : float
+        Ticks; 0 is the longest tail alone, a large number is `backward_first`.
+    noise : float64[n]
+        Ticks added to each op's tail.
+    """
+    key = tail - favour * problem.kind_mask("F") + noise
+    return _rank(-np.rint(key).astype(np.int64))

@@ -1,0 +1,1 @@
+"""What people see: numbers, tables, terminal Gantt charts and live progress."""

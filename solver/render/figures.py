@@ -1,0 +1,49 @@
+"""Numbers as people read them; plain strings, no terminal library."""
+
+from __future__ import annotations
+
+import math
+
+ABSENT = "-"
+
+
+def figure(value: float | None) -> str:
+    """Return a time or amount with thousands separators and at most six significant digits.
+
+    Whole numbers keep all their digits. ``None`` becomes a dash.
+    """
+    if value is None:
+        return ABSENT
+    if value == int(value):
+        return f"{int(value):,}"
+    digits = max(0, 5 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(digits, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio as a percentage with two decimals; a tiny gap never reads as none."""
+    if ratio is None:
+        return ABSENT
+    if 0 < abs(ratio) < 0.00005:
+        return "<0.01 %"
+    return f"{100 * ratio:.2f} %"
+
+
+def ratio(value: float | None) -> str:
+    """Return a bubble ratio with the four decimals that papers print."""
+    return ABSENT if value is None else f"{value:.4f}"
+
+
+def seconds(value: float) -> str:
+    """Return a wall time: ``0.04 s``, ``3.1 s``, ``2 min 05 s``."""
+    if value < 1:
+        return f"{value:.2f} s"
+    if value < 100:
+        return f"{value:.1f} s"
+    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+
+
+def shorten(text: str, width: int) -> str:
+    """Return `text` cut to `width` characters, with a tilde where something is missing."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "~"

@@ -1,0 +1,235 @@
+"""Terminal Gantt chart: a row per device, letters and colours for ops, dots for bubbles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.style import Style
+from rich.text import Text
+
+from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.result import SHOWN_TRANSFER
+from ppsolve.solver.render.figures import figure, shorten
+from ppsolve.solver.render.rows import GENERIC_KIND, Bar, Row, has_chunks, kinds_of
+
+MIN_CHART = 8
+CROWDED = 2.5
+"""With more ops per column than this, columns stand for shares of time rather than for ops."""
+
+NAME_WIDTH = 16
+_COLOURS: dict[str, tuple[str, ...]] = {
+    "F": ("color(75)", "color(33)"),
+    "B": ("color(216)", "color(209)"),
+    "I": ("color(222)", "color(178)"),
+    "W": ("color(114)", "color(71)"),
+    OPTIMIZER_KIND: ("color(250)",),
+    ALLREDUCE_KIND: ("color(176)",),
+    SHOWN_TRANSFER: ("color(152)",),
+    GENERIC_KIND: ("color(75)", "color(216)", "color(114)", "color(176)", "color(222)"),
+}
+_WORDS = {
+    "F": "F forward",
+    "B": "B backward",
+    "I": "I input gradient",
+    "W": "W weight gradient",
+    OPTIMIZER_KIND: "O optimizer",
+    ALLREDUCE_KIND: "A all-reduce",
+    SHOWN_TRANSFER: "> < transfers",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of columns that belong to one bar, or to nothing (a bubble)."""
+
+    bar: Bar | None
+    width: int
+
+
+class Gantt:
+    """A chart that fits whatever width it is printed at.
+
+    Parameters
+    ----------
+    rows : list of Row
+        What to draw; devices get their busy share at the right end.
+    end : float
+        Right end of the time axis (the makespan), in the schedule's unit.
+    unit : str
+        Name of the unit.
+    window : (float, float or None)
+        Draw only this part of the axis; ``None`` is its end.
+    """
+
+    def __init__(
+        self, rows: list[Row], end: float, unit: str, window: tuple[float, float | None] = (0, None)
+    ) -> None:
+        self.rows, self.unit, self.end = rows, unit, end
+        self.window = (window[0], end if window[1] is None else window[1])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the chart's lines, none wider than the console."""
+        plain = options.ascii_only
+        names = [shorten(row.name, NAME_WIDTH) for row in self.rows]
+        gutter = max(map(len, names), default=0)
+        shows_share = options.max_width - gutter - 7 >= MIN_CHART
+        width = max(options.max_width - gutter - 2 - (5 if shows_share else 0), 1)
+        edge = "|" if plain else "│"
+        for name, row in zip(names, self.rows, strict=True):
+            line = Text(f"{name:>{gutter}} {edge}", no_wrap=True, overflow="crop", end="\n")
+            for cell in columns(row.bars, *self.window, width):
+                line.append(*_drawn(cell, plain=plain))
+            if shows_share and row.is_device:
+                line.append(edge)
+                line.append(f"{self._busy_share(row):>4.0%}", "dim")
+            yield line
+        yield from _axis(self.window, width, gutter + 1, self.unit, plain=plain)
+        yield from self._legend(width, plain=plain)
+
+    def _busy_share(self, row: Row) -> float:
+        return row.busy / self.end if self.end else 0.0
+
+    def _legend(self, width: int, *, plain: bool) -> Iterator[Text]:
+        legend = Text(overflow="fold")
+        for kind in kinds_of(self.rows):
+            if kind in _WORDS:
+                legend.append(f" {_WORDS[kind]} ", _style(kind, 0))
+                legend.append(" ")
+        legend.append(f" {_dot(plain)} bubble")
+        yield legend
+        column = float(f"{(self.window[1] - self.window[0]) / width:.3g}")
+        notes = [f" 1 column = {figure(column)} {self.unit}"]
+        if has_chunks(self.rows):
+            notes.append("small letters: 2nd, 4th ... stage of a device")
+        yield Text("; ".join(notes), "dim", overflow="fold")
+
+
+def _dot(plain: bool) -> str:
+    return "." if plain else "·"
+
+
+def _style(kind: str, shade: int) -> Style:
+    colours = _COLOURS.get(kind, ("color(252)",))
+    return Style(color="color(16)", bgcolor=colours[shade % len(colours)])
+
+
+def _drawn(cell: Cell, *, plain: bool) -> tuple[str, Style | str]:
+    if cell.bar is None:
+        return _dot(plain) * cell.width, "dim"
+    label = cell.bar.label if len(cell.bar.label) <= cell.width else cell.bar.letter
+    return f"{label:<{cell.width}}", _style(cell.bar.kind, cell.bar.shade)
+
+
+def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell]:
+    """Divide the time from `first` to `last` into `width` columns and say what each shows.
+
+    A column shows the kind that fills most of it, or a bubble if idle time does; an op that
+    would vanish inside a bubble keeps one column. Where ops are shorter than columns, kinds and
+    bubbles take turns so that each gets columns in proportion to its time.
+    """
+    scale = width / (last - first) if last > first else 0.0
+    shares: list[dict[str | None, float]] = [{} for _ in range(width)]
+    longest: list[dict[str | None, tuple[float, Bar]]] = [{} for _ in range(width)]
+    pieces = 0
+    for bar in bars:
+        for column, share in _shares((bar.start - first) * scale, (bar.end - first) * scale, width):
+            pieces += 1
+            shares[column][bar.kind] = shares[column].get(bar.kind, 0.0) + share
+            if share > longest[column].get(bar.kind, (0.0,))[0]:
+                longest[column][bar.kind] = (share, bar)
+    for parts in shares:
+        parts[None] = max(1.0 - sum(parts.values()), 0.0)
+    crowded = pieces > CROWDED * width
+    chosen = _in_turns(shares) if crowded else _largest(shares)
+    owners = [
+        best[kind][1] if kind in best else None for kind, best in zip(chosen, longest, strict=True)
+    ]
+    if not crowded:
+        _keep_short_ops(longest, owners)
+    return _runs(owners)
+
+
+def _largest(shares: list[dict[str | None, float]]) -> list[str | None]:
+    return [max(reversed(column), key=lambda kind: column[kind]) for column in shares]
+
+
+def _in_turns(shares: list[dict[str | None, float]]) -> list[str | None]:
+    """Return the kind of each column, what a column hides being owed to the next ones."""
+    chosen: list[str | None] = []
+    owed: dict[str | None, float] = {}
+    for column in shares:
+        for kind, share in column.items():
+            owed[kind] = owed.get(kind, 0.0) + share
+        present = [kind for kind, share in column.items() if share > 0]
+        kind = max(present, key=lambda kind: owed[kind])
+        owed[kind] -= 1.0
+        chosen.append(kind)
+    return chosen
+
+
+def _shares(start: float, end: float, width: int) -> Iterator[tuple[int, float]]:
+    start, end = max(start, 0.0), min(end, float(width))
+    column = int(start)
+    while column < end:
+        yield column, min(end, column + 1) - max(start, column)
+        column += 1
+
+
+def _keep_short_ops(
+    longest: list[dict[str | None, tuple[float, Bar]]], owners: list[Bar | None]
+) -> None:
+    shown = {id(owner) for owner in owners}
+    for column, best in enumerate(longest):
+        if owners[column] is None and best:
+            bar = max(best.values(), key=lambda item: item[0])[1]
+            if id(bar) not in shown:
+                owners[column] = bar
+                shown.add(id(bar))
+
+
+def _runs(owners: list[Bar | None]) -> list[Cell]:
+    cells: list[Cell] = []
+    for owner in owners:
+        if cells and cells[-1].bar is owner:
+            cells[-1] = Cell(owner, cells[-1].width + 1)
+        else:
+            cells.append(Cell(owner, 1))
+    return cells
+
+
+def _axis(
+    window: tuple[float, float], width: int, indent: int, unit: str, *, plain: bool
+) -> Iterator[Text]:
+    first, last = window
+    line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
+    marks, labels = [line] * width, [" "] * width
+    room = 0
+    for time in _ticks(first, last, width):
+        column = round((time - first) / (last - first) * width) if last > first else 0
+        text = figure(time)
+        if column < room or column + len(text) > width:
+            continue
+        marks[column] = tick
+        labels[column : column + len(text)] = text
+        room = column + len(text) + 2
+    text = "".join(labels).rstrip()
+    text += f" {unit}" if len(text) + len(unit) + 1 <= width else ""
+    yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
+    yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
+
+
+def _ticks(first: float, last: float, width: int) -> list[float]:
+    """Return round times from `first` to `last`, about one per 12 columns."""
+    wanted = max(width // 12, 1)
+    rough = (last - first) / wanted
+    if rough <= 0:
+        return [first]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    count = int((last - first) / step) + 2
+    start = -(-first // step)
+    times = [float(f"{(start + index) * step:.12g}") for index in range(count)]
+    return [time for time in times if first <= time <= last]

@@ -1,0 +1,56 @@
+"""An instance in short: what there is to schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.instances import Instance
+from ppsolve.models.pipeline import ExplicitPlacement, PipelineInstance
+from ppsolve.models.problem import Problem
+from ppsolve.solver.render.figures import figure
+from ppsolve.solver.render.tables import facts
+
+
+def describe_problem(instance: Instance, problem: Problem) -> RenderableType:
+    """Return what an instance consists of, and what can be done with it."""
+    rows = list(_pipeline(instance)) if isinstance(instance, PipelineInstance) else []
+    return Group(
+        Text(f"{instance.name}: a {instance.kind} instance", "bold"),
+        facts([*rows, *_sizes(problem)]),
+        Text("add a RESULT or --heuristic NAME to draw a schedule", "dim"),
+    )
+
+
+def _pipeline(instance: PipelineInstance) -> Iterator[tuple[str, str]]:
+    placement = instance.placement
+    yield "devices", str(instance.num_devices)
+    yield "stages", str(instance.num_stages)
+    yield "micro-batches", str(instance.num_microbatches)
+    explicit = isinstance(placement, ExplicitPlacement)
+    yield "placement", "explicit" if explicit else str(placement)
+    yield "backward", "split (I + W)" if instance.times.is_split else "fused (B)"
+    yield "transfers", instance.p2p.mode
+
+
+def _sizes(problem: Problem) -> Iterator[tuple[str, str]]:
+    unit = problem.scale.unit
+    yield "objective", problem.objective.value.replace("_", " ")
+    yield "ops", figure(problem.num_ops)
+    yield "precedences", figure(len(problem.before))
+    work = [
+        int(problem.duration[problem.ops_by_resource[resource]].sum())
+        for resource in problem.span_resources.tolist()
+    ]
+    if work:
+        least, most = (problem.scale.time(ticks) for ticks in (min(work), max(work)))
+        spread = figure(least) if least == most else f"{figure(least)} to {figure(most)}"
+        yield "work per device", f"{spread} {unit}"
+    if problem.num_ops:
+        longest = problem.scale.time(int(np.max(problem.duration)))
+        yield "longest op", f"{figure(longest)} {unit}"
+    for pool in problem.pools[:1]:
+        yield f"memory, {pool.name}", f"capacity {figure(float(pool.capacity))}"

@@ -1,0 +1,123 @@
+"""Progress of a run on stderr: a live line on a terminal, one plain line per event elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from ppsolve.solver.progress import Progress, ProgressListener
+from ppsolve.solver.render.figures import figure, percent, seconds
+
+QUIET_EVENTS = frozenset({"heuristic"})
+"""Events that plain output leaves out unless asked for everything."""
+
+
+def plain_line(event: Progress, unit: str) -> str:
+    """Return one event as one line of text without colour."""
+    parts = [f"[{event.seconds:8.2f} s] {event.event}: {event.source}"]
+    if event.incumbent is not None:
+        parts.append(f"best {figure(event.incumbent)} {unit}")
+    if event.bound is not None:
+        parts.append(f"bound {figure(event.bound)} {unit}")
+    if event.gap is not None:
+        parts.append(f"gap {percent(event.gap)}")
+    return "  ".join(parts)
+
+
+class PlainProgress:
+    """Writes each event as a line; the lines of several threads do not mix.
+
+    Parameters
+    ----------
+    stream : text stream
+        Where to write, usually stderr.
+    unit : str
+        Time unit of the figures.
+    everything : bool
+        Also write the events of `QUIET_EVENTS`.
+    """
+
+    def __init__(self, stream: TextIO, unit: str, *, everything: bool = False) -> None:
+        self._stream, self._unit, self._everything = stream, unit, everything
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Progress) -> None:
+        """Write one event."""
+        if event.event in QUIET_EVENTS and not self._everything:
+            return
+        with self._lock:
+            self._stream.write(plain_line(event, self._unit) + "\n")
+            self._stream.flush()
+
+
+class LiveProgress:
+    """The state of a run as one line that is drawn anew several times a second."""
+
+    def __init__(self, title: str, unit: str, time_limit: float | None) -> None:
+        self._title, self._unit, self._limit = title, unit, time_limit
+        self._began = time.monotonic()
+        self._latest: Progress | None = None
+        self._best_by: str | None = None
+        self._phase = "starting"
+        self._spinner = Spinner("dots")
+
+    def __call__(self, event: Progress) -> None:
+        """Take note of an event."""
+        if event.event == "phase":
+            self._phase = event.source
+        if event.event in {"incumbent", "heuristic"} and self._improves(event):
+            self._best_by = event.source
+        self._latest = event
+
+    def _improves(self, event: Progress) -> bool:
+        before = self._latest.incumbent if self._latest else None
+        return event.incumbent is not None and (before is None or event.incumbent < before)
+
+    def __rich__(self) -> Text:
+        """Return the line as it is now."""
+        elapsed = time.monotonic() - self._began
+        line = Text(no_wrap=True, overflow="ellipsis")
+        frame = self._spinner.render(time.monotonic())
+        line.append_text(frame if isinstance(frame, Text) else Text())
+        line.append(f" {seconds(elapsed)}", "bold")
+        line.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
+        event = self._latest
+        if event is not None and event.incumbent is not None:
+            line.append(f"  best {figure(event.incumbent)} {self._unit}", "green")
+            line.append(f" ({self._best_by})" if self._best_by else "", "dim")
+        if event is not None and event.bound is not None:
+            line.append(f"  bound {figure(event.bound)}", "cyan")
+        if event is not None and event.gap is not None:
+            line.append(f"  gap {percent(event.gap)}", "yellow")
+        line.append(f"  {self._phase}  {self._title}", "dim")
+        return line
+
+
+@contextmanager
+def progress(
+    title: str,
+    unit: str,
+    *,
+    time_limit: float | None,
+    quiet: bool = False,
+    everything: bool = False,
+) -> Iterator[ProgressListener | None]:
+    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards."""
+    if quiet:
+        yield None
+        return
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield PlainProgress(console.file, unit, everything=everything)  # type: ignore[arg-type]
+        return
+    state = LiveProgress(title, unit, time_limit)
+    with Live(state, console=console, refresh_per_second=8, transient=True):
+        yield state

@@ -1,0 +1,150 @@
+"""From a schedule to the rows of a chart: one row per device, link or stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.problem import Problem
+from ppsolve.models.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
+
+COMPUTE_KINDS = ("F", "B", "I", "W", OPTIMIZER_KIND)
+COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, ALLREDUCE_KIND})
+GENERIC_KIND = "op"
+_LETTERS = {OPTIMIZER_KIND: "O", ALLREDUCE_KIND: "A"}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One op in a row, times in the schedule's unit.
+
+    Parameters
+    ----------
+    start, end : float
+        Times.
+    kind : str
+        Op kind, which decides the colour.
+    letter, label : str
+        What fits into one cell, and what is written where there is room.
+    shade : int
+        Tells virtual stages of one device (or neighbouring generic ops) apart.
+    """
+
+    start: float
+    end: float
+    kind: str
+    letter: str
+    label: str
+    shade: int = 0
+
+
+@dataclass
+class Row:
+    """A named row; `is_device` rows come first and count for bubbles."""
+
+    name: str
+    is_device: bool
+    bars: list[Bar] = field(default_factory=list)
+
+    @property
+    def busy(self) -> float:
+        """Sum of the lengths of the bars."""
+        return sum(bar.end - bar.start for bar in self.bars)
+
+
+def chart_rows(
+    document: ScheduleDocument, problem: Problem | None = None, *, links: bool = False
+) -> list[Row]:
+    """Return the rows of a chart, devices first, in the order of their numbers.
+
+    Parameters
+    ----------
+    document : ScheduleDocument
+        The schedule.
+    problem : Problem or None
+        Gives every resource its row and name; without it rows follow the ops' device labels.
+    links : bool
+        Also return links, NICs and communication streams.
+    """
+    rows = _rows_of_resources(document, problem) if problem else _rows_of_labels(document)
+    return [row for row in rows if row.is_device or (links and row.bars)]
+
+
+def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row]:
+    devices = set(problem.span_resources.tolist())
+    rows = [Row(name, number in devices) for number, name in enumerate(problem.resource_names)]
+    number_of = {problem.op_name(op): op for op in range(problem.num_ops)}
+    chunks = _chunks(document)
+    for position, op in enumerate(document.ops):
+        bar = _bar(op, position, chunks)
+        for resource in (
+            problem.resources_of(number_of[op.id]).tolist() if op.id in number_of else ()
+        ):
+            rows[resource].bars.append(bar)
+    return sorted(rows, key=lambda row: not row.is_device)
+
+
+def _rows_of_labels(document: ScheduleDocument) -> list[Row]:
+    rows: dict[tuple[int, int, str], Row] = {}
+    chunks = _chunks(document)
+    for position, op in enumerate(document.ops):
+        if op.device is None:
+            continue
+        is_device = op.kind not in COMMUNICATION_KINDS
+        stream = "" if is_device else op.id[:2]
+        key = (int(not is_device), op.device, stream)
+        name = f"device {op.device}" if is_device else f"{_STREAMS.get(stream, 'comm')} {op.device}"
+        row = rows.setdefault(key, Row(name, is_device))
+        row.bars.append(_bar(op, position, chunks))
+    return [rows[key] for key in sorted(rows)]
+
+
+_STREAMS = {"TF": "send fwd", "TB": "send bwd"}
+
+
+def _chunks(document: ScheduleDocument) -> dict[tuple[int, int], int]:
+    """Return the chunk of each (device, stage): 0 for the lowest stage that the device holds."""
+    held: dict[int, set[int]] = {}
+    for op in document.ops:
+        if op.device is not None and op.stage is not None and op.kind in COMPUTE_KINDS:
+            held.setdefault(op.device, set()).add(op.stage)
+    return {
+        (device, stage): chunk
+        for device, stages in held.items()
+        for chunk, stage in enumerate(sorted(stages))
+    }
+
+
+def _bar(op: ScheduledOp, position: int, chunks: dict[tuple[int, int], int]) -> Bar:
+    kind = op.kind or GENERIC_KIND
+    if kind == GENERIC_KIND:
+        return Bar(op.start, op.end, kind, op.id[0], op.id, position)
+    chunk = (
+        chunks.get((op.device, op.stage), 0)
+        if op.device is not None and op.stage is not None
+        else 0
+    )
+    if kind == SHOWN_TRANSFER:
+        letter = "<" if op.id.startswith("TB") else ">"
+    else:
+        letter = _LETTERS.get(kind, kind[0])
+        letter = letter.lower() if chunk % 2 else letter
+    number = op.stage if op.microbatch is None else op.microbatch
+    return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)
+
+
+def kinds_of(rows: list[Row]) -> list[str]:
+    """Return the kinds that occur, compute kinds first, in their usual order."""
+    present = {bar.kind for row in rows for bar in row.bars}
+    usual = [*COMPUTE_KINDS, *sorted(COMMUNICATION_KINDS)]
+    return [kind for kind in usual if kind in present] + sorted(present - set(usual))
+
+
+def has_chunks(rows: list[Row]) -> bool:
+    """Return whether a device holds more than one stage."""
+    return any(bar.shade > 0 for bar in _stage_bars(rows))
+
+
+def _stage_bars(rows: list[Row]) -> Iterator[Bar]:
+    return (bar for row in rows for bar in row.bars if bar.kind in COMPUTE_KINDS)

@@ -1,0 +1,161 @@
+"""The rules of the source tree: imports point one way, OR-tools is lazy, files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted([*(ROOT / "models").rglob("*.py"), *(ROOT / "solver").rglob("*.py")])
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+MOST_LINES = 500
+
+LAYERS = {
+    "models": [],
+    "base": ["timing", "checker", "progress", "limits", "holds", "implied"],
+    "methods": ["bounds", "heuristics", "cpsat", "improve"],
+    "solving": ["exact", "options", "report", "run", "api", "compare"],
+    "output": ["render", "export", "convert", "generate", "recipe", "profiles", "bestknown"],
+    "cli": ["cli"],
+}
+"""Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.
+
+A module imports from its own layer and from lower ones.
+"""
+
+LOADING_ORTOOLS = ("ppsolve.solver.cpsat", "ppsolve.solver.exact")
+"""Importing these loads OR-tools, so all others import them inside functions only."""
+
+SCREEN = {"typer", "rich", "click"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("ppsolve", *parts)).removesuffix(".__init__")
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Every module that a file imports, and whether it does so while being imported itself."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lazy = {
+        id(node)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(outer)
+        for node in ast.walk(outer)
+    }
+    found = []
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = str(node.module)
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        found += [(name, id(node) not in lazy) for name in names]
+    return found
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def top(name: str) -> str:
+    return name.split(".")[0]
+
+
+def layer(name: str) -> str | None:
+    parts = name.split(".")
+    if parts[:2] == ["ppsolve", "models"]:
+        return "models"
+    if parts[:2] != ["ppsolve", "solver"] or len(parts) < 3:
+        return None
+    return next((name for name, modules in LAYERS.items() if parts[2] in modules), None)
+
+
+def named(prefix: str) -> list[Path]:
+    return [path for path in SOURCES if module_name(path).startswith(prefix)]
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=[module_name(path) for path in paths])
+
+
+def test_every_module_has_a_layer() -> None:
+    modules = [module_name(path) for path in named("ppsolve.solver.")]
+    assert [name for name in modules if layer(name) is None] == []
+
+
+@each([*named("ppsolve.models"), *named("ppsolve.solver.")])
+def test_imports_point_one_way(path: Path) -> None:
+    order = list(LAYERS)
+    own = layer(module_name(path))
+    assert own is not None
+    higher = order[order.index(own) + 1 :]
+    upward = {name for name, _ in imports(path) if layer(name) in higher}
+    assert upward == set()
+
+
+@each(SOURCES)
+def test_installed_names_are_used(path: Path) -> None:
+    bare = {name for name, _ in imports(path) if top(name) in {"solver", "models", "tests"}}
+    assert bare == set()
+
+
+@each(SOURCES)
+def test_ortools_is_imported_only_when_solving(path: Path) -> None:
+    if module_name(path).startswith(LOADING_ORTOOLS):
+        return
+    direct = {name for name, _ in imports(path) if top(name) == "ortools"}
+    eager = {name for name, now in imports(path) if name.startswith(LOADING_ORTOOLS) and now}
+    assert direct | eager == set()
+
+
+@each(SOURCES)
+def test_only_the_top_layers_know_a_screen(path: Path) -> None:
+    used = {name for name, _ in imports(path) if top(name) in SCREEN}
+    assert used == set() or layer(module_name(path)) in {"output", "cli"}
+
+
+@each(named("ppsolve.models"))
+def test_models_depend_on_numpy_and_pydantic_only(path: Path) -> None:
+    allowed = {"numpy", "pydantic", "pydantic_core", *sys.stdlib_module_names}
+    foreign = {name for name, _ in imports(path) if top(name) not in {*allowed, "ppsolve"}}
+    assert foreign == set()
+    assert {name for name, _ in imports(path) if name.startswith("ppsolve.solver")} == set()
+
+
+def test_checker_shares_no_code_with_solvers() -> None:
+    used = {name for name, _ in imports(ROOT / "solver" / "checker.py") if top(name) == "ppsolve"}
+    modules = {".".join(name.split(".")[:3]) for name in used}
+    assert modules == {
+        "ppsolve.models.problem",
+        "ppsolve.models.schedule",
+        "ppsolve.models.violation",
+    }
+
+
+def test_brute_force_shares_no_code_with_the_solver() -> None:
+    used = {name for name, _ in imports(ROOT / "tests" / "bruteforce.py") if top(name) == "ppsolve"}
+    assert {".".join(name.split(".")[:3]) for name in used} == {"ppsolve.models.problem"}
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=lambda path: path.name)
+def test_files_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("name", ["ppsolve", "ppsolve.solver.checker", "ppsolve.solver.cli.main"])
+def test_import_does_not_load_ortools(name: str) -> None:
+    code = f"import sys, {name}; print('ortools' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_package_holds_links_to_the_code() -> None:
+    for name in ("models", "solver"):
+        link = ROOT / "ppsolve" / name
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / name

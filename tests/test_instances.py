@@ -1,0 +1,120 @@
+"""The shipped instances: reproducible, valid, named after their files, in families."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ppsolve.models.instance_text import instance_text
+from ppsolve.models.instances import load_instance, lower
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.solver.bestknown.entries import instance_files
+
+ROOT = Path(__file__).resolve().parent.parent
+INSTANCES = ROOT / "instances"
+FILES = instance_files(INSTANCES)
+
+
+@cache
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "make_instances", ROOT / "benchmarks" / "make_instances.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def instance_of(name: str) -> PipelineInstance:
+    instance = load_instance(INSTANCES / name)
+    assert isinstance(instance, PipelineInstance)
+    return instance
+
+
+def test_at_least_40_in_families() -> None:
+    families = {name.partition("/")[0] for name in FILES}
+    assert len(FILES) >= 40
+    assert families == {
+        "few_microbatches",
+        "heterogeneous",
+        "large",
+        "memory_curve",
+        "memory_scan",
+        "p2p_heavy",
+        "published",
+        "step_end",
+        "tight_memory",
+        "uniform",
+        "virtual_stages",
+    }
+
+
+def test_script_makes_them_byte_for_byte() -> None:
+    made = {name: instance_text(i) for name, i in script().every_instance().items()}
+    assert sorted(made) == FILES
+    shipped = {name: (INSTANCES / name).read_text(encoding="utf-8") for name in FILES}
+    assert made == shipped
+
+
+def test_names_are_file_names_and_unique() -> None:
+    names = [instance_of(name).name for name in FILES]
+    assert names == [Path(name).stem for name in FILES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_lowers(name: str) -> None:
+    instance = instance_of(name)
+    problem = lower(instance)
+    kinds = 3 if instance.times.is_split else 2
+    assert problem.num_ops >= kinds * instance.num_stages * instance.num_microbatches
+    alike = any(len(family) > 1 for family in problem.families)
+    assert alike or instance.num_microbatches == 1 or "uneven" in name
+    for pool in problem.pools:
+        assert pool.initial + max(pool.amounts) <= pool.capacity
+
+
+def test_scan_is_the_published_one() -> None:
+    capacities = []
+    for name in FILES:
+        if not name.startswith("memory_scan/"):
+            continue
+        instance = instance_of(name)
+        assert (instance.num_devices, instance.num_microbatches) == (4, 8)
+        assert instance.times.by_kind() == {"F": 29718, "I": 29444, "W": 19927}
+        assert instance.memory is not None
+        assert instance.p2p.latency == 527
+        assert float(instance.memory.released_by_backward_weight) == 0.43243243243243246
+        capacities.append(float(str(instance.memory.capacity)))
+    assert sorted(capacities) == [1, 1.5, 2, 2.5, 3, 3.5, 4.5, 5, 6, 7]
+
+
+def test_shapes_that_the_set_promises() -> None:
+    shapes = {
+        (instance_of(n).num_devices, instance_of(n).num_microbatches)
+        for n in FILES
+        if n.startswith("uniform/")
+    }
+    assert shapes == {(4, 8), (8, 16), (8, 32), (16, 64), (32, 256)}
+    placements = {str(instance_of(n).placement) for n in FILES if n.startswith("virtual_stages/")}
+    assert {"interleaved", "vshape", "wave", "bidirectional"} <= placements
+    modes = {instance_of(n).p2p.mode for n in FILES}
+    assert modes == {"delay", "link", "nic"}
+    assert {instance_of(n).objective for n in FILES} == {"makespan", "device_span"}
+    v = instance_of("virtual_stages/v-4x8-cap8.json")
+    assert v.memory is not None
+    assert (v.num_stages, v.memory.capacity, v.memory.activation) == (8, 8, 1)
+    assert float(v.memory.released_by_backward_weight) == 0.43
+
+
+def test_readme_describes_every_family() -> None:
+    text = (INSTANCES / "README.md").read_text(encoding="utf-8")
+    for family in {name.partition("/")[0] for name in FILES}:
+        assert f"`{family}/`" in text
