@@ -47,10 +47,12 @@ def as_finite(value: Any) -> Decimal:
         number = Decimal(repr(float(value)))
     if number.is_nan() or number.is_infinite():
         raise ValueError(f"expected a finite number, got {number}")
-    if abs(number) > MAX_NUMBER:
+    if not number:
+        return Decimal(0)
+    if number.adjusted() > MAX_NUMBER.adjusted() or abs(number) > MAX_NUMBER:
         limit = f"at most {MAX_NUMBER:.0E}" if number > 0 else f"at least -{MAX_NUMBER:.0E}"
         raise ValueError(f"expected {limit}, got {number:.6E}")
-    if number and number.adjusted() < -30:
+    if number.adjusted() < -30:
         raise ValueError(f"expected 0 or at least 1E-30, got {number:.6E}")
     return number
 

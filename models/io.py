@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
+import secrets
+import shutil
 import sys
-import tempfile
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,25 @@ def read_text(path: str | Path) -> str:
     InputError
         The file is missing, a directory, unreadable or not UTF-8.
     """
-    if str(path) == STANDARD_STREAM:
-        return sys.stdin.read()
+    source = source_name(path)
     try:
+        if str(path) == STANDARD_STREAM:
+            return _standard_input()
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError("no such file", source=str(path)) from None
+        raise InputError("no such file", source=source) from None
     except IsADirectoryError:
-        raise InputError("expected a file, this is a directory", source=str(path)) from None
+        raise InputError("expected a file, this is a directory", source=source) from None
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"expected UTF-8 text, byte {error.start} is not", source=str(path)
-        ) from None
+        raise InputError(f"expected UTF-8 text, byte {error.start} is not", source=source) from None
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=source) from None
+
+
+def _standard_input() -> str:
+    """Read standard input as UTF-8, whatever the locale says; a replaced one may be text only."""
+    raw = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read() if raw is None else str(raw.read(), "utf-8")
 
 
 def source_name(path: str | Path) -> str:
@@ -53,18 +59,40 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        yield from data
+        for value in data.values():
+            yield from _texts(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value)
+
+
+def _refuse_surrogates(data: Any) -> None:
+    """Refuse half a character, written as an escape, which no file or terminal can show."""
+    for text in _texts(data):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError(f"expected whole characters, got the text {json.dumps(text)[:60]}")
+
+
 def parse_json(text: str, source: str) -> Any:
     """Parse JSON, decimals kept exactly as written.
 
     Raises
     ------
     InputError
-        Not JSON (with line and column), or a field that is there twice.
+        Not JSON (with line and column), a field that is there twice, or half a character.
     """
     try:
-        return json.loads(
+        data = json.loads(
             text, parse_float=Decimal, parse_constant=float, object_pairs_hook=_no_duplicates
         )
+        if "\\u" in text:
+            _refuse_surrogates(data)
+        return data
     except json.JSONDecodeError as error:
         if not text.strip():
             raise InputError("expected JSON, the file is empty", source=source) from None
@@ -75,6 +103,8 @@ def parse_json(text: str, source: str) -> Any:
         ) from None
     except RecursionError:
         raise InputError("not usable JSON: nested too deeply", source=source) from None
+    except ArithmeticError:
+        raise InputError("not usable JSON: a number has too many digits", source=source) from None
     except ValueError as error:
         raise InputError(f"not usable JSON: {error}", source=source) from None
     except InputError as error:
@@ -101,20 +131,35 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all; errors as in `write_text`."""
-    target = Path(path)
-    temporary = None
+    """Write a file whole or not at all; errors as in `write_text`.
+
+    A device or a named pipe is written to as it is, and a symbolic link is followed: renaming
+    would put a file in their place.
+    """
+    target = destination(path)
     try:
-        with tempfile.NamedTemporaryFile(
-            "wb", dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as stream:
-            temporary = Path(stream.name)
-            stream.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(target)
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+        else:
+            _replace(target, data)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
+
+
+def destination(path: str | Path) -> Path:
+    """Return the file that writing to `path` makes or replaces: a link's target."""
+    target = Path(path)
+    return target.resolve() if target.is_symlink() else target
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Put a new file in the place of `target`, which keeps its permissions."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(data)
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -10,6 +10,8 @@ import numpy as np
 
 from ppsolve.models.problem import FREE, IntArray, Pool, Problem
 
+Successors = dict[int, list[int]]
+
 ALWAYS = -1
 """Stands for "from the beginning" or "to the very end" in place of an op."""
 
@@ -36,18 +38,28 @@ class Holds:
     amount: tuple[Fraction, ...]
 
 
-def holds_of(problem: Problem, pool: Pool) -> Holds:
+def holds_of(problem: Problem, pool: Pool, successors: Successors | None = None) -> Holds:
     """Rewrite `pool` as holds, each from an acquire to a release that it precedes.
 
     The use of the pool at every instant is the same, so nothing is lost or added. Acquires are
     paired with releases of the same stage and micro-batch first, then with any release that
     follows them.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    pool : Pool
+        One of its pools.
+    successors : mapping of int to list of int, optional
+        `successors_of` the problem, where it is known already.
     """
+    if successors is None:
+        successors = successors_of(problem)
     remaining = [pool.amounts[index] for index in pool.acquire_amount.tolist()]
     by_label: dict[tuple[int, int], list[int]] = defaultdict(list)
     for position, op in enumerate(pool.acquire_op.tolist()):
         by_label[_label(problem, op)].append(position)
-    successors = _successors(problem)
     reach: dict[int, set[int]] = {}
     found: list[tuple[int, int, Fraction]] = []
     base = pool.initial
@@ -87,16 +99,15 @@ def _label(problem: Problem, op: int) -> tuple[int, int]:
     return int(problem.stage[op]), int(problem.microbatch[op])
 
 
-def _successors(problem: Problem) -> dict[int, list[int]]:
-    successors: dict[int, list[int]] = defaultdict(list)
+def successors_of(problem: Problem) -> Successors:
+    """Return the direct successors of every op that has any."""
+    successors: Successors = defaultdict(list)
     for before, after in zip(problem.before.tolist(), problem.after.tolist(), strict=True):
         successors[before].append(after)
     return successors
 
 
-def _precedes(
-    successors: dict[int, list[int]], reach: dict[int, set[int]], first: int, last: int
-) -> bool:
+def _precedes(successors: Successors, reach: dict[int, set[int]], first: int, last: int) -> bool:
     """Whether `last` is `first` or follows it; near ones are found without a full search."""
     if first == last or last in successors[first]:
         return True
@@ -107,7 +118,7 @@ def _precedes(
     return last in reach[first]
 
 
-def _reachable(successors: dict[int, list[int]], first: int) -> set[int]:
+def _reachable(successors: Successors, first: int) -> set[int]:
     seen = {first}
     queue = deque([first])
     while queue:

@@ -7,7 +7,9 @@ forces releases before acquires; those precedences are implied as well.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +18,7 @@ import numpy as np
 
 from ppsolve.models.dag import CycleError, Dag
 from ppsolve.models.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.holds import ALWAYS, Holds, holds_of
+from ppsolve.solver.holds import ALWAYS, Holds, Successors, holds_of, successors_of
 
 Edges = tuple[IntArray, IntArray, IntArray]
 """Precedences as arrays (before, after, lag)."""
@@ -47,6 +49,11 @@ class Lane:
     acquire: Column
     amount: Fraction
     releases: tuple[tuple[Column, Fraction], ...]
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the lane, the acquiring one first."""
+        return [self.acquire, *(column for column, _ in self.releases)]
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,8 @@ class ImpliedOrder:
     @cached_property
     def pools(self) -> tuple[PoolOrder, ...]:
         """Every pool with the precedences that its capacity implies."""
-        return tuple(self._pool_order(pool) for pool in self.problem.pools)
+        successors = successors_of(self.problem)
+        return tuple(self._pool_order(pool, successors) for pool in self.problem.pools)
 
     @cached_property
     def memory_edges(self) -> Edges:
@@ -151,6 +159,10 @@ class ImpliedOrder:
             for index, op in enumerate(family[0])
         }
 
+    def follows(self, first: Column, second: Column) -> bool:
+        """Whether the second column's op follows the first one's in every row."""
+        return second in self._follows[first]
+
     def ops(self, column: Column) -> IntArray:
         """Return the ops of a column in index order."""
         ops: IntArray = self.problem.families[column.family][:, column.index]
@@ -183,8 +195,8 @@ class ImpliedOrder:
             closed[column] = set(direct[column]).union(*(closed[c] for c in direct[column]))
         return closed
 
-    def _pool_order(self, pool: Pool) -> PoolOrder:
-        holds = holds_of(self.problem, pool)
+    def _pool_order(self, pool: Pool, successors: Successors) -> PoolOrder:
+        holds = holds_of(self.problem, pool, successors)
         for op, amount in zip(holds.acquire.tolist(), holds.amount, strict=True):
             if op != ALWAYS and holds.base + amount > pool.limit:
                 raise MemoryInfeasible(
@@ -231,7 +243,7 @@ class ImpliedOrder:
         times. Column t gates itself and the releases that follow it, so it must have released at
         least k times, where k * gated + j * others >= (j + 1) * amount - available.
         """
-        around = [other for other in lanes if other is lane or self._encloses(other, lane)]
+        around = self.around(lanes, lane)
         amount = sum((other.amount for other in around), Fraction(0))
         releases = [part for other in around for part in other.releases]
         available = pool.limit - holds.base
@@ -248,6 +260,10 @@ class ImpliedOrder:
                 pairs.append((int(gate[place]), int(acquires[j])))
         return pairs
 
+    def around(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
+        """Return `lane` and the lanes that acquire before it and give back after, row by row."""
+        return [other for other in lanes if other is lane or self._encloses(other, lane)]
+
     def _encloses(self, outer: Lane, inner: Lane) -> bool:
         if outer.acquire.family != inner.acquire.family:
             return False
@@ -261,6 +277,8 @@ def _needed(
     members: int, amount: Fraction, others: Fraction, gated: Fraction, available: Fraction
 ) -> IntArray:
     """Return, for each acquire j, how many releases of the gate it has to wait for."""
-    rows = range(members)
-    missing = [(j + 1) * amount - available - j * others for j in rows]
-    return np.array([max(0, -((-need) // gated)) for need in missing], dtype=np.int64)
+    parts = (amount, others, gated, available)
+    unit = math.lcm(*(part.denominator for part in parts))
+    whole, elsewhere, gate, room = (int(part * unit) for part in parts)
+    missing = [(j + 1) * whole - room - j * elsewhere for j in range(members)]
+    return np.array([max(0, -(-need // gate)) for need in missing], dtype=np.int64)

@@ -95,7 +95,7 @@ def _read(path: Path) -> str:
         return data.decode()
     except FileNotFoundError:
         raise InputError("no such file", source=str(path)) from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"expected a gzipped schedule: {error}", source=str(path)) from None
 
 

@@ -1,21 +1,32 @@
-"""The first-return bound: before anything is released, only what fits can run."""
+"""Return bounds: until enough has been released, only what fits can have run."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 
 from ppsolve.models.problem import IntArray, Problem
 from ppsolve.solver.implied import PoolOrder
 
+MANY = 48
+"""Moments at which the returns are counted; any selection of moments gives a valid bound."""
 
-def first_return_bound(
-    problem: Problem, order: PoolOrder, ops: IntArray, heads: IntArray, tails: IntArray
+
+def return_bound(
+    problem: Problem,
+    order: PoolOrder,
+    ops: IntArray,
+    heads: IntArray,
+    tails: IntArray,
+    moments: int = 1,
 ) -> int:
     """Bound the end of one resource whose ops acquire from one pool.
 
-    Until the first op that does not acquire can run, or the first release can be through, only
-    acquiring ops run on the resource, and no more of them than the pool holds. Everything else
-    follows, and then the least tail; taken over all sets of ops with a tail of at least t.
+    By a moment c, no more acquires can have started than fit next to what can have been released
+    by then, and no other op with a head of c or later has started. All of that follows c, and then
+    the least tail; taken over all sets of ops with a tail of at least t. The first moment is the
+    earliest one at which an op that does not acquire can start: the first return.
 
     Parameters
     ----------
@@ -27,42 +38,44 @@ def first_return_bound(
         Ops of positive length on the resource.
     heads, tails : int64[n]
         Earliest starts, and least times from each end to the end of the schedule.
+    moments : int
+        How many moments to try.
 
     Returns
     -------
     int
         Lower bound on the end of the schedule, 0 where the pool says nothing of the resource.
     """
+    ops = ops[np.argsort(-tails[ops], kind="stable")]
     acquires = np.isin(ops, order.pool.acquire_op)
-    release_ops = order.pool.release_op
-    if not acquires.any() or acquires.all() or not len(release_ops):
+    if not acquires.any() or acquires.all():
         return 0
-    first_other = int(heads[ops[~acquires]].min())
-    first_release = int((heads[release_ops] + problem.duration[release_ops]).min())
-    free_until = min(first_other, first_release)
-    fits = _most_acquires(order)
-    by_tail = ops[np.argsort(-tails[ops], kind="stable")]
-    best = work = 0
-    running: list[int] = []
-    is_acquire = dict(zip(ops.tolist(), acquires.tolist(), strict=True))
-    for op in by_tail.tolist():
-        length = int(problem.duration[op])
-        work += length
-        if is_acquire[op]:
-            running = sorted([*running, length], reverse=True)[:fits]
-        left = work - sum(running)
-        if left > 0:
-            best = max(best, free_until + left + int(tails[op]))
+    head, tail, length = heads[ops], tails[ops], problem.duration[ops]
+    longest = int(length[acquires].max())
+    cuts = np.unique(head[~acquires])
+    cuts = cuts[:: max(1, len(cuts) // moments)][:moments]
+    fits = _fitting(problem, order, heads, cuts)
+    best = 0
+    for cut, most in zip(cuts.tolist(), fits, strict=True):
+        follows = np.where(acquires | (head >= cut), length, 0)
+        early = np.cumsum(acquires & (head < cut))
+        left = np.cumsum(follows) - np.minimum(early, most) * longest
+        ends = np.where(left > 0, cut + left + tail, 0)
+        best = max(best, int(ends.max()))
     return best
 
 
-def _most_acquires(order: PoolOrder) -> int:
-    """Return how many acquires fit before any release."""
-    pool, left = order.pool, order.pool.limit - order.pool.initial
-    count = 0
-    for amount in sorted(pool.amounts[index] for index in pool.acquire_amount.tolist()):
-        if amount > left:
-            break
-        left -= amount
-        count += 1
-    return count
+def _fitting(problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray) -> list[int]:
+    """Return, for each moment, how many acquires can have started by then."""
+    pool = order.pool
+    ends = heads[pool.release_op] + problem.duration[pool.release_op]
+    by_end = np.argsort(ends, kind="stable")
+    amounts = [pool.amounts[index] for index in pool.release_amount[by_end].tolist()]
+    released = np.searchsorted(ends[by_end], cuts, side="right").tolist()
+    smallest = min(pool.amounts[index] for index in pool.acquire_amount.tolist())
+    fits, room, position = [], pool.limit - pool.initial, 0
+    for count in released:
+        room += sum(amounts[position:count], Fraction(0))
+        position = max(position, count)
+        fits.append(max(0, int(room // smallest)))
+    return fits

@@ -10,11 +10,11 @@ import numpy as np
 
 from ppsolve.models.dag import Dag
 from ppsolve.models.problem import IntArray, Objective, Problem
-from ppsolve.solver.bounds.first_return import first_return_bound
+from ppsolve.solver.bounds.first_return import MANY, return_bound
 from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.spans import Spans, busy_ops
-from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.implied import ImpliedOrder, PoolOrder
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
     first-return
         One-machine with those waits: before the first release only what fits can run.
     memory-work
-        One-machine with heads that also count the work which makes room for each acquire.
+        One-machine with heads that also count the work which makes room for each acquire,
+        and first-return at many moments.
 
     Raises
     ------
@@ -69,9 +70,10 @@ def _makespan_bounds(implied: ImpliedOrder) -> list[Bound]:
     if problem.pools:
         found.append(Bound("memory-cycle", _longest_path(problem, full)))
         heads, strong = start_heads(problem, full), strong_heads(implied)
-        returned = max(_one_machine(problem, full, heads), _first_return(implied, heads))
-        found.append(Bound("first-return", returned))
-        found.append(Bound("memory-work", _one_machine(problem, full, strong)))
+        first = max(_one_machine(problem, full, heads), _returns(implied, heads, 1))
+        found.append(Bound("first-return", first))
+        every = max(_one_machine(problem, full, strong), _returns(implied, strong, MANY))
+        found.append(Bound("memory-work", every))
     return found
 
 
@@ -87,9 +89,10 @@ def _span_bounds(implied: ImpliedOrder) -> list[Bound]:
     ]
     if problem.pools:
         found.append(Bound("memory-cycle", full.longest_path()))
-        returned = max(full.own(), full.first_return(implied.pools))
+        returned = max(full.own(), full.returns(implied.pools))
         found.append(Bound("first-return", returned))
-        found.append(Bound("memory-work", full.own(partial(memory_heads, implied))))
+        strengthen = partial(memory_heads, implied)
+        found.append(Bound("memory-work", full.strongest(implied.pools, strengthen)))
     return found
 
 
@@ -139,17 +142,24 @@ def _one_machine(problem: Problem, graph: Dag, heads: IntArray) -> int:
     )
 
 
-def _first_return(implied: ImpliedOrder, heads: IntArray) -> int:
+def _returns(implied: ImpliedOrder, heads: IntArray, moments: int) -> int:
     problem = implied.problem
     tails = end_tails(problem, implied.full) - problem.duration
     return max(
         (
-            first_return_bound(problem, order, ops, heads, tails)
+            return_bound(problem, order, ops, heads, tails, moments)
             for order in implied.pools
-            for ops in _busy_ops(problem)
+            for ops in _acquiring(problem, order)
         ),
         default=0,
     )
+
+
+def _acquiring(problem: Problem, order: PoolOrder) -> list[IntArray]:
+    """Return the ops of the resources on which something acquires from the pool."""
+    acquires = np.zeros(problem.num_ops, dtype=np.bool_)
+    acquires[order.pool.acquire_op] = True
+    return [ops for ops in _busy_ops(problem) if acquires[ops].any()]
 
 
 def _busy_ops(problem: Problem) -> list[IntArray]:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise, permutations
 
 import numpy as np
 
 from ppsolve.models.problem import IntArray
-from ppsolve.solver.implied import ImpliedOrder, Lane, PoolOrder
+from ppsolve.solver.implied import Column, ImpliedOrder, Lane, PoolOrder
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What the choices of releases depend on; the same for all devices of regular pipelines."""
+
+    amount: Fraction
+    shares: tuple[Fraction, ...]
+    lanes: int
+    available: Fraction
+    members: int
+
 
 MAX_ROUNDS = 8
 """Rounds of tightening and propagation; each is valid by itself, so any number is."""
@@ -19,11 +34,13 @@ MAX_EFFORT = 10_000_000
 def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:
     """Raise heads by the work that must precede each acquire on its own resource.
 
-    Before acquire j of a lane, the resource has run the acquires 0..j-1 and enough releases to
-    make room. Whatever releases those are, no op of that set starts before its head, so for every
-    time c: start >= c + work of the set's ops with heads >= c. The least such time over all
-    choices of releases is a head. Together with the tail of the last acquires this adds the idle
-    time of the fill (no release has returned yet) to that of the drain (nothing left to acquire).
+    Before acquire j of a lane, the resource has run its acquires 0..j-1, acquires 0..j of the
+    lanes around it, and enough releases to make room. Whatever releases those are, no op of
+    that set starts before its head, so for every time c: start >= c + work of the set's ops with
+    heads >= c. Nor can more acquires have started by c than fit next to what has been released by
+    then. The least such time over all choices of releases is a head. Together with the tail of
+    the last acquires this adds the idle time of the fill (no release has returned yet) to that
+    of the drain (nothing left to acquire).
 
     Parameters
     ----------
@@ -37,12 +54,13 @@ def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:
     int64[n]
         Valid heads, nowhere lower than `heads`.
     """
-    tasks = [
-        _Lane(implied, order, lane)
-        for order in implied.pools
-        for lane in order.lanes
-        if _is_local(implied, lane)
-    ]
+    table: dict[_Key, list[IntArray]] = {}
+    tasks = []
+    for order in implied.pools:
+        for lane in order.lanes:
+            nest = implied.around(order.lanes, lane)
+            if _is_local(implied, nest):
+                tasks.append(_Nest(implied, order, lane, nest, table))
     effort = sum(task.effort for task in tasks)
     thinning = max(1, int((effort / MAX_EFFORT) ** 0.5 + 0.999))
     for _ in range(MAX_ROUNDS if tasks else 0):
@@ -56,29 +74,65 @@ def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:
     return heads
 
 
-def _is_local(implied: ImpliedOrder, lane: Lane) -> bool:
-    """Whether a lane has at most two releases, all on the one resource of its acquire."""
-    columns = [lane.acquire, *(column for column, _ in lane.releases)]
+def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
+    """Whether all lanes have one release, or two in a fixed order, on one common resource."""
+    columns = [column for lane in nest for column in lane.columns]
     resources = {tuple(implied.problem.resources_of(implied.ops(c)[0])) for c in columns}
-    return len(columns) <= 3 and len(resources) == 1 and len(resources.pop()) == 1
+    counts = {len(lane.releases) for lane in nest}
+    return (
+        len(resources) == 1
+        and len(resources.pop()) == 1
+        and (counts == {1} or counts == {2})
+        and all(_in_order(implied, lane) is not None for lane in nest)
+    )
 
 
-class _Lane:
-    """One lane: its acquires and the choices of releases that make room for each."""
+def _in_order(implied: ImpliedOrder, lane: Lane) -> list[tuple[Column, Fraction]] | None:
+    """Return a lane's releases so that each follows the one before, None if they do not."""
+    for order in permutations(lane.releases):
+        if all(implied.follows(a[0], b[0]) for a, b in pairwise(order)):
+            return list(order)
+    return None
 
-    def __init__(self, implied: ImpliedOrder, order: PoolOrder, lane: Lane) -> None:
-        problem = implied.problem
-        level = implied.plain.level
-        releases = sorted(lane.releases, key=lambda part: int(level[implied.ops(part[0])[0]]))
+
+class _Nest:
+    """One lane with the lanes around it, and the choices of releases that make room for each.
+
+    The first releases of all lanes count as one series, the second ones as another; each op
+    of a series is taken for the shortest and the most generous of its row, which only lowers the
+    heads found.
+    """
+
+    def __init__(
+        self,
+        implied: ImpliedOrder,
+        order: PoolOrder,
+        lane: Lane,
+        nest: list[Lane],
+        table: dict[_Key, list[IntArray]],
+    ) -> None:
         self.acquires = implied.ops(lane.acquire)
-        self.columns = [implied.ops(column) for column, _ in releases]
-        self.lengths = [int(problem.duration[ops[0]]) for ops in (self.acquires, *self.columns)]
-        shares = [share for _, share in releases]
-        available = order.pool.limit - order.holds.base
-        self.choices = [
-            _choices((j + 1) * lane.amount - available, shares, j)
-            for j in range(len(self.acquires))
-        ]
+        self.before = [(implied.ops(other.acquire), int(other is not lane)) for other in nest]
+        releases = [_in_order(implied, other) or [] for other in nest]
+        series = [list(parts) for parts in zip(*releases, strict=True)]
+        self.columns = [np.concatenate([implied.ops(c) for c, _ in parts]) for parts in series]
+        duration = implied.problem.duration
+        self.lengths = [int(duration[ops[0]]) for ops, _ in self.before]
+        self.lengths += [int(duration[ops].min()) for ops in self.columns]
+        key = _Key(
+            amount=sum((other.amount for other in nest), Fraction(0)),
+            shares=tuple(max(share for _, share in parts) for parts in series),
+            lanes=len(nest),
+            available=order.pool.limit - order.holds.base,
+            members=len(self.acquires),
+        )
+        unit = math.lcm(*(p.denominator for p in (key.available, key.amount, *key.shares)))
+        self.room = int(key.available * unit)
+        self.shares = [int(share * unit) for share in key.shares]
+        self.amount = int(min(other.amount for other in nest) * unit)
+        if key not in table:
+            table[key] = _choices(key)
+        self.choices = table[key]
 
     @property
     def effort(self) -> int:
@@ -87,7 +141,8 @@ class _Lane:
 
     def raise_heads(self, heads: IntArray, thinning: int) -> None:
         """Raise the heads of every `thinning`-th acquire, the last included, in place."""
-        series = [heads[self.acquires], *(heads[ops] for ops in self.columns)]
+        series = [heads[ops] for ops, _ in self.before]
+        series += [np.sort(heads[ops]) for ops in self.columns]
         for j in range(len(self.choices) - 1, -1, -thinning):
             if len(self.choices[j]):
                 moment = self._earliest(series, j, thinning)
@@ -98,31 +153,53 @@ class _Lane:
         """Return the least time by which some choice of releases can be through."""
         choice = self.choices[j]
         cuts = np.unique(np.concatenate([part[: j + 1] for part in series]))[::thinning]
-        counts = [np.full((len(choice), 1), j), *(choice[:, [t]] for t in range(choice.shape[1]))]
-        finish = np.broadcast_to(cuts, (len(choice), len(cuts))).copy()
-        used = np.zeros_like(finish)
-        for part, length, count in zip(series, self.lengths, counts, strict=True):
-            before = np.searchsorted(part, cuts)
-            used += np.maximum(count - before, 0) * length
-        finish = np.where(used > 0, finish + used, 0)
+        acquired, released = series[: len(self.before)], series[len(self.before) :]
+        used = np.zeros((len(choice), len(cuts)), dtype=np.int64)
+        used += np.maximum(self._by_heads(acquired, j, cuts), self._by_room(released, j, cuts))
+        for t, part in enumerate(released):
+            started = np.searchsorted(part, cuts)
+            used += np.maximum(choice[:, [t]] - started, 0) * self.lengths[len(self.before) + t]
+        finish = np.where(used > 0, cuts + used, 0)
         return int(finish.max(axis=1).min())
 
+    def _by_heads(self, acquired: list[IntArray], j: int, cuts: IntArray) -> IntArray:
+        """Return the work of the acquires before acquire j that cannot start before each cut."""
+        late = np.zeros(len(cuts), dtype=np.int64)
+        parts = zip(acquired, self.before, self.lengths, strict=False)
+        for part, (_, extra), length in parts:
+            late += np.maximum(j + extra - np.searchsorted(part, cuts), 0) * length
+        return late
 
-def _choices(needed: Fraction, shares: list[Fraction], most: int) -> IntArray:
-    """Return the minimal counts of releases that add up to `needed`, int64[choices, columns].
+    def _by_room(self, released: list[IntArray], j: int, cuts: IntArray) -> IntArray:
+        """Return the work of the acquires before acquire j that have no room before each cut."""
+        total = sum(j + extra for _, extra in self.before)
+        fits = np.full(len(cuts), self.room, dtype=object)
+        for part, share in zip(released, self.shares, strict=True):
+            fits += np.searchsorted(part, cuts).astype(object) * share
+        late = np.maximum(total - (fits // self.amount).astype(np.int64), 0)
+        work: IntArray = late * min(self.lengths[: len(self.before)])
+        return work
 
-    With two columns the second follows the first in every row, so its count is no larger.
+
+def _choices(key: _Key) -> list[IntArray]:
+    """Return, for each acquire j, the minimal counts of releases that make room for it.
+
+    Each entry is int64[choices, series]. No series has more than j releases per lane; a second
+    release follows a first one, so its count is no larger.
     """
-    if needed <= 0:
-        return np.zeros((0, len(shares)), dtype=np.int64)
-    if len(shares) == 1:
-        count = -((-needed) // shares[0])
-        return np.array([[count]], dtype=np.int64) if count <= most else np.zeros((0, 1), np.int64)
-    rows = []
-    for first in range(1, most + 1):
-        second = max(0, -((-(needed - first * shares[0])) // shares[1]))
-        if second <= first:
-            rows.append((first, second))
-        if second == 0:
-            break
-    return np.array(rows, dtype=np.int64).reshape(-1, 2)
+    unit = math.lcm(*(part.denominator for part in (key.available, key.amount, *key.shares)))
+    first, *rest = (int(share * unit) for share in key.shares)
+    second = rest[0] if rest else 0
+    choices = []
+    for j in range(key.members):
+        needed = int(((j + 1) * key.amount - key.available) * unit)
+        most = j * key.lanes
+        rows: list[tuple[int, ...]] = []
+        if needed > 0 and second:
+            enough = min(most, -(-needed // first))
+            pairs = ((k, max(0, -(-(needed - k * first) // second))) for k in range(1, enough + 1))
+            rows = [pair for pair in pairs if pair[1] <= pair[0]]
+        elif needed > 0 and -(-needed // first) <= most:
+            rows = [(-(-needed // first),)]
+        choices.append(np.array(rows, dtype=np.int64).reshape(-1, len(key.shares)))
+    return choices

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.models.dag import Dag
 from ppsolve.models.problem import BoolArray, IntArray, Problem
-from ppsolve.solver.bounds.first_return import first_return_bound
+from ppsolve.solver.bounds.first_return import MANY, return_bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.implied import PoolOrder
 
@@ -65,32 +65,49 @@ class Spans:
         both = (self.heads > NEVER // 2) & (self.tails > NEVER // 2)
         return int(np.where(both, self.heads + self.tails, 0).max(initial=0))
 
-    def own(self, strengthen: Callable[[IntArray], IntArray] | None = None) -> int:
-        """Return the largest preemptive one-machine bound of a device.
+    def own(self) -> int:
+        """Return the largest preemptive one-machine bound of a device."""
+        return max((bound for bound, _ in self._own_bounds()), default=0)
 
-        With `strengthen`, which raises heads, only the few most promising devices are taken.
-        """
-        resources = self.problem.span_resources.tolist()
-        bounds = [(self._on(d, self.busy[r]), d) for d, r in enumerate(resources)]
-        if strengthen is None:
-            return max(bounds, default=(0, 0))[0]
-        best = 0
-        for bound, device in sorted(bounds, reverse=True)[:MAX_STRENGTHENED]:
-            heads = strengthen(self.heads[:, device].copy())
-            best = max(best, bound, self._on(device, self.busy[resources[device]], heads))
-        return best
-
-    def first_return(self, pools: Sequence[PoolOrder]) -> int:
+    def returns(self, pools: Sequence[PoolOrder]) -> int:
         """Return the largest first-return bound of a device."""
+        devices = range(len(self.problem.span_resources))
+        return max((self._returns(d, pools, self.heads[:, d], 1) for d in devices), default=0)
+
+    def strongest(
+        self, pools: Sequence[PoolOrder], strengthen: Callable[[IntArray], IntArray]
+    ) -> int:
+        """Return the largest bound once `strengthen` has raised the heads of a device.
+
+        Only the few devices that promise most are worth that effort.
+        """
         best = 0
-        for device, resource in enumerate(self.problem.span_resources.tolist()):
-            ops = self._between(device, self.busy[resource])
-            heads, tails = self.heads[:, device], self.tails[:, device] - self.problem.duration
-            for order in pools:
-                if np.isin(ops, order.pool.acquire_op).any():
-                    bound = first_return_bound(self.problem, order, ops, heads, tails)
-                    best = max(best, bound)
+        for bound, device in sorted(self._own_bounds(), reverse=True)[:MAX_STRENGTHENED]:
+            heads = strengthen(self.heads[:, device].copy())
+            alone = self._on(device, self._ops(device), heads)
+            best = max(best, bound, alone, self._returns(device, pools, heads, MANY))
         return best
+
+    def _own_bounds(self) -> list[tuple[int, int]]:
+        devices = range(len(self.problem.span_resources))
+        return [(self._on(device, self._ops(device)), device) for device in devices]
+
+    def _ops(self, device: int) -> IntArray:
+        return self.busy[int(self.problem.span_resources[device])]
+
+    def _returns(
+        self, device: int, pools: Sequence[PoolOrder], heads: IntArray, moments: int
+    ) -> int:
+        ops = self._between(device, self._ops(device))
+        tails = self.tails[:, device] - self.problem.duration
+        return max(
+            (
+                return_bound(self.problem, order, ops, heads, tails, moments)
+                for order in pools
+                if np.isin(ops, order.pool.acquire_op).any()
+            ),
+            default=0,
+        )
 
     def through_others(self) -> int:
         """Bound each device's span by the resource that promises most between its ops."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ppsolve.solver.cli.guard import ExitCode
+
 if TYPE_CHECKING:
     from ppsolve.solver.bestknown.entries import Entry
-
-CHECK_FAILED = 5
 
 Directory = Annotated[Path, typer.Argument(metavar="[DIR]", help="Directory of instances.")]
 TimeLimit = Annotated[float, typer.Option(min=0.0, help="Seconds per instance.")]
@@ -42,7 +42,7 @@ def verify_command(directory: Directory = Path("instances")) -> None:
             typer.echo(f"ok    {verified.name}: {_summary(verified.entry)}")
     typer.echo(f"{total - wrong} of {total} verified" + (f", {wrong} wrong" if wrong else ""))
     if wrong:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(ExitCode.CHECK_FAILED)
 
 
 def update_command(
@@ -68,7 +68,7 @@ def update_command(
         word = "same  " if outcome.after == outcome.before else "better"
         typer.echo(f"{word} {outcome.name}: {_summary(outcome.after)}")
     if wrong:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(ExitCode.CHECK_FAILED)
 
 
 def _summary(entry: Entry | None) -> str:

@@ -121,7 +121,7 @@ def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
 def _human(name: str) -> list[tuple[int, Any]]:
     """Return a key that puts 2 before 10."""
     parts = re.split(r"(\d+)", name)
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts]
 
 
 def _solve_all(

@@ -119,7 +119,7 @@ def _chunks(document: ScheduleDocument) -> dict[tuple[int, int], int]:
 def _bar(op: ScheduledOp, position: int, chunks: dict[tuple[int, int], int]) -> Bar:
     kind = op.kind or GENERIC_KIND
     if kind == GENERIC_KIND:
-        return Bar(op.start, op.end, kind, op.id[0], op.id, position)
+        return Bar(op.start, op.end, kind, op.id[:1], op.id, position)
     chunk = (
         chunks.get((op.device, op.stage), 0)
         if op.device is not None and op.stage is not None
