@@ -54,3 +54,12 @@ def test_many_odd_amounts_are_rounded() -> None:
 def test_base_leaves_less_room() -> None:
     demands = integer_demands(holds(Fraction(1), base=Fraction(2)), Fraction(5), "down")
     assert demands.capacity // demands.demand[0] == 3
+
+
+def test_short_horizons_allow_finer_integers() -> None:
+    parts = [Fraction(10**9 + k * k, 10**9 + 7) for k in range(40)]
+    coarse = integer_demands(holds(*parts), Fraction(20), "down", horizon=2**40)
+    fine = integer_demands(holds(*parts), Fraction(20), "down", horizon=100)
+    assert coarse.capacity == SMALL
+    assert fine.capacity > coarse.capacity
+    assert fine.capacity * 100 * 40 < 2**63

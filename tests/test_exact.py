@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import cache
+from unittest.mock import patch
 
 import pytest
 
+from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.models.problem import Problem
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.engine import index_ordered
 from ppsolve.solver.exact import solve_exactly
 from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
@@ -43,3 +47,37 @@ def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     for bound in bounds:
         assert bound.value <= optimum, bound.name
     assert index_ordered(implied, answer.schedule).value == optimum
+
+
+def twins(count: int, excess: str) -> GraphInstance:
+    """Ops of length 1 of which no two fit together, by ever different tiny amounts."""
+    amounts = [Decimal("0.5") + Decimal(excess) * (k + 1) for k in range(count)]
+    ops = [
+        {"id": f"op{k}", "duration": 1, "acquire": {"m": a}, "release_at_end": {"m": a}}
+        for k, a in enumerate(amounts)
+    ]
+    return GraphInstance(resources=[], ops=ops, pools=[{"name": "m", "capacity": 1}])
+
+
+def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> None:
+    # Too fine for 40 bits and too many amounts to compare: rounded down, all pairs seem to fit.
+    problem = lower_graph(twins(6, "2e-9"))
+    with patch.multiple(demands, FINE=demands.SMALL, MAX_COMBINATIONS=1):
+        answer = solve_exactly(
+            ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
+        )
+    assert not answer.memory_is_exact
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert answer.bound is not None
+    assert answer.bound <= 6 == answer.schedule.value
+
+
+def test_fine_memory_is_exact_where_the_horizon_is_short() -> None:
+    problem = lower_graph(twins(24, "2e-9"))
+    answer = solve_exactly(
+        ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
+    )
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert (answer.schedule.value, answer.bound) == (24, 24)

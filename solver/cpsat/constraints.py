@@ -69,7 +69,8 @@ class Constraints:
 
     def _cumulative(self, order: PoolOrder) -> None:
         holds = order.holds
-        demands = integer_demands(holds, order.pool.limit, self.rounding)
+        horizon = self.variables.windows.horizon
+        demands = integer_demands(holds, order.pool.limit, self.rounding, horizon)
         self.memory_is_exact &= demands.is_exact
         indices = [
             index

@@ -15,7 +15,10 @@ from ppsolve.solver.holds import Holds
 Rounding = Literal["up", "down"]
 
 SMALL = 2**20
-"""Capacities up to this are used as they are; energy (demand x time) then fits an int64."""
+"""Capacities up to this are always fine; energy (demand x time) then fits an int64."""
+
+FINE = 2**40
+"""Capacities are never larger; beyond that rounding is as exact as the allowed excess."""
 
 MAX_COMBINATIONS = 1_000_000
 
@@ -39,7 +42,9 @@ class Demands:
     is_exact: bool
 
 
-def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding) -> Demands:
+def integer_demands(
+    holds: Holds, limit: Fraction, rounding: Rounding, horizon: int = 2**40
+) -> Demands:
     """Scale the amounts of `holds` into small integers, exactly where that is possible.
 
     Parameters
@@ -51,18 +56,27 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding) -> Demand
     rounding : {"up", "down"}
         How to round where no small exact scale is found: up keeps every schedule within the
         limit, down keeps every allowed schedule.
+    horizon : int
+        Latest end in ticks: the shorter it is, the finer the integers may be.
     """
+    largest = _largest_capacity(len(holds.amount), horizon)
     available = limit - holds.base
     counts = Counter(holds.amount)
     for scale in _candidate_scales(list(counts), available):
         whole = {amount: math.ceil(amount * scale) for amount in counts}
         capacity = math.floor(available * scale)
-        if capacity <= SMALL and _same_sets(counts, whole, available, capacity):
+        if capacity <= largest and _same_sets(counts, whole, available, capacity):
             return Demands(tuple(whole[a] for a in holds.amount), capacity, is_exact=True)
-    scale = Fraction(SMALL) / available
+    scale = Fraction(largest) / available
     round_amount = math.ceil if rounding == "up" else math.floor
     whole = {amount: round_amount(amount * scale) for amount in counts}
-    return Demands(tuple(whole[a] for a in holds.amount), SMALL, is_exact=False)
+    return Demands(tuple(whole[a] for a in holds.amount), largest, is_exact=False)
+
+
+def _largest_capacity(num_holds: int, horizon: int) -> int:
+    """Return the largest power of two whose total energy stays below 2**61."""
+    bits = 61 - max(1, num_holds).bit_length() - max(1, horizon).bit_length()
+    return max(SMALL, min(FINE, 1 << max(0, bits)))
 
 
 def _candidate_scales(amounts: list[Fraction], available: Fraction) -> list[Fraction]:
