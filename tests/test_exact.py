@@ -6,11 +6,12 @@ from decimal import Decimal
 from functools import cache
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.models.problem import Problem
-from ppsolve.solver.bounds import lower_bounds
+from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.engine import index_ordered
@@ -18,7 +19,7 @@ from ppsolve.solver.exact import solve_exactly
 from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
 from ppsolve.solver.limits import Limits
 from tests.bruteforce import brute_force
-from tests.strategies import tiny_problems
+from tests.strategies import serial_schedule, tiny_problems
 
 COUNT = 400
 
@@ -47,6 +48,25 @@ def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     for bound in bounds:
         assert bound.value <= optimum, bound.name
     assert index_ordered(implied, answer.schedule).value == optimum
+    check_from_incumbent(problem, implied, optimum, number)
+
+
+def check_from_incumbent(
+    problem: Problem, implied: ImpliedOrder, optimum: int, number: int
+) -> None:
+    """Solve again within the windows that a mediocre schedule and the bounds leave."""
+    incumbent = serial_schedule(problem, np.random.default_rng(number))
+    if incumbent is None:
+        return
+    answer = solve_exactly(
+        implied,
+        lower=best_bound(lower_bounds(implied)).value,
+        incumbent=incumbent.normalised(),
+        limits=Limits(seconds=20),
+    )
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert (answer.schedule.value, answer.bound) == (optimum, optimum)
 
 
 def twins(count: int, excess: str) -> GraphInstance:

@@ -31,8 +31,10 @@ def _device_span(variables: Variables, implied: ImpliedOrder) -> None:
     first_rows, last_rows = _outer_rows(implied)
     for resource in problem.span_resources.tolist():
         ops = problem.ops_by_resource[resource]
+        if not len(ops):
+            continue
         begin = model.new_int_var(0, variables.windows.horizon, "")
-        variables.span_start.append(begin)
+        variables.span_start[resource] = begin
         for op in ops[first_rows[ops]].tolist():
             model.add(begin <= variables.start[op])
         for op in ops[last_rows[ops]].tolist():

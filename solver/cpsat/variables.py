@@ -40,7 +40,7 @@ class Variables:
         self.start = [model.new_int_var(low, high, "") for low, high in domains]
         self.duration: list[int] = self.problem.duration.tolist()
         self.objective = model.new_int_var(lower, upper, "objective")
-        self.span_start: list[cp_model.IntVar] = []
+        self.span_start: dict[int, cp_model.IntVar] = {}
         self._sizes: list[tuple[cp_model.IntVar, int, int]] = []
         self._intervals: dict[int, cp_model.IntervalVar] = {}
 
@@ -75,9 +75,7 @@ class Variables:
             begin = 0 if first == ALWAYS else starts[first]
             finish = self.windows.horizon if last == ALWAYS else ends[last]
             self.model.add_hint(size, finish - begin)
-        for variable, resource in zip(
-            self.span_start, self.problem.span_resources.tolist(), strict=False
-        ):
+        for resource, variable in self.span_start.items():
             ops = self.problem.ops_by_resource[resource]
             self.model.add_hint(variable, int(schedule.start[ops].min()))
         self.model.add_hint(self.objective, schedule.value)

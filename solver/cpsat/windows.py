@@ -38,7 +38,28 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     pinned = problem.pinned != FREE
     horizon = _horizon(implied, upper)
     latest = np.where(pinned, problem.pinned, horizon - tails)
+    if problem.objective is Objective.DEVICE_SPAN and upper is not None and not pinned.any():
+        latest = np.minimum(latest, _within_spans(implied, upper, latest))
+        horizon = int((latest + problem.duration).max(initial=0))
     return Windows(heads, np.maximum(latest, heads), horizon)
+
+
+def _within_spans(implied: ImpliedOrder, upper: int, latest: IntArray) -> IntArray:
+    """Return latest starts that keep every device's span within `upper`.
+
+    Where everything follows an op of one device, that device starts at 0. Any device starts no
+    later than its first op may, and ends a span later at most.
+    """
+    problem = implied.problem
+    spans = Spans(problem, implied.full)
+    ops = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
+    anchored = (spans.heads > NEVER // 2).all(axis=0) & (not problem.is_anchored)
+    for _ in range(2):
+        starts = np.array([latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64)
+        starts[anchored] = 0
+        ends = np.where(spans.tails > NEVER // 2, starts + upper - spans.tails, 2**62)
+        latest = np.minimum(latest, ends.min(axis=1))
+    return latest
 
 
 def _horizon(implied: ImpliedOrder, upper: int | None) -> int:
