@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -24,8 +25,8 @@ def solve_exactly(
     """Solve with CP-SAT; parameters as in `ppsolve.solver.cpsat.engine.solve`.
 
     Where memory amounts have no small exact scale, they are rounded down first: its bound is a
-    bound of the problem, and its schedule is the answer if the checker accepts it. Otherwise half
-    of the limits is left for the model with amounts rounded up, whose schedules are all valid.
+    bound of the problem, and its schedule is the answer if the checker accepts it. Otherwise
+    the time that is left goes to the model with amounts rounded up, whose schedules are all valid.
     """
 
     def attempt(**changes: object) -> Outcome:
@@ -38,10 +39,15 @@ def solve_exactly(
         }
         return solve(implied, **{**arguments, **changes})  # type: ignore[arg-type]
 
+    began = time.monotonic()
     first = attempt()
     if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
         return first
-    second = attempt(lower=max(lower, first.bound or lower), rounding="up", on_bound=None)
+    if limits.seconds is not None:
+        limits = replace(limits, seconds=max(0.0, limits.seconds - (time.monotonic() - began)))
+    second = attempt(
+        lower=max(lower, first.bound or lower), rounding="up", limits=limits, on_bound=None
+    )
     if second.infeasible:
         return replace(first, schedule=None)
     return replace(second, bound=first.bound)

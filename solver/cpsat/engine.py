@@ -88,6 +88,7 @@ def solve(
     MemoryInfeasible
         A pool's capacity cannot be kept.
     """
+    began = time.monotonic()
     model = cp_model.CpModel()
     ordered = None if incumbent is None else index_ordered(implied, incumbent)
     windows = start_windows(implied, None if ordered is None else ordered.value)
@@ -98,10 +99,9 @@ def solve(
     add_objective(variables, implied)
     if ordered is not None:
         variables.hint(ordered)
-    solver = _configured(limits)
+    solver = _configured(limits, time.monotonic() - began)
     if on_bound is not None:
         solver.best_bound_callback = lambda value: on_bound(math.ceil(value - 1e-6))
-    began = time.monotonic()
     status = solver.solve(model, _Incumbents(on_incumbent or (lambda value: None)))
     elapsed = time.monotonic() - began
     return _outcome(implied, variables, solver, status, limits, elapsed, constraints)
@@ -115,14 +115,15 @@ def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
     return Schedule(schedule.problem, start)
 
 
-def _configured(limits: Limits) -> cp_model.CpSolver:
+def _configured(limits: Limits, spent: float) -> cp_model.CpSolver:
+    """Return a solver with the limits, less the seconds that building the model took."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = limits.workers
     parameters.random_seed = limits.seed % 2**31
     parameters.relative_gap_limit = limits.gap
     if limits.seconds is not None:
-        parameters.max_time_in_seconds = max(0.0, limits.seconds)
+        parameters.max_time_in_seconds = max(0.0, limits.seconds - spent)
     if limits.deterministic is not None:
         parameters.max_deterministic_time = limits.deterministic
     parameters.catch_sigint_signal = threading.current_thread() is threading.main_thread()
