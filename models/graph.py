@@ -156,34 +156,45 @@ def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
         scale=scale,
         objective=instance.objective,
         span_resources=list(number.values()),
-        pools=[_pool(instance, pool) for pool in instance.pools],
+        pools=_pools(instance),
         given_names={index: op.id for index, op in enumerate(instance.ops)},
     )
 
 
-def _pool(instance: GraphInstance, pool: GraphPool) -> Pool:
-    amounts: list[Fraction] = []
+def _pools(instance: GraphInstance) -> list[Pool]:
+    tables = {pool.name: _PoolTable() for pool in instance.pools}
+    for number, op in enumerate(instance.ops):
+        for name, amount in op.acquire.items():
+            tables[name].add(tables[name].acquires, number, Fraction(amount))
+        for name, amount in op.release_at_end.items():
+            tables[name].add(tables[name].releases, number, Fraction(amount))
+    return [tables[pool.name].pool(pool) for pool in instance.pools]
 
-    def events(field: str) -> tuple[IntArray, IntArray]:
-        ops, indices = [], []
-        for index, op in enumerate(instance.ops):
-            amount = Fraction(getattr(op, field).get(pool.name, 0))
-            if amount == 0:
-                continue
-            if amount not in amounts:
-                amounts.append(amount)
-            ops.append(index)
-            indices.append(amounts.index(amount))
-        return np.array(ops, dtype=np.int64), np.array(indices, dtype=np.int64)
 
-    acquire, release = events("acquire"), events("release_at_end")
-    return Pool(
-        name=pool.name,
-        capacity=Fraction(pool.capacity),
-        initial=Fraction(pool.initial),
-        amounts=tuple(amounts),
-        acquire_op=acquire[0],
-        acquire_amount=acquire[1],
-        release_op=release[0],
-        release_amount=release[1],
-    )
+class _PoolTable:
+    """What one pool's ops acquire and release: (op, index of the amount)."""
+
+    def __init__(self) -> None:
+        self.amounts: dict[Fraction, int] = {}
+        self.acquires: list[tuple[int, int]] = []
+        self.releases: list[tuple[int, int]] = []
+
+    def add(self, events: list[tuple[int, int]], op: int, amount: Fraction) -> None:
+        if amount:
+            events.append((op, self.amounts.setdefault(amount, len(self.amounts))))
+
+    def pool(self, given: GraphPool) -> Pool:
+        acquires, releases = (
+            np.array(events, dtype=np.int64).reshape(-1, 2).T
+            for events in (self.acquires, self.releases)
+        )
+        return Pool(
+            name=given.name,
+            capacity=Fraction(given.capacity),
+            initial=Fraction(given.initial),
+            amounts=tuple(self.amounts),
+            acquire_op=acquires[0],
+            acquire_amount=acquires[1],
+            release_op=releases[0],
+            release_amount=releases[1],
+        )

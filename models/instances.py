@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.base import describe, did_you_mean
 from ppsolve.models.errors import InputError
 from ppsolve.models.graph import GraphInstance, lower_graph
@@ -15,6 +17,9 @@ from ppsolve.models.problem import Problem
 
 Instance = PipelineInstance | GraphInstance
 """Any instance; told apart by its ``kind``."""
+
+MAX_TOTAL_TICKS = 2.0**58
+"""Sums of times stay below this, so that no path or horizon leaves int64."""
 
 KINDS: dict[str, type[PipelineInstance | GraphInstance]] = {
     "pipeline": PipelineInstance,
@@ -77,8 +82,17 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
     Raises
     ------
     InputError
-        The times have no common tick and `round_up` is false.
+        The times have no common tick and `round_up` is false, or are too long in all.
     """
     if isinstance(instance, PipelineInstance):
-        return lower_pipeline(instance, round_up=round_up)
-    return lower_graph(instance, round_up=round_up)
+        problem = lower_pipeline(instance, round_up=round_up)
+    else:
+        problem = lower_graph(instance, round_up=round_up)
+    total = sum(float(times.sum(dtype=np.float64)) for times in (problem.duration, problem.lag))
+    if total > MAX_TOTAL_TICKS:
+        raise InputError(
+            f"all times together are {total:.1E} ticks, expected at most {MAX_TOTAL_TICKS:.1E}; "
+            "give fewer digits",
+            field="times",
+        )
+    return problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -74,8 +75,11 @@ def _texts(data: Any) -> Iterator[str]:
 def _refuse_surrogates(data: Any) -> None:
     """Refuse half a character, written as an escape, which no file or terminal can show."""
     for text in _texts(data):
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise InputError(f"expected whole characters, got the text {json.dumps(text)[:60]}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            shown = json.dumps(text)[:60]
+            raise InputError(f"expected whole characters, got the text {shown}") from None
 
 
 def parse_json(text: str, source: str) -> Any:
@@ -147,9 +151,13 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def destination(path: str | Path) -> Path:
-    """Return the file that writing to `path` makes or replaces: a link's target."""
-    target = Path(path)
-    return target.resolve() if target.is_symlink() else target
+    """Return the file that writing to `path` makes or replaces: a link's target.
+
+    A link to a device or pipe stays as it is: ``/dev/stdout`` may lead to what has no path.
+    """
+    given = Path(path)
+    is_special = given.exists() and not given.is_file()
+    return Path(os.path.realpath(given)) if given.is_symlink() and not is_special else given
 
 
 def _replace(target: Path, data: bytes) -> None:

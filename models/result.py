@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,11 @@ from ppsolve.models.schedule import Schedule
 
 Figure = int | float
 """A time in the instance's unit: an int where whole, else the nearest double."""
+
+MAX_MOMENT = 1e30
+"""Beyond this a time in a document is a mistake that no chart can be drawn of."""
+
+Moment = Annotated[Figure, Field(ge=-MAX_MOMENT, le=MAX_MOMENT, allow_inf_nan=False)]
 
 TRANSFER_KINDS = frozenset({"TF", "TB"})
 SHOWN_TRANSFER = "P2P"
@@ -45,6 +50,7 @@ class StopReason(StrEnum):
     TIME = "time_limit"
     DETERMINISTIC = "deterministic_limit"
     INTERRUPTED = "interrupted"
+    ROUNDING = "memory_rounding"
     TOO_LARGE = "too_large_for_exact_model"
     INFEASIBLE = "proved_infeasible"
 
@@ -63,8 +69,8 @@ class ScheduledOp(Reported):
     stage: int | None = None
     device: int | None = None
     microbatch: int | None = None
-    start: Figure
-    end: Figure
+    start: Moment
+    end: Moment
 
 
 class ScheduleDocument(Reported):

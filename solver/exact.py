@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+from ppsolve.models.result import StopReason
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.engine import Outcome, solve
@@ -28,29 +30,26 @@ def solve_exactly(
     bound of the problem, and its schedule is the answer if the checker accepts it. Otherwise
     the time that is left goes to the model with amounts rounded up, whose schedules are all valid.
     """
-
-    def attempt(**changes: object) -> Outcome:
-        arguments = {
-            "lower": lower,
-            "incumbent": incumbent,
-            "limits": limits,
-            "on_incumbent": on_incumbent,
-            "on_bound": on_bound,
-        }
-        return solve(implied, **{**arguments, **changes})  # type: ignore[arg-type]
-
     began = time.monotonic()
-    first = attempt()
+    attempt = partial(solve, implied, incumbent=incumbent, on_incumbent=on_incumbent)
+    first = attempt(lower=lower, limits=limits, on_bound=on_bound)
     if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
         return first
-    if limits.seconds is not None:
-        limits = replace(limits, seconds=max(0.0, limits.seconds - (time.monotonic() - began)))
-    second = attempt(
-        lower=max(lower, first.bound or lower), rounding="up", limits=limits, on_bound=None
+    left = replace(
+        limits,
+        seconds=_left(limits.seconds, time.monotonic() - began),
+        deterministic=_left(limits.deterministic, first.deterministic_time),
     )
+    second = attempt(lower=max(lower, first.bound or lower), limits=left, rounding="up")
     if second.infeasible:
-        return replace(first, schedule=None)
-    return replace(second, bound=first.bound)
+        second = replace(second, schedule=None, infeasible=False)
+    proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}
+    reason = StopReason.ROUNDING if proved else second.stop_reason
+    return replace(second, bound=first.bound, stop_reason=reason)
+
+
+def _left(limit: float | None, used: float) -> float | None:
+    return None if limit is None else max(0.0, limit - used)
 
 
 def _is_valid(schedule: Schedule) -> bool:

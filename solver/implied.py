@@ -197,8 +197,17 @@ class ImpliedOrder:
 
     def _pool_order(self, pool: Pool, successors: Successors) -> PoolOrder:
         holds = holds_of(self.problem, pool, successors)
-        for op, amount in zip(holds.acquire.tolist(), holds.amount, strict=True):
-            if op != ALWAYS and holds.base + amount > pool.limit:
+        if pool.initial > pool.limit:
+            raise MemoryInfeasible(
+                f"memory: {pool.name} holds {float(pool.initial):g} before anything runs, "
+                f"capacity {float(pool.capacity):g}"
+            )
+        for op, last, amount in zip(
+            holds.acquire.tolist(), holds.release.tolist(), holds.amount, strict=True
+        ):
+            if op == ALWAYS or (last != ALWAYS and self._is_instant(op, last)):
+                continue
+            if holds.base + amount > pool.limit:
                 raise MemoryInfeasible(
                     f"memory: {self.problem.op_name(op)} alone needs "
                     f"{float(pool.initial + amount):g} of {pool.name}, capacity "
@@ -211,6 +220,7 @@ class ImpliedOrder:
             len(self.ops(column)) for lane in lanes for column, _ in lane.releases
         ) == len(holds.amount)
         exact = covered and len(lanes) == 1 and len(lanes[0].releases) == 1
+        exact = exact and not self.may_be_instant(lanes)
         return PoolOrder(pool, holds, tuple(lanes), edges[:, 0], edges[:, 1], exact)
 
     def _lanes(self, holds: Holds) -> list[Lane]:
@@ -244,6 +254,8 @@ class ImpliedOrder:
         least k times, where k * gated + j * others >= (j + 1) * amount - available.
         """
         around = self.around(lanes, lane)
+        if self.may_be_instant(around):
+            return []
         amount = sum((other.amount for other in around), Fraction(0))
         releases = [part for other in around for part in other.releases]
         available = pool.limit - holds.base
@@ -259,6 +271,21 @@ class ImpliedOrder:
                 place = min(int(needed[j]), len(gate)) - 1
                 pairs.append((int(gate[place]), int(acquires[j])))
         return pairs
+
+    def _is_instant(self, acquire: int, release: int) -> bool:
+        """Whether a hold may begin and end at one moment, at which it then counts for nothing."""
+        return not (self.problem.duration[acquire] or self.problem.duration[release])
+
+    def may_be_instant(self, lanes: Sequence[Lane]) -> bool:
+        """Whether some hold of these lanes may have no length.
+
+        Then more can be released by the start of acquire j than the j acquired before it.
+        """
+        return any(
+            self._is_instant(int(self.ops(lane.acquire)[0]), int(self.ops(column)[0]))
+            for lane in lanes
+            for column, _ in lane.releases
+        )
 
     def around(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
         """Return `lane` and the lanes that acquire before it and give back after, row by row."""

@@ -82,7 +82,7 @@ def twins(count: int, excess: str) -> GraphInstance:
 def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> None:
     # Too fine for 40 bits and too many amounts to compare: rounded down, all pairs seem to fit.
     problem = lower_graph(twins(6, "2e-9"))
-    with patch.multiple(demands, FINE=demands.SMALL, MAX_COMBINATIONS=1):
+    with patch.multiple(demands, FINE=2**20, MAX_COMBINATIONS=1):
         answer = solve_exactly(
             ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
         )

@@ -82,6 +82,7 @@ def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
     return (
         len(resources) == 1
         and len(resources.pop()) == 1
+        and not implied.may_be_instant(nest)
         and (counts == {1} or counts == {2})
         and all(_in_order(implied, lane) is not None for lane in nest)
     )

@@ -15,6 +15,9 @@ from ppsolve.solver.implied import PoolOrder
 NEVER = -(2**62)
 """Head or tail of an op that is not connected with the device in question."""
 
+MAX_CELLS = 40_000_000
+"""Ops times devices that are looked at; beyond that devices are left out, evenly spread."""
+
 MAX_STRENGTHENED = 4
 """Devices that are worth the effort of stronger heads; the others keep the plain bound."""
 
@@ -33,15 +36,25 @@ class Spans:
         n ops, D span resources.
     graph : Dag
         Precedences that hold in some optimal schedule.
+
+    Attributes
+    ----------
+    resources : list of int
+        The resources looked at, one per column: all of them unless the problem is huge.
+    heads, tails : int64[n, columns]
+        Longest paths from the first start, and to the last end, on each; `NEVER` where no op of
+        the resource comes before, or after.
     """
 
     def __init__(self, problem: Problem, graph: Dag) -> None:
         self.problem = problem
         self.busy = busy_ops(problem)
-        count = len(problem.span_resources)
-        heads = np.full((problem.num_ops, count), NEVER, dtype=np.int64)
+        every = problem.span_resources.tolist()
+        columns = max(1, MAX_CELLS // max(1, problem.num_ops))
+        self.resources: list[int] = every[:: -(-len(every) // columns)] if every else []
+        heads = np.full((problem.num_ops, len(self.resources)), NEVER, dtype=np.int64)
         tails = heads.copy()
-        for device, resource in enumerate(problem.span_resources.tolist()):
+        for device, resource in enumerate(self.resources):
             ops = problem.ops_by_resource[resource]
             heads[ops, device] = 0
             tails[ops, device] = problem.duration[ops]
@@ -56,8 +69,7 @@ class Spans:
 
     def work(self) -> int:
         """Return the largest load of a device."""
-        resources = self.problem.span_resources.tolist()
-        loads = (int(self.problem.duration[self.busy[r]].sum()) for r in resources)
+        loads = (int(self.problem.duration[self.busy[r]].sum()) for r in self.resources)
         return max(loads, default=0)
 
     def longest_path(self) -> int:
@@ -71,7 +83,7 @@ class Spans:
 
     def returns(self, pools: Sequence[PoolOrder]) -> int:
         """Return the largest first-return bound of a device."""
-        devices = range(len(self.problem.span_resources))
+        devices = range(len(self.resources))
         return max((self._returns(d, pools, self.heads[:, d], 1) for d in devices), default=0)
 
     def strongest(
@@ -89,11 +101,11 @@ class Spans:
         return best
 
     def _own_bounds(self) -> list[tuple[int, int]]:
-        devices = range(len(self.problem.span_resources))
+        devices = range(len(self.resources))
         return [(self._on(device, self._ops(device)), device) for device in devices]
 
     def _ops(self, device: int) -> IntArray:
-        return self.busy[int(self.problem.span_resources[device])]
+        return self.busy[self.resources[device]]
 
     def _returns(
         self, device: int, pools: Sequence[PoolOrder], heads: IntArray, moments: int
@@ -112,7 +124,7 @@ class Spans:
     def through_others(self) -> int:
         """Bound each device's span by the resource that promises most between its ops."""
         best = 0
-        for device in range(len(self.problem.span_resources)):
+        for device in range(len(self.resources)):
             promise = max(
                 ((self._promise(device, ops), r) for r, ops in enumerate(self.busy)),
                 default=(0, 0),

@@ -14,11 +14,11 @@ from ppsolve.solver.holds import Holds
 
 Rounding = Literal["up", "down"]
 
-SMALL = 2**20
-"""Capacities up to this are always fine; energy (demand x time) then fits an int64."""
-
 FINE = 2**40
-"""Capacities are never larger; beyond that rounding is as exact as the allowed excess."""
+"""Capacities are never larger: rounding is then as exact as the allowed excess."""
+
+COARSE = 2**6
+"""Capacities this small are allowed however long the horizon is."""
 
 MAX_COMBINATIONS = 1_000_000
 
@@ -42,9 +42,7 @@ class Demands:
     is_exact: bool
 
 
-def integer_demands(
-    holds: Holds, limit: Fraction, rounding: Rounding, horizon: int = 2**40
-) -> Demands:
+def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: int) -> Demands:
     """Scale the amounts of `holds` into small integers, exactly where that is possible.
 
     Parameters
@@ -76,7 +74,7 @@ def integer_demands(
 def _largest_capacity(num_holds: int, horizon: int) -> int:
     """Return the largest power of two whose total energy stays below 2**61."""
     bits = 61 - max(1, num_holds).bit_length() - max(1, horizon).bit_length()
-    return max(SMALL, min(FINE, 1 << max(0, bits)))
+    return max(COARSE, min(FINE, 1 << max(0, bits)))
 
 
 def _candidate_scales(amounts: list[Fraction], available: Fraction) -> list[Fraction]:

@@ -38,6 +38,8 @@ class Outcome:
         Why the search ended.
     memory_is_exact : bool
         Whether the model's memory rules are exactly the problem's.
+    deterministic_time : float
+        What the search used of the deterministic limit.
     """
 
     schedule: Schedule | None
@@ -45,6 +47,11 @@ class Outcome:
     infeasible: bool
     stop_reason: StopReason
     memory_is_exact: bool
+    deterministic_time: float
+
+
+def _ignore(value: int) -> None:
+    """Hear of an incumbent that may break a memory limit by less than the rounding."""
 
 
 class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
@@ -101,8 +108,10 @@ def solve(
         variables.hint(ordered)
     solver = _configured(limits, time.monotonic() - began)
     if on_bound is not None:
-        solver.best_bound_callback = lambda value: on_bound(math.ceil(value - 1e-6))
-    status = solver.solve(model, _Incumbents(on_incumbent or (lambda value: None)))
+        solver.best_bound_callback = lambda value: on_bound(math.floor(value))
+    is_valid = constraints.memory_is_exact or rounding == "up"
+    listener = on_incumbent if is_valid and on_incumbent else _ignore
+    status = solver.solve(model, _Incumbents(listener))
     elapsed = time.monotonic() - began
     return _outcome(implied, variables, solver, status, limits, elapsed, constraints)
 
@@ -147,13 +156,14 @@ def _outcome(
         start = np.array([solver.value(v) for v in variables.start], dtype=np.int64)
         schedule = Schedule(implied.problem, start)
     infeasible = status == cp_model.INFEASIBLE
-    bound = None if infeasible else math.ceil(solver.best_objective_bound - 1e-6)
+    bound = None if infeasible else int(solver.response_proto.inner_objective_lower_bound)
     return Outcome(
         schedule=schedule,
         bound=bound,
         infeasible=infeasible,
         stop_reason=_stop_reason(solver, status, limits, elapsed),
         memory_is_exact=constraints.memory_is_exact,
+        deterministic_time=solver.deterministic_time,
     )
 
 
@@ -162,9 +172,9 @@ def _stop_reason(
 ) -> StopReason:
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
-    value, bound = solver.objective_value, solver.best_objective_bound
     if status == cp_model.OPTIMAL:
-        return StopReason.PROVED if value - bound < 0.5 else StopReason.GAP
+        proved = solver.objective_value - solver.best_objective_bound < 0.5
+        return StopReason.PROVED if proved else StopReason.GAP
     if limits.seconds is not None and elapsed >= 0.95 * limits.seconds:
         return StopReason.TIME
     used = solver.deterministic_time

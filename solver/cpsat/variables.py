@@ -61,8 +61,8 @@ class Variables:
         first, last = int(holds.acquire[index]), int(holds.release[index])
         horizon = self.windows.horizon
         start = 0 if first == ALWAYS else self.start[first]
-        end = horizon if last == ALWAYS else self.end(last)
-        size = self.model.new_int_var(0, horizon, "")
+        end = horizon + 1 if last == ALWAYS else self.end(last)
+        size = self.model.new_int_var(0, horizon + 1, "")
         self._sizes.append((size, first, last))
         return self.model.new_interval_var(start, size, end, "")
 
@@ -73,7 +73,7 @@ class Variables:
             self.model.add_hint(variable, value)
         for size, first, last in self._sizes:
             begin = 0 if first == ALWAYS else starts[first]
-            finish = self.windows.horizon if last == ALWAYS else ends[last]
+            finish = self.windows.horizon + 1 if last == ALWAYS else ends[last]
             self.model.add_hint(size, finish - begin)
         for resource, variable in self.span_start.items():
             ops = self.problem.ops_by_resource[resource]

@@ -52,7 +52,7 @@ def _within_spans(implied: ImpliedOrder, upper: int, latest: IntArray) -> IntArr
     """
     problem = implied.problem
     spans = Spans(problem, implied.full)
-    ops = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
+    ops = [problem.ops_by_resource[r] for r in spans.resources]
     anchored = (spans.heads > NEVER // 2).all(axis=0) & (not problem.is_anchored)
     for _ in range(2):
         starts = np.array([latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64)
@@ -87,6 +87,8 @@ def _window_distance(implied: ImpliedOrder) -> int | None:
     problem = implied.problem
     spans = Spans(problem, implied.full)
     count = len(problem.span_resources)
+    if len(spans.resources) < count:
+        return None
     ops = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
     linked: BoolArray = np.zeros((count, count), dtype=np.bool_)
     for a in range(count):
