@@ -14,12 +14,12 @@ from typing import Any
 from ppsolve.models.instance_text import instance_text
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.solver.generate import generate
+from ppsolve.solver.profiles import LARGE_MODEL_SHARE
 from ppsolve.solver.recipe import Capacity, Range, Recipe
 
 HOME = Path(__file__).resolve().parent.parent / "instances"
 
 Named = tuple[str, PipelineInstance]
-ZB_SHARE = Decimal("0.43243243243243246")
 SPAN = "device_span"
 
 
@@ -165,7 +165,11 @@ def _embedding_head(devices: int, microbatches: int, factor: str) -> PipelineIns
     )
     capacity = Decimal(factor) * devices
     return pipeline(
-        devices, microbatches, times, p2p={"latency": 4}, memory=_memory(capacity, share=ZB_SHARE)
+        devices,
+        microbatches,
+        times,
+        p2p={"latency": 4},
+        memory=_memory(capacity, share=LARGE_MODEL_SHARE),
     )
 
 
@@ -190,7 +194,7 @@ def tight_memory() -> Iterator[Named]:
     unequal = [1.5, 1, 1, 0.75]
     yield (
         "activations-differ-4x12",
-        pipeline(4, 12, times, p2p={"latency": 5}, memory=_memory(4, unequal, ZB_SHARE)),
+        pipeline(4, 12, times, p2p={"latency": 5}, memory=_memory(4, unequal, LARGE_MODEL_SHARE)),
     )
     yield (
         "devices-differ-4x12",
@@ -220,7 +224,10 @@ def p2p_heavy() -> Iterator[Named]:
                 pipeline(4, 8, times, p2p=p2p, memory=_memory(6)),
             )
     p2p = {"mode": "link", "latency": 2, "bytes": [30, 60, 30], "bandwidth": 0.75}
-    yield "link-uneven-4x12", pipeline(4, 12, times, p2p=p2p, memory=_memory(5, 1, ZB_SHARE))
+    yield (
+        "link-uneven-4x12",
+        pipeline(4, 12, times, p2p=p2p, memory=_memory(5, 1, LARGE_MODEL_SHARE)),
+    )
 
 
 def virtual_stages() -> Iterator[Named]:
@@ -337,7 +344,7 @@ def large() -> Iterator[Named]:
             backward_input=Range(90, 110),
             backward_weight=Range(60, 80),
             capacity=activations(factor),
-            share=ZB_SHARE,
+            share=LARGE_MODEL_SHARE,
         )
         yield f"random-{devices}x{microbatches}-{factor}p", generate(recipe, seed=1)
     yield "embedding-head-32x128-1p", _embedding_head(32, 128, "1")

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import ppsolve
 from ppsolve.models.instances import Instance, load_instance, lower
-from ppsolve.models.result import HeuristicEntry, Result, Status
+from ppsolve.models.result import Result, Status
 from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.generate import generate
+from ppsolve.solver.render.comparison import best_entry
 
 COLUMNS = (
     "instance",
@@ -93,8 +94,7 @@ def seeds_of(text: str) -> range:
 def row_of(name: str, num_ops: int, result: Result) -> list[str]:
     """Return one line of the table."""
     reached = [entry for entry in result.heuristics if entry.gap is not None]
-    feasible = [entry for entry in reached if entry.status == "feasible"]
-    best = min(feasible, key=lambda entry: entry.gap or 0.0, default=None)
+    best = best_entry(result)
     return [
         name,
         f"{num_ops}",
@@ -105,13 +105,8 @@ def row_of(name: str, num_ops: int, result: Result) -> list[str]:
         f"{result.wall_seconds:.2f}",
         best.name if best else "none",
         percent(best.gap if best else None),
-        ", ".join(f"{entry.name} {shown_gap(entry)}" for entry in reached),
+        ", ".join(f"{entry.name} {percent(entry.gap)}" for entry in reached),
     ]
-
-
-def shown_gap(entry: HeuristicEntry) -> str:
-    """Return a heuristic's gap, marked where it exceeds the memory."""
-    return percent(entry.gap) + ("" if entry.status == "feasible" else " (over memory)")
 
 
 def percent(share: float | None) -> str:
@@ -128,11 +123,7 @@ def table(rows: list[list[str]]) -> str:
 def summary(results: list[Result]) -> str:
     """Return how many were proven, how many a heuristic closed, and how long it took."""
     proven = [result for result in results if result.status is Status.OPTIMAL]
-    closed = [
-        result
-        for result in proven
-        if any(entry.status == "feasible" and entry.gap == 0 for entry in result.heuristics)
-    ]
+    closed = [result for result in proven if any(entry.gap == 0 for entry in result.heuristics)]
     seconds = [result.wall_seconds for result in results] or [0.0]
     return (
         f"{len(proven)} of {len(results)} proven optimal; on {len(closed)} of them a heuristic is "

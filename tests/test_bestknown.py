@@ -208,6 +208,27 @@ def test_changed_instance_starts_afresh(directory: Path, solve: Solve) -> None:
     assert problems(directory) == []
 
 
+def test_what_others_write_meanwhile_is_kept(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: Any) -> Result:
+        if not (directory / "best_known.json").exists():
+            monkeypatch.setattr("ppsolve.solver.bestknown.updating._solve", lambda *_: better)
+            list(update(directory, today=TODAY))
+            known = load_best_known(directory)
+            entries = {**known.instances, "other.json": known.instances[NAME]}
+            save_best_known(directory, known.model_copy(update={"instances": entries}))
+        return worse
+
+    better, worse = result_of(tiny(), bound=OPTIMUM), result_of(tiny(), late=1)
+    monkeypatch.setattr("ppsolve.solver.bestknown.updating._solve", slow)
+    (outcome,) = update(directory, today=TODAY)
+    known = load_best_known(directory).instances
+    assert set(known) == {NAME, "other.json"}
+    assert outcome.after == known[NAME] == known["other.json"]
+    assert known[NAME].is_closed
+
+
 def test_lost_schedule_is_stored_again(directory: Path, solve: Solve) -> None:
     entry = solve(result_of(tiny())).after
     (directory / entry.schedule).unlink()

@@ -273,6 +273,11 @@ class TestCompare:
             done.stderr == "note: family/best_known.json is not an instance (no kind), left out\n"
         )
 
+    def test_digits_that_are_no_decimals_do_not_count(self, run, many):
+        (many / "n2.json").rename(many / "n1²2.json")
+        done = run("compare", "family", "--json", "-q")
+        assert [item["instance"] for item in json.loads(done.stdout)] == ["n2", "n10"]
+
     def test_one_file_gives_a_list_too(self, run):
         assert len(json.loads(run("compare", "tiny.json", "--json").stdout)) == 1
 

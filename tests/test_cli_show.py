@@ -171,6 +171,33 @@ def test_refusals(show, here, args, message):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ("NaN", "ops[0].start: input should be"),
+        ("-Infinity", "ops[0].start: input should be"),
+        ("1e5000", "ops[0].start: input should be less than or equal to"),
+        ("1e308", "ops[0].start: input should be less than or equal to"),
+    ],
+)
+def test_times_that_cannot_be_drawn(show, here, start, message):
+    text = f'{{"time_unit": "us", "ops": [{{"id": "a", "start": {start}, "end": 1}}]}}'
+    (here / "wild.json").write_text(text)
+    done = show("wild.json")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: wild.json: {message}")
+
+
+def test_an_op_without_a_name_is_drawn(show, here):
+    op = {"id": "", "device": 0, "start": 0, "end": 1}
+    (here / "nameless.json").write_text(json.dumps({"time_unit": "us", "ops": [op]}))
+    assert show("nameless.json").stdout.startswith("schedule\ndevice 0 │")
+
+
+def test_an_infinite_end_is_the_end(show):
+    assert show("result.json", "--to", "inf").stdout == show("result.json").stdout
+
+
 def test_a_wrong_schedule_is_drawn_with_a_warning(show, here):
     data = json.loads((here / "result.json").read_text())
     data["makespan"] = 1

@@ -84,6 +84,12 @@ def test_not_utf8(tmp_path: Path) -> None:
         ('{"times": {"forward": 1, "forward": 2}}', 'the field "forward" is there twice'),
         ("[" * 100_000, "not usable JSON: nested too deeply"),
         ('{"num_devices": ' + "9" * 5000 + "}", "not usable JSON"),
+        (json.dumps(PIPELINE).replace('"forward": 1', '"forward": 1e9999999'), "at most 1E+15"),
+        ('{"num_devices": 1e99999999999999999999}', "a number has too many digits"),
+        (
+            r'{"kind": "graph", "name": "\ud800"}',
+            r'expected whole characters, got the text "\ud800"',
+        ),
         ("[1, 2]", "expected an object, got a list of 2"),
         ("null", "expected an object, got null"),
     ],

@@ -74,6 +74,29 @@ def test_pools_hold_exact_amounts() -> None:
     assert host.initial == 0
 
 
+def test_every_pool_has_its_own_amounts() -> None:
+    ops = [
+        {"id": "a", "duration": 1, "acquire": {"m": 2, "n": 3}},
+        {"id": "b", "duration": 1, "acquire": {"m": 3}, "release_at_end": {"m": 2}},
+        {"id": "c", "duration": 1, "release_at_end": {"n": 3, "m": 3}},
+    ]
+    pools = [{"name": "n", "capacity": 9}, {"name": "m", "capacity": 9}]
+    data = {"kind": "graph", "resources": [], "ops": ops, "pools": pools}
+    found = {
+        pool.name: [
+            [(op, pool.amounts[index]) for op, index in zip(*events, strict=True)]
+            for events in (
+                (pool.acquire_op.tolist(), pool.acquire_amount.tolist()),
+                (pool.release_op.tolist(), pool.release_amount.tolist()),
+            )
+        ]
+        for pool in lower(parse_instance(data)).pools
+    }
+    assert list(found) == ["n", "m"]
+    assert found["n"] == [[(0, 3)], [(2, 3)]]
+    assert found["m"] == [[(0, 2), (1, 3)], [(1, 2), (2, 3)]]
+
+
 def test_amounts_of_zero_are_no_events() -> None:
     op = {"id": "a", "duration": 1, "acquire": {"m": 0}}
     data = {"kind": "graph", "resources": [], "ops": [op], "pools": [{"name": "m", "capacity": 1}]}

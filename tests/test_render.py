@@ -385,6 +385,15 @@ class TestProgress:
             listener(self.EVENT)
             assert stream.getvalue().count("\n") == lines
 
+    def test_a_closed_stream_does_not_stop_the_run(self):
+        stream = io.StringIO()
+        listener = PlainProgress(stream, "us")
+        listener(self.EVENT)
+        written = stream.getvalue()
+        stream.close()
+        listener(self.EVENT)
+        assert written.count("\n") == 1
+
     def test_live_line_shows_the_state(self):
         live = LiveProgress("demo", "us", 60.0)
         live(Progress("phase", 0.0, "cp-sat"))

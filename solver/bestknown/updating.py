@@ -18,6 +18,7 @@ from ppsolve.models.result import Result
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.bestknown.entries import (
     SCHEDULES,
+    BestKnown,
     Claim,
     Entry,
     instance_files,
@@ -78,19 +79,27 @@ def update(
         raise InputError(f'no instance matches "{only}"', source=str(directory))
     for name in names:
         instance = load_instance(directory / name)
-        known = load_best_known(directory)
-        before = known.instances.get(name)
-        if before is not None and before.instance_sha256 != fingerprint(instance):
-            before = None
+        before = _known_of(load_best_known(directory), name, instance)
         if before is not None and before.is_closed and not again:
             yield Updated(name, before, before)
             continue
         result = _solve(instance, time_limit, workers, seed)
+        # Read again: another process may have written the file since.
+        known = load_best_known(directory)
+        before = _known_of(known, name, instance)
         outcome = _merged(directory, name, instance, before, result, today)
         if outcome.problem is None and outcome.after is not None:
             entries = {**known.instances, name: outcome.after}
             save_best_known(directory, known.model_copy(update={"instances": entries}))
         yield outcome
+
+
+def _known_of(known: BestKnown, name: str, instance: Instance) -> Entry | None:
+    """Return the entry of an instance unless it is about an older version of it."""
+    entry = known.instances.get(name)
+    if entry is None or entry.instance_sha256 != fingerprint(instance):
+        return None
+    return entry
 
 
 def _solve(instance: Instance, time_limit: float, workers: int | None, seed: int) -> Result:

@@ -26,11 +26,15 @@ def check_writable(output: Path | None) -> None:
     if output is None or str(output) == "-":
         return
     from ppsolve.models.errors import InputError
+    from ppsolve.models.io import destination
 
-    parent = output.parent
+    target = destination(output)
+    parent = target.parent
     problem = None
-    if output.is_dir():
+    if target.is_dir():
         problem = "expected a file, this is a directory"
+    elif target.exists() and not target.is_file():
+        problem = None if os.access(target, os.W_OK) else "it is not writable"
     elif not parent.is_dir():
         problem = f"the directory {parent} does not exist"
     elif not os.access(parent, os.W_OK):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,7 +62,7 @@ def show_command(
     `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it.
     """
     given = _read(files)
-    drawing = _Drawing(links, (first, last), round_up)
+    drawing = _Drawing(links, (first, None if last == inf else last), round_up)
     _refuse_contradictions(given, heuristic, drawing)
     view: RenderableType
     if given.instance is None:

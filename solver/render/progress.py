@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from rich.console import Console
@@ -53,7 +53,8 @@ class PlainProgress:
         """Write one event."""
         if event.event in QUIET_EVENTS and not self._everything:
             return
-        with self._lock:
+        # Called on solver threads, where nobody could handle that stderr has been closed.
+        with self._lock, suppress(OSError, ValueError):
             self._stream.write(plain_line(event, self._unit) + "\n")
             self._stream.flush()
 
