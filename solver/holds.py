@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 
 from ppsolve.models.problem import FREE, IntArray, Pool, Problem
 
-Successors = dict[int, list[int]]
+Successors = Mapping[int, list[int]]
 
 ALWAYS = -1
 """Stands for "from the beginning" or "to the very end" in place of an op."""
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Direct successors and predecessors of the ops that have any."""
+
+    successors: Successors
+    predecessors: Successors
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Collect the links of a problem's precedences."""
+        successors: dict[int, list[int]] = defaultdict(list)
+        predecessors: dict[int, list[int]] = defaultdict(list)
+        for before, after in zip(problem.before.tolist(), problem.after.tolist(), strict=True):
+            successors[before].append(after)
+            predecessors[after].append(before)
+        return cls(dict(successors), dict(predecessors))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +58,7 @@ class Holds:
     amount: tuple[Fraction, ...]
 
 
-def holds_of(problem: Problem, pool: Pool, successors: Successors | None = None) -> Holds:
+def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
     """Rewrite `pool` as holds, each from an acquire to a release that it precedes.
 
     The use of the pool at every instant is the same, so nothing is lost or added. Acquires are
@@ -51,11 +71,10 @@ def holds_of(problem: Problem, pool: Pool, successors: Successors | None = None)
         The problem.
     pool : Pool
         One of its pools.
-    successors : mapping of int to list of int, optional
-        `successors_of` the problem, where it is known already.
+    links : Links
+        Direct successors and predecessors of every op.
     """
-    if successors is None:
-        successors = successors_of(problem)
+    successors = links.successors
     remaining = [pool.amounts[index] for index in pool.acquire_amount.tolist()]
     by_label: dict[tuple[int, int], list[int]] = defaultdict(list)
     for position, op in enumerate(pool.acquire_op.tolist()):
@@ -99,19 +118,11 @@ def _label(problem: Problem, op: int) -> tuple[int, int]:
     return int(problem.stage[op]), int(problem.microbatch[op])
 
 
-def successors_of(problem: Problem) -> Successors:
-    """Return the direct successors of every op that has any."""
-    successors: Successors = defaultdict(list)
-    for before, after in zip(problem.before.tolist(), problem.after.tolist(), strict=True):
-        successors[before].append(after)
-    return successors
-
-
 def _precedes(successors: Successors, reach: dict[int, set[int]], first: int, last: int) -> bool:
     """Whether `last` is `first` or follows it; near ones are found without a full search."""
-    if first == last or last in successors[first]:
+    if first == last or last in successors.get(first, ()):
         return True
-    if any(last in successors[middle] for middle in successors[first]):
+    if any(last in successors.get(op, ()) for op in successors.get(first, ())):
         return True
     if first not in reach:
         reach[first] = _reachable(successors, first)
@@ -122,7 +133,7 @@ def _reachable(successors: Successors, first: int) -> set[int]:
     seen = {first}
     queue = deque([first])
     while queue:
-        for op in successors[queue.popleft()]:
+        for op in successors.get(queue.popleft(), ()):
             if op not in seen:
                 seen.add(op)
                 queue.append(op)

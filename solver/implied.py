@@ -18,7 +18,8 @@ import numpy as np
 
 from ppsolve.models.dag import CycleError, Dag
 from ppsolve.models.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.holds import ALWAYS, Holds, Successors, holds_of, successors_of
+from ppsolve.solver.holds import ALWAYS, Holds, Links, holds_of
+from ppsolve.solver.memory_needs import MemoryInfeasible, check_needs
 
 Edges = tuple[IntArray, IntArray, IntArray]
 """Precedences as arrays (before, after, lag)."""
@@ -80,10 +81,6 @@ class PoolOrder:
     is_exact: bool
 
 
-class MemoryInfeasible(Exception):
-    """A pool cannot hold what a single op or chain of ops needs at once."""
-
-
 class ImpliedOrder:
     """All that is implied for one problem, computed once and shared by bounds and models.
 
@@ -109,8 +106,8 @@ class ImpliedOrder:
     @cached_property
     def pools(self) -> tuple[PoolOrder, ...]:
         """Every pool with the precedences that its capacity implies."""
-        successors = successors_of(self.problem)
-        return tuple(self._pool_order(pool, successors) for pool in self.problem.pools)
+        links = Links.of(self.problem)
+        return tuple(self._pool_order(pool, links) for pool in self.problem.pools)
 
     @cached_property
     def memory_edges(self) -> Edges:
@@ -195,24 +192,9 @@ class ImpliedOrder:
             closed[column] = set(direct[column]).union(*(closed[c] for c in direct[column]))
         return closed
 
-    def _pool_order(self, pool: Pool, successors: Successors) -> PoolOrder:
-        holds = holds_of(self.problem, pool, successors)
-        if pool.initial > pool.limit:
-            raise MemoryInfeasible(
-                f"memory: {pool.name} holds {float(pool.initial):g} before anything runs, "
-                f"capacity {float(pool.capacity):g}"
-            )
-        for op, last, amount in zip(
-            holds.acquire.tolist(), holds.release.tolist(), holds.amount, strict=True
-        ):
-            if op == ALWAYS or (last != ALWAYS and self._is_instant(op, last)):
-                continue
-            if holds.base + amount > pool.limit:
-                raise MemoryInfeasible(
-                    f"memory: {self.problem.op_name(op)} alone needs "
-                    f"{float(pool.initial + amount):g} of {pool.name}, capacity "
-                    f"{float(pool.capacity):g}"
-                )
+    def _pool_order(self, pool: Pool, links: Links) -> PoolOrder:
+        holds = holds_of(self.problem, pool, links)
+        check_needs(self.problem, pool, holds, self._different(pool.acquire_op), links)
         lanes = self._lanes(holds)
         pairs = [pair for lane in lanes for pair in self._forced(pool, holds, lanes, lane)]
         edges = np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
@@ -220,7 +202,7 @@ class ImpliedOrder:
             len(self.ops(column)) for lane in lanes for column, _ in lane.releases
         ) == len(holds.amount)
         exact = covered and len(lanes) == 1 and len(lanes[0].releases) == 1
-        exact = exact and not self.may_be_instant(lanes)
+        exact = exact and not self.may_be_instant(lanes[0], lanes)
         return PoolOrder(pool, holds, tuple(lanes), edges[:, 0], edges[:, 1], exact)
 
     def _lanes(self, holds: Holds) -> list[Lane]:
@@ -254,7 +236,7 @@ class ImpliedOrder:
         least k times, where k * gated + j * others >= (j + 1) * amount - available.
         """
         around = self.around(lanes, lane)
-        if self.may_be_instant(around):
+        if self.may_be_instant(lane, around):
             return []
         amount = sum((other.amount for other in around), Fraction(0))
         releases = [part for other in around for part in other.releases]
@@ -272,19 +254,21 @@ class ImpliedOrder:
                 pairs.append((int(gate[place]), int(acquires[j])))
         return pairs
 
-    def _is_instant(self, acquire: int, release: int) -> bool:
-        """Whether a hold may begin and end at one moment, at which it then counts for nothing."""
-        return not (self.problem.duration[acquire] or self.problem.duration[release])
+    def _different(self, ops: IntArray) -> list[int]:
+        """Return those of `ops` that are alone, or the first of several alike."""
+        _, row, _ = self._position
+        chosen: list[int] = ops[row[ops] <= 0].tolist()
+        return chosen
 
-    def may_be_instant(self, lanes: Sequence[Lane]) -> bool:
-        """Whether some hold of these lanes may have no length.
+    def may_be_instant(self, lane: Lane, nest: Sequence[Lane]) -> bool:
+        """Whether row j of a nest may give something back at the very start of acquire j.
 
         Then more can be released by the start of acquire j than the j acquired before it.
         """
-        return any(
-            self._is_instant(int(self.ops(lane.acquire)[0]), int(self.ops(column)[0]))
-            for lane in lanes
-            for column, _ in lane.releases
+        duration = self.problem.duration
+        columns = [column for other in nest for column, _ in other.releases]
+        return not duration[self.ops(lane.acquire)[0]] and any(
+            not duration[self.ops(column)[0]] for column in columns
         )
 
     def around(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:

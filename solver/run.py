@@ -21,7 +21,8 @@ from ppsolve.models.schedule import Schedule
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics import HEURISTICS, Outcome, run_heuristic
-from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.memory_needs import MemoryInfeasible
 from ppsolve.solver.options import Options
 from ppsolve.solver.progress import Progress, ProgressListener
 from ppsolve.solver.report import (

@@ -16,7 +16,7 @@ MOST_LINES = 500
 
 LAYERS = {
     "models": [],
-    "base": ["timing", "checker", "progress", "limits", "holds", "implied"],
+    "base": ["timing", "checker", "progress", "limits", "holds", "implied", "memory_needs"],
     "methods": ["bounds", "heuristics", "cpsat", "improve"],
     "solving": ["exact", "options", "report", "run", "api", "compare"],
     "output": ["render", "export", "convert", "generate", "recipe", "profiles", "bestknown"],

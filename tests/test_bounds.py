@@ -15,7 +15,8 @@ from ppsolve.models.instances import lower
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.bounds.one_machine import preemptive_bound
-from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.memory_needs import MemoryInfeasible
 
 DATA = Path(__file__).parent / "data"
 SHARE = 0.43243243243243246
@@ -147,9 +148,31 @@ def test_memory_below_one_activation_is_infeasible_with_the_reason() -> None:
 
 def test_memory_below_one_micro_batch_of_chunks_is_infeasible() -> None:
     fields = uniform(2, 2, 1.5) | {"placement": "vshape"}
-    with pytest.raises(MemoryInfeasible, match="wait for each other"):
+    with pytest.raises(
+        MemoryInfeasible, match=r"F3.0 together with F0.0 needs 2 of device 0, capacity 1.5"
+    ):
         bounds_of(**fields)
 
 
 def test_best_bound_of_none_is_trivial() -> None:
     assert best_bound([]) == Bound("trivial", 0)
+
+
+def test_one_micro_batch_without_a_twin_is_counted_too() -> None:
+    fields = uniform(1, 1, 2) | {"placement": "wave", "stages_per_device": 3}
+    with pytest.raises(
+        MemoryInfeasible, match=r"F2.0 together with F0.0, F1.0 needs 3 of device 0"
+    ):
+        bounds_of(**fields)
+
+
+def test_static_memory_is_named() -> None:
+    memory = {"capacity": 1.8, "activation": 0.5, "static": 1.5}
+    with pytest.raises(MemoryInfeasible, match=r"alone needs 2 of device 0 \(1.5 of it static\)"):
+        bounds_of(**uniform(2, 2, 1) | {"memory": memory})
+
+
+def test_room_for_one_micro_batch_makes_a_chain() -> None:
+    # Room for one micro-batch: the second starts once the first has left.
+    found = bounds_of(**uniform(2, 2, 2) | {"placement": "vshape"})
+    assert found["memory-cycle"] > found["critical-path"]

@@ -16,8 +16,9 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.engine import index_ordered
 from ppsolve.solver.exact import solve_exactly
-from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
+from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.limits import Limits
+from ppsolve.solver.memory_needs import MemoryInfeasible
 from tests.bruteforce import brute_force
 from tests.strategies import serial_schedule, tiny_problems
 

@@ -17,7 +17,8 @@ from ppsolve.models.instances import lower
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.result import Status
 from ppsolve.solver.bounds import lower_bounds
-from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.memory_needs import MemoryInfeasible
 from tests.plain_model import plain_optimum
 
 CHUNKED = ("vshape", "interleaved", "wave")

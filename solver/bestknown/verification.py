@@ -21,7 +21,8 @@ from ppsolve.solver.bestknown.entries import (
 from ppsolve.solver.bestknown.schedules import load_schedule
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.implied import ImpliedOrder, MemoryInfeasible
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.memory_needs import MemoryInfeasible
 
 SHOWN_VIOLATIONS = 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, permutations
@@ -24,10 +25,13 @@ class _Key:
     members: int
 
 
+MAX_ACQUIRES = 256
+"""Acquires of one lane that are looked at; leaving some out only weakens the heads."""
+
 MAX_ROUNDS = 8
 """Rounds of tightening and propagation; each is valid by itself, so any number is."""
 
-MAX_EFFORT = 10_000_000
+MAX_EFFORT = 5_000_000
 """Sums formed per round; beyond that some acquires and times c are left out, still validly."""
 
 
@@ -54,12 +58,12 @@ def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:
     int64[n]
         Valid heads, nowhere lower than `heads`.
     """
-    table: dict[_Key, list[IntArray]] = {}
+    table: dict[_Key, _Choices] = {}
     tasks = []
     for order in implied.pools:
         for lane in order.lanes:
             nest = implied.around(order.lanes, lane)
-            if _is_local(implied, nest):
+            if _is_local(implied, nest) and not implied.may_be_instant(lane, nest):
                 tasks.append(_Nest(implied, order, lane, nest, table))
     effort = sum(task.effort for task in tasks)
     thinning = max(1, int((effort / MAX_EFFORT) ** 0.5 + 0.999))
@@ -82,7 +86,6 @@ def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
     return (
         len(resources) == 1
         and len(resources.pop()) == 1
-        and not implied.may_be_instant(nest)
         and (counts == {1} or counts == {2})
         and all(_in_order(implied, lane) is not None for lane in nest)
     )
@@ -110,7 +113,7 @@ class _Nest:
         order: PoolOrder,
         lane: Lane,
         nest: list[Lane],
-        table: dict[_Key, list[IntArray]],
+        table: dict[_Key, _Choices],
     ) -> None:
         self.acquires = implied.ops(lane.acquire)
         self.before = [(implied.ops(other.acquire), int(other is not lane)) for other in nest]
@@ -132,27 +135,28 @@ class _Nest:
         self.shares = [int(share * unit) for share in key.shares]
         self.amount = int(min(other.amount for other in nest) * unit)
         if key not in table:
-            table[key] = _choices(key)
+            table[key] = _Choices(key)
         self.choices = table[key]
 
     @property
     def effort(self) -> int:
         """Number of sums that one full round forms."""
-        return sum(len(choice) * (j + 1) * 3 for j, choice in enumerate(self.choices))
+        members = len(self.acquires)
+        return sum(self.choices.estimate(j) * (j + 1) * 3 for j in range(members))
 
     def raise_heads(self, heads: IntArray, thinning: int) -> None:
         """Raise the heads of every `thinning`-th acquire, the last included, in place."""
         series = [heads[ops] for ops, _ in self.before]
         series += [np.sort(heads[ops]) for ops in self.columns]
-        for j in range(len(self.choices) - 1, -1, -thinning):
-            if len(self.choices[j]):
-                moment = self._earliest(series, j, thinning)
+        last = len(self.acquires) - 1
+        for j in range(last, -1, -max(thinning, last // MAX_ACQUIRES, 1)):
+            choice = self.choices.at(j)
+            if len(choice):
                 op = self.acquires[j]
-                heads[op] = max(heads[op], moment)
+                heads[op] = max(heads[op], self._earliest(series, j, choice, thinning))
 
-    def _earliest(self, series: list[IntArray], j: int, thinning: int) -> int:
+    def _earliest(self, series: list[IntArray], j: int, choice: IntArray, thinning: int) -> int:
         """Return the least time by which some choice of releases can be through."""
-        choice = self.choices[j]
         cuts = np.unique(np.concatenate([part[: j + 1] for part in series]))[::thinning]
         acquired, released = series[: len(self.before)], series[len(self.before) :]
         used = np.zeros((len(choice), len(cuts)), dtype=np.int64)
@@ -182,25 +186,43 @@ class _Nest:
         return work
 
 
-def _choices(key: _Key) -> list[IntArray]:
-    """Return, for each acquire j, the minimal counts of releases that make room for it.
+class _Choices:
+    """The minimal counts of releases that make room for an acquire, made on first use.
 
-    Each entry is int64[choices, series]. No series has more than j releases per lane; a second
-    release follows a first one, so its count is no larger.
+    No series has more than j releases per lane; a second release follows a first one, so its
+    count is no larger.
     """
-    unit = math.lcm(*(part.denominator for part in (key.available, key.amount, *key.shares)))
-    first, *rest = (int(share * unit) for share in key.shares)
-    second = rest[0] if rest else 0
-    choices = []
-    for j in range(key.members):
-        needed = int(((j + 1) * key.amount - key.available) * unit)
-        most = j * key.lanes
-        rows: list[tuple[int, ...]] = []
-        if needed > 0 and second:
-            enough = min(most, -(-needed // first))
-            pairs = ((k, max(0, -(-(needed - k * first) // second))) for k in range(1, enough + 1))
-            rows = [pair for pair in pairs if pair[1] <= pair[0]]
-        elif needed > 0 and -(-needed // first) <= most:
-            rows = [(-(-needed // first),)]
-        choices.append(np.array(rows, dtype=np.int64).reshape(-1, len(key.shares)))
-    return choices
+
+    def __init__(self, key: _Key) -> None:
+        parts = (key.available, key.amount, *key.shares)
+        self._unit = math.lcm(*(part.denominator for part in parts))
+        self._key = key
+        self._known: dict[int, IntArray] = {}
+
+    def estimate(self, j: int) -> int:
+        """Return about how many choices there are for acquire j."""
+        return j * self._key.lanes + 1 if len(self._key.shares) > 1 else 1
+
+    def at(self, j: int) -> IntArray:
+        """Return the choices for acquire j, int64[choices, series]; none if there is room."""
+        if j not in self._known:
+            rows = list(self._rows(j))
+            table = np.array(rows, dtype=np.int64).reshape(-1, len(self._key.shares))
+            self._known[j] = table
+        return self._known[j]
+
+    def _rows(self, j: int) -> Iterator[tuple[int, ...]]:
+        first, *rest = (int(share * self._unit) for share in self._key.shares)
+        needed = int(((j + 1) * self._key.amount - self._key.available) * self._unit)
+        most = j * self._key.lanes
+        if needed <= 0:
+            return
+        enough = -(-needed // first)
+        if not rest:
+            if enough <= most:
+                yield (enough,)
+            return
+        for count in range(1, min(most, enough) + 1):
+            second = max(0, -(-(needed - count * first) // rest[0]))
+            if second <= count:
+                yield count, second

@@ -25,9 +25,12 @@ class Ledger:
     reserve : bool
         Whether a micro-batch begins on a pool only if all that it will take there can be set aside.
         Stricter than the promise, which may leave room for one micro-batch to move at a time.
+    promise : bool
+        Whether promises are kept at all; without them only limits from elsewhere keep stages from
+        starving one another.
     """
 
-    def __init__(self, problem: Problem, *, reserve: bool = True) -> None:
+    def __init__(self, problem: Problem, *, reserve: bool = True, promise: bool = True) -> None:
         self.problem = problem
         self.acquires: dict[int, list[tuple[int, int]]] = {}
         self.releases: dict[int, list[tuple[int, int]]] = {}
@@ -40,7 +43,7 @@ class Ledger:
         for index, pool in enumerate(problem.pools):
             self._read(index, pool)
         self.microbatch: list[int] = problem.microbatch.tolist()
-        self.promises = _Promises(self, reserve=reserve)
+        self.promises = _Promises(self, reserve=reserve, promise=promise)
 
     def _read(self, index: int, pool: Pool) -> None:
         whole = [int(amount * self.unit[index]) for amount in pool.amounts]
@@ -89,7 +92,7 @@ def _denominator(pool: Pool) -> int:
 class _Promises:
     """Per pool with several stages: micro-batches in flight with what they hold and still need."""
 
-    def __init__(self, ledger: Ledger, *, reserve: bool) -> None:
+    def __init__(self, ledger: Ledger, *, reserve: bool, promise: bool) -> None:
         problem = ledger.problem
         self.ledger = ledger
         self.begun: set[int] = set()
@@ -98,7 +101,7 @@ class _Promises:
         self.reserve = reserve
         self.reserved = [0] * len(problem.pools)
         for index, pool in enumerate(problem.pools):
-            if len(np.unique(problem.stage[pool.acquire_op])) > 1:
+            if promise and len(np.unique(problem.stage[pool.acquire_op])) > 1:
                 self.claims[index] = {}
                 self.flight[index] = {}
         for op, taken in ledger.acquires.items() if self.claims else ():

@@ -36,7 +36,7 @@ class Rule:
         The same for fillers, which yield to every op that is no filler.
     frees_memory : bool
         Whether a filler goes first where an op waits for the memory that it releases.
-    reserve : bool
+    reserve, promise : bool
         See `Ledger`.
     first_come : bool
         Whether ops outside the compute streams (transfers, collectives) are served first come
@@ -49,6 +49,7 @@ class Rule:
     filler_patience: float = 0.0
     frees_memory: bool = False
     reserve: bool = True
+    promise: bool = True
     first_come: bool = False
 
 
@@ -106,7 +107,9 @@ class _Walk:
         self.waiting_resource: list[list[int]] = [[] for _ in self.idle]
         self.waiting_pool: list[list[int]] = [[] for _ in problem.pools]
         self.ledger = (
-            Ledger(problem, reserve=rule.reserve) if with_memory and problem.pools else None
+            Ledger(problem, reserve=rule.reserve, promise=rule.promise)
+            if with_memory and problem.pools
+            else None
         )
         self.events: _Heap = []
         self.dirty: set[int] = set()

@@ -30,17 +30,18 @@ def fillers(problem: Problem) -> BoolArray:
     return problem.kind_mask("W")
 
 
-def _rank(*keys: IntArray) -> IntArray:
+def ranked(*keys: IntArray) -> IntArray:
     """Return ranks by the first key, then the next, then op number; int64[n], all different."""
     rank = np.empty(len(keys[0]), dtype=np.int64)
     rank[np.lexsort(keys[::-1])] = np.arange(len(rank))
     return rank
 
 
-def tails(problem: Problem, *, with_index_order: bool = True) -> IntArray:
+def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> IntArray:
     """Return the least time from each op's start to the end of all that depends on it, int64[n].
 
-    An op before a pinned one is the more urgent the earlier the pin.
+    An op before a pinned one is the more urgent the earlier the pin. `edges` are precedences beside
+    those of the problem and, unless switched off, index order.
 
     Raises
     ------
@@ -48,7 +49,7 @@ def tails(problem: Problem, *, with_index_order: bool = True) -> IntArray:
         The precedences have a cycle.
     """
     try:
-        graph = Dag.of(problem, *([index_order(problem)] if with_index_order else []))
+        graph = Dag.of(problem, *edges, *([index_order(problem)] if with_index_order else []))
     except CycleError as error:
         raise DeadlockError(problem.op_names(error.nodes)) from None
     initial = problem.duration.copy()
@@ -61,18 +62,24 @@ def tails(problem: Problem, *, with_index_order: bool = True) -> IntArray:
 
 def longest_tail(problem: Problem) -> IntArray:
     """Rank by the longest path to the end (critical path), the longest first."""
-    return _rank(-tails(problem))
+    return ranked(-tails(problem))
 
 
 def most_work(problem: Problem) -> IntArray:
     """Rank by the work left in the op's own micro-batch, the most first, then longest tail."""
-    return _rank(-tails(problem, with_index_order=False), -tails(problem))
+    return ranked(-tails(problem, with_index_order=False), -tails(problem))
 
 
 def backward_first(problem: Problem) -> IntArray:
     """Rank backwards before forwards before weight gradients, then by the longest tail."""
-    kind_class = np.array([_CLASSES.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
-    return _rank(kind_class[problem.kind], -tails(problem))
+    return ranked(kind_class(problem), -tails(problem))
+
+
+def kind_class(problem: Problem) -> IntArray:
+    """Return 0 for backwards and all other kinds, 1 for forwards, 2 for weight gradients."""
+    classes = np.array([_CLASSES.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
+    of_op: IntArray = classes[problem.kind]
+    return of_op
 
 
 def favoured_backwards(
@@ -92,4 +99,4 @@ def favoured_backwards(
         Ticks added to each op's tail.
     """
     key = tail - favour * problem.kind_mask("F") + noise
-    return _rank(-np.rint(key).astype(np.int64))
+    return ranked(-np.rint(key).astype(np.int64))

@@ -28,6 +28,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
     Requirement,
 )
+from ppsolve.solver.heuristics.sweep import list_sweep
 
 ONE_PIPE = Requirement(
     "one pipe (not bidirectional)", lambda instance: instance.placement != "bidirectional"
@@ -198,8 +199,8 @@ _ALL = (
     ),
     Heuristic(
         "list-sweep",
-        "best of up to 128 list rules",
-        _list(list_rules.list_sweep),
+        "best of many list rules, justified and shaken",
+        _list(list_sweep),
         is_search=True,
     ),
 )

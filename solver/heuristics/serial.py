@@ -41,7 +41,7 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     return _Builder(problem, rank, edges).run()
 
 
-class _Gaps:
+class Gaps:
     """Free intervals of one resource, in time order."""
 
     def __init__(self) -> None:
@@ -49,6 +49,8 @@ class _Gaps:
 
     def first(self, time: int, length: int) -> int:
         """Return the earliest moment from `time` on with `length` free ticks."""
+        if time >= self.begins[-1]:
+            return time
         index = max(0, bisect_right(self.begins, time) - 1)
         while max(time, self.begins[index]) + length > self.ends[index]:
             index += 1
@@ -56,6 +58,9 @@ class _Gaps:
 
     def take(self, time: int, length: int) -> None:
         """Occupy an interval, of which any part may be occupied already."""
+        if time >= self.begins[-1]:
+            self._take_behind(time, length)
+            return
         index = max(0, bisect_right(self.begins, time) - 1)
         while index < len(self.begins) and self.begins[index] < time + length:
             begin, end = self.begins[index], self.ends[index]
@@ -65,8 +70,17 @@ class _Gaps:
             self.ends[index : index + 1] = [part[1] for part in parts]
             index += len(parts)
 
+    def _take_behind(self, time: int, length: int) -> None:
+        """Occupy an interval behind all others: the usual case."""
+        if time == self.begins[-1]:
+            self.begins[-1] = time + length
+        else:
+            self.ends[-1] = time
+            self.begins.append(time + length)
+            self.ends.append(_NEVER)
 
-class _Usage:
+
+class Usage:
     """Use of one pool over time by the ops placed so far; what is taken is held until released."""
 
     def __init__(self) -> None:
@@ -74,6 +88,7 @@ class _Usage:
         self.final = 0
 
     def add(self, time: int, amount: int) -> None:
+        """Change the use by `amount` from `time` on."""
         insort(self.changes, (time, amount))
         self.final += amount
 
@@ -100,9 +115,9 @@ class _Builder:
         self.ready = list(network.earliest)
         self.missing = list(network.num_predecessors)
         self.start = [FREE] * problem.num_ops
-        self.gaps = [_Gaps() for _ in problem.resource_names]
+        self.gaps = [Gaps() for _ in problem.resource_names]
         self.ledger = Ledger(problem)
-        self.usage = [_Usage() for _ in problem.pools]
+        self.usage = [Usage() for _ in problem.pools]
         self.waiting: list[list[int]] = [[] for _ in problem.pools]
         self.pinned = dict(
             zip(

@@ -1,0 +1,106 @@
+"""The sweep: many list rules, each schedule justified, the best ones searched around."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsolve.models.errors import MemoryDeadlockError
+from ppsolve.models.problem import FREE, Objective, Problem
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.heuristics.justify import Justifier
+from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.priorities import index_order
+from ppsolve.solver.heuristics.spans import compact_spans, right_shift
+from ppsolve.solver.heuristics.variety import varied_rules
+
+_LEAST_EFFORT, _EFFORT_PER_OP, _MOST_EFFORT = 70_000, 110, 800_000
+"""Ops placed in one sweep, a justified op counting 1 and one of the list scheduler 2."""
+
+_GENERATION, _ROUND = 2, 2
+_MOST_VISITS = 700
+_SHARE_OF_RULES = 0.6
+_LEAST_RULES = 6
+_KEPT = 3
+_Scored = tuple[tuple[int, int], int, Schedule]
+
+
+def list_sweep(problem: Problem) -> Schedule:
+    """Best of many rules: patience, preferences and micro-batches in flight varied.
+
+    Each schedule is justified to the right and to the left, the best ones more often, then shaken.
+    Effort is counted in ops, all choices come from a fixed random sequence: the same problem gets
+    the same schedule everywhere.
+
+    Raises
+    ------
+    MemoryDeadlockError
+        Every rule gets stuck for want of memory.
+    """
+    return _Sweep(problem).run()
+
+
+class _Sweep:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.spans_count = problem.objective is Objective.DEVICE_SPAN
+        self.pinned = np.flatnonzero(problem.pinned != FREE)
+        self.justifier = None if problem.is_anchored else Justifier(problem)
+        effort = min(_MOST_EFFORT, _LEAST_EFFORT + _EFFORT_PER_OP * problem.num_ops)
+        self.visits = min(_MOST_VISITS, effort // max(problem.num_ops, 1))
+
+    def run(self) -> Schedule:
+        found = self._try_rules()
+        if self.justifier is not None:
+            found = self._search(self.justifier, found)
+        best = found[0][2]
+        return compact_spans(best) if self.spans_count else best
+
+    def _try_rules(self) -> list[_Scored]:
+        """Return the best schedules of many rules, each justified once."""
+        edges, justifier = index_order(self.problem), self.justifier
+        cost = _GENERATION + (_ROUND if justifier else 0)
+        share = _SHARE_OF_RULES if justifier else 1.0
+        count = max(_LEAST_RULES, int(self.visits * share) // cost)
+        found: list[_Scored] = []
+        stuck: MemoryDeadlockError | None = None
+        for number, (rule, extra) in zip(range(count), varied_rules(self.problem), strict=False):
+            self.visits -= cost
+            try:
+                schedule = generate_parallel(self.problem, rule, edges, extra)
+            except MemoryDeadlockError as error:
+                stuck = error if stuck is None or rule.promise else stuck
+                continue
+            if justifier is not None:
+                schedule = justifier.improve(schedule.normalised(), 1)
+            found = sorted([*found, (self._score(schedule), number, schedule)], key=lambda f: f[:2])
+            found = found[:_KEPT]
+        if stuck is not None and not found:
+            raise stuck
+        return found
+
+    def _search(self, justifier: Justifier, found: list[_Scored]) -> list[_Scored]:
+        """Justify the best schedules further, then shake the best of all."""
+        for place, (_, number, schedule) in enumerate(found):
+            if place and self.visits <= 0:
+                break
+            self.visits -= 2 * _ROUND
+            better = justifier.improve(schedule, 2)
+            found[place] = (self._score(better), number, better)
+        _, number, best = min(found, key=lambda f: f[:2])
+        current = best
+        while self.visits > 0:
+            self.visits -= 2 * _ROUND + 1
+            current = justifier.improve(justifier.shake(current), 2)
+            if current.value > best.value:
+                current = best
+            elif current.value < best.value:
+                best = current
+        return [(self._score(best), number, best)]
+
+    def _score(self, schedule: Schedule) -> tuple[int, int]:
+        """Return what is minimised: pinned starts missed, then the objective."""
+        pinned = self.pinned
+        missed = int(np.count_nonzero(schedule.start[pinned] != self.problem.pinned[pinned]))
+        if self.justifier is None and self.spans_count:
+            schedule = right_shift(schedule)
+        return missed, schedule.value
