@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from ortools.sat.python import cp_model
 
 from ppsolve.models.problem import FREE
-from ppsolve.solver.cpsat.demands import Rounding, integer_demands
+from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
 from ppsolve.solver.cpsat.variables import Variables
-from ppsolve.solver.holds import ALWAYS
-from ppsolve.solver.implied import ImpliedOrder, PoolOrder
+from ppsolve.solver.holds import ALWAYS, Holds
+from ppsolve.solver.implied import ImpliedOrder
+
+MAX_EVENTS = 64
+"""Pools up to this size become reservoirs, which prove more; they grow with its square."""
+
+MAX_LEVEL = 2**24
+"""Reservoirs with levels of 10 digits and more were seen to give wrong answers."""
 
 
 class Constraints:
@@ -64,14 +71,30 @@ class Constraints:
 
     def _memory(self) -> None:
         for order in self.implied.pools:
-            if not order.is_exact and order.holds.amount:
-                self._cumulative(order)
+            if order.is_exact or not order.holds.amount:
+                continue
+            horizon = self.variables.windows.horizon
+            demands = integer_demands(order.holds, order.pool.limit, self.rounding, horizon)
+            self.memory_is_exact &= demands.is_exact
+            if 2 * len(demands.demand) <= MAX_EVENTS and demands.capacity <= MAX_LEVEL:
+                self._reservoir(order.holds, demands)
+            else:
+                self._cumulative(order.holds, demands)
 
-    def _cumulative(self, order: PoolOrder) -> None:
-        holds = order.holds
-        horizon = self.variables.windows.horizon
-        demands = integer_demands(holds, order.pool.limit, self.rounding, horizon)
-        self.memory_is_exact &= demands.is_exact
+    def _reservoir(self, holds: Holds, demands: Demands) -> None:
+        times: list[cp_model.LinearExprT] = []
+        changes: list[int] = []
+        for index, demand in enumerate(demands.demand):
+            first, last = int(holds.acquire[index]), int(holds.release[index])
+            times.append(0 if first == ALWAYS else self.variables.start[first])
+            changes.append(demand)
+            if last != ALWAYS:
+                times.append(self.variables.end(last))
+                changes.append(-demand)
+        lowest = -sum(demands.demand)
+        self.model.add_reservoir_constraint(times, changes, lowest, demands.capacity)
+
+    def _cumulative(self, holds: Holds, demands: Demands) -> None:
         indices = [
             index
             for index, demand in enumerate(demands.demand)

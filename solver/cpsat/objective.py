@@ -35,8 +35,8 @@ def _device_span(variables: Variables, implied: ImpliedOrder) -> None:
             continue
         begin = model.new_int_var(0, variables.windows.horizon, "")
         variables.span_start[resource] = begin
-        for op in ops[first_rows[ops]].tolist():
-            model.add(begin <= variables.start[op])
+        firsts = [variables.start[op] for op in ops[first_rows[ops]].tolist()]
+        model.add_min_equality(begin, firsts)
         for op in ops[last_rows[ops]].tolist():
             model.add(variables.end(op) <= begin + variables.objective)
 
