@@ -20,35 +20,22 @@ from ppsolve.models.instances import Instance, load_instance, lower
 from ppsolve.models.result import Result, Status
 from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.generate import generate
-from ppsolve.solver.render.comparison import best_entry
+from ppsolve.solver.heuristics import HEURISTICS
 
-COLUMNS = (
-    "instance",
-    "ops",
-    "status",
-    "value",
-    "bound",
-    "gap %",
-    "seconds",
-    "best heuristic",
-    "its gap %",
-    "gap % of every heuristic",
-)
+COLUMNS = ("instance", "ops", "value", "bound", "by", "gap %", "seconds", "found by")
 
 
 def main() -> None:
     """Solve, then print or write the table."""
     options = parse_options()
-    rows: list[list[str]] = []
-    results: list[Result] = []
+    runs: list[tuple[str, int, Result]] = []
     for name, instance in chosen(options):
         result = ppsolve.optimize(
             instance, time_limit=options.time_limit, workers=options.workers, seed=options.seed
         )
-        results.append(result)
-        rows.append(row_of(name, lower(instance).num_ops, result))
+        runs.append((name, lower(instance).num_ops, result))
         print(f"{name}: {result.status} {result.wall_seconds:.2f} s", file=sys.stderr)
-    text = table(rows) + "\n" + summary(results) + "\n"
+    text = table(runs) + "\n" + summary([result for _, _, result in runs]) + "\n"
     if options.output is None:
         print(text, end="")
     else:
@@ -91,21 +78,19 @@ def seeds_of(text: str) -> range:
     return range(int(low), int(high or low) + 1)
 
 
-def row_of(name: str, num_ops: int, result: Result) -> list[str]:
+def row_of(name: str, num_ops: int, result: Result, heuristics: list[str]) -> list[str]:
     """Return one line of the table."""
-    reached = [entry for entry in result.heuristics if entry.gap is not None]
-    best = best_entry(result)
+    gaps = {entry.name: entry.gap for entry in result.heuristics}
     return [
         name,
         f"{num_ops}",
-        str(result.status),
         f"{result.value}",
-        f"{result.bound} ({result.bound_by})",
+        f"{result.bound}",
+        f"{result.bound_by}",
         percent(result.gap),
         f"{result.wall_seconds:.2f}",
-        best.name if best else "none",
-        percent(best.gap if best else None),
-        ", ".join(f"{entry.name} {percent(entry.gap)}" for entry in reached),
+        f"{result.best_by}",
+        *(percent(gaps.get(heuristic)) for heuristic in heuristics),
     ]
 
 
@@ -114,10 +99,15 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f}"
 
 
-def table(rows: list[list[str]]) -> str:
-    """Return a markdown table."""
-    lines = [list(COLUMNS), ["---"] * len(COLUMNS), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+def table(runs: list[tuple[str, int, Result]]) -> str:
+    """Return a markdown table with a column for every heuristic that is feasible somewhere."""
+    feasible = {
+        entry.name for _, _, result in runs for entry in result.heuristics if entry.gap is not None
+    }
+    heuristics = [name for name in HEURISTICS if name in feasible]
+    lines = [row_of(name, num_ops, result, heuristics) for name, num_ops, result in runs]
+    head = [*COLUMNS, *(f"{name} gap %" for name in heuristics)]
+    return "".join(f"| {' | '.join(c)} |\n" for c in [head, ["---"] * len(head), *lines])
 
 
 def summary(results: list[Result]) -> str:

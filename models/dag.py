@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.problem import IntArray, Problem
+
+Edges = tuple[IntArray, IntArray, IntArray]
+"""Precedences as arrays (before, after, lag): start(after) >= end(before) + lag."""
+
+
+def chain_edges(chains: Iterable[IntArray]) -> Edges:
+    """Return the precedences that run each chain of ops in its order."""
+    known = list(chains)
+    none = np.zeros(0, dtype=np.int64)
+    before = np.concatenate([none, *(chain[:-1] for chain in known)])
+    after = np.concatenate([none, *(chain[1:] for chain in known)])
+    return before, after, np.zeros(len(before), dtype=np.int64)
 
 
 class CycleError(Exception):
@@ -39,7 +52,7 @@ class Dag:
         self.level = self._levels()
 
     @classmethod
-    def of(cls, problem: Problem, *extra: tuple[IntArray, IntArray, IntArray]) -> Dag:
+    def of(cls, problem: Problem, *extra: Edges) -> Dag:
         """Build the graph of a problem's precedences and `extra` (before, after, lag) arrays."""
         before = np.concatenate([problem.before, *(edges[0] for edges in extra)])
         after = np.concatenate([problem.after, *(edges[1] for edges in extra)])

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.dag import Dag
+from ppsolve.models.dag import Dag, chain_edges
 from ppsolve.models.problem import IntArray, Pool
 from ppsolve.models.schedule import Schedule
 
@@ -93,12 +93,7 @@ def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
 
 def order_graph(schedule: Schedule) -> Dag:
     """Return the precedences plus, on every resource, the order in which its ops run."""
-    chains = [order for order in schedule.resource_orders() if len(order) > 1]
-    before = [order[:-1] for order in chains]
-    after = [order[1:] for order in chains]
-    none = np.zeros(0, dtype=np.int64)
-    pairs = (np.concatenate([none, *before]), np.concatenate([none, *after]))
-    return Dag.of(schedule.problem, (*pairs, np.zeros(len(pairs[0]), dtype=np.int64)))
+    return Dag.of(schedule.problem, chain_edges(schedule.resource_orders()))
 
 
 def slack(schedule: Schedule) -> IntArray:

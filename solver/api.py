@@ -55,7 +55,7 @@ def optimize(
     heuristics : sequence of str or None
         Names of the heuristics to run; None for all that apply.
     on_progress : callable or None
-        Told about each event; incumbents and bounds of the exact search arrive on its threads.
+        Told about each event, during the exact search on its threads.
     round_up : bool
         Round times up where they have no common tick; the result reports the worst error.
 

@@ -125,11 +125,12 @@ def _precedes(successors: Successors, reach: dict[int, set[int]], first: int, la
     if any(last in successors.get(op, ()) for op in successors.get(first, ())):
         return True
     if first not in reach:
-        reach[first] = _reachable(successors, first)
+        reach[first] = reachable(successors, first)
     return last in reach[first]
 
 
-def _reachable(successors: Successors, first: int) -> set[int]:
+def reachable(successors: Successors, first: int) -> set[int]:
+    """Return `first` and all that follows it."""
     seen = {first}
     queue = deque([first])
     while queue:

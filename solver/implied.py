@@ -16,13 +16,21 @@ from functools import cached_property
 
 import numpy as np
 
-from ppsolve.models.dag import CycleError, Dag
+from ppsolve.models.dag import CycleError, Dag, Edges, chain_edges
 from ppsolve.models.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.holds import ALWAYS, Holds, Links, holds_of
 from ppsolve.solver.memory_needs import MemoryInfeasible, check_needs
 
-Edges = tuple[IntArray, IntArray, IntArray]
-"""Precedences as arrays (before, after, lag)."""
+
+def index_order(problem: Problem) -> Edges:
+    """Return precedences that run alike micro-batches in index order, column by column.
+
+    No schedule is lost by it: any can be relabelled so that the k-th execution of a column is
+    row k. Ops without a resource may start together.
+    """
+    before, after, lag = chain_edges(column for family in problem.families for column in family.T)
+    occupies = np.diff(problem.resource_ptr)[before] > 0
+    return before, after, np.where(occupies, lag, -problem.duration[before])
 
 
 @dataclass(frozen=True)
@@ -96,12 +104,7 @@ class ImpliedOrder:
     @cached_property
     def index_edges(self) -> Edges:
         """Each row of a family before the next, column by column."""
-        before = [family[:-1].ravel() for family in self.problem.families]
-        after = [family[1:].ravel() for family in self.problem.families]
-        none = np.zeros(0, dtype=np.int64)
-        first, second = np.concatenate([none, *before]), np.concatenate([none, *after])
-        occupies = np.diff(self.problem.resource_ptr)[first] > 0
-        return first, second, np.where(occupies, 0, -self.problem.duration[first])
+        return index_order(self.problem)
 
     @cached_property
     def pools(self) -> tuple[PoolOrder, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 
 from ppsolve.models.problem import Pool, Problem
-from ppsolve.solver.holds import ALWAYS, Holds, Links
+from ppsolve.solver.holds import ALWAYS, Holds, Links, reachable
 
 MAX_STEPS = 30_000_000
 """Ops times ops that are looked at; huge problems without alike micro-batches are left out."""
@@ -52,7 +51,7 @@ def check_needs(
     if len(chosen) * problem.num_ops > MAX_STEPS:
         return
     for op in chosen:
-        before, after = _reach(links.predecessors, op), _reach(links.successors, op)
+        before, after = reachable(links.predecessors, op), reachable(links.successors, op)
         _check_start(problem, pool, holds, op, before, after)
 
 
@@ -79,16 +78,6 @@ def _check_start(
             f"{f' ({_text(pool.initial)} of it static)' if pool.initial else ''}, capacity "
             f"{_text(pool.capacity)}"
         )
-
-
-def _reach(neighbours: Mapping[int, list[int]], op: int) -> set[int]:
-    seen, queue = {op}, deque([op])
-    while queue:
-        for other in neighbours.get(queue.popleft(), ()):
-            if other not in seen:
-                seen.add(other)
-                queue.append(other)
-    return seen
 
 
 def _text(amount: Fraction) -> str:

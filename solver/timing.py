@@ -8,12 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ppsolve.models.dag import Edges, chain_edges
 from ppsolve.models.errors import DeadlockError
 from ppsolve.models.problem import FREE, IntArray, Problem
 from ppsolve.models.schedule import Schedule
-
-Edges = tuple[IntArray, IntArray, IntArray]
-"""Extra precedences (before, after, lag): start(after) >= end(before) + lag."""
 
 _CYCLE_SEARCHES = 64
 
@@ -92,15 +90,6 @@ def time_orders(
     network = Network(problem, chains, *([extra] if extra is not None else []))
     served = _first_come_resources(problem, orders, network)
     return Schedule(problem, np.array(_simulate(network, served), dtype=np.int64))
-
-
-def chain_edges(orders: Sequence[IntArray]) -> Edges:
-    """Return the precedences that make each op of a chain wait for the one before it."""
-    none = np.zeros(0, dtype=np.int64)
-    chains = [np.asarray(order, dtype=np.int64) for order in orders]
-    before = np.concatenate([none, *(chain[:-1] for chain in chains)])
-    after = np.concatenate([none, *(chain[1:] for chain in chains)])
-    return before, after, np.zeros(len(before), dtype=np.int64)
 
 
 def _first_come_resources(

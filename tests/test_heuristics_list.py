@@ -18,12 +18,12 @@ from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
     fillers,
-    index_order,
     longest_tail,
     most_work,
     tails,
 )
 from ppsolve.solver.heuristics.serial import generate_serial
+from ppsolve.solver.implied import index_order
 from ppsolve.solver.timing import time_orders
 from tests.strategies import tiny_instance
 

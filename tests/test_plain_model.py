@@ -65,7 +65,7 @@ def small_pipeline(seed: int) -> PipelineInstance:
     return PipelineInstance(**fields)
 
 
-def compare_with_plain_model(seed: int, seconds: float = 60.0) -> None:
+def assert_agrees(seed: int, seconds: float = 60.0) -> None:
     instance = small_pipeline(seed)
     problem = lower(instance)
     try:
@@ -91,13 +91,13 @@ SLOW_FOR_THE_PLAIN_MODEL = {13}
 
 @pytest.mark.parametrize("seed", sorted(set(range(30)) - SLOW_FOR_THE_PLAIN_MODEL))
 def test_agrees_with_the_plain_model(seed: int) -> None:
-    compare_with_plain_model(seed)
+    assert_agrees(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(30, 300), *SLOW_FOR_THE_PLAIN_MODEL])
 def test_agrees_with_the_plain_model_on_many(seed: int) -> None:
-    compare_with_plain_model(seed)
+    assert_agrees(seed)
 
 
 def test_stages_without_length_hold_nothing_at_one_moment() -> None:

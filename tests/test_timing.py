@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppsolve.models.dag import Dag
+from ppsolve.models.dag import Dag, chain_edges
 from ppsolve.models.errors import DeadlockError
 from ppsolve.models.instances import lower, parse_instance
 from ppsolve.models.problem import FREE, Problem
-from ppsolve.solver.timing import chain_edges, time_orders
+from ppsolve.solver.timing import time_orders
 
 
 def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ppsolve.models.dag import Edges
 from ppsolve.models.errors import InputError
 from ppsolve.models.problem import FREE, IntArray, Problem
 from ppsolve.models.schedule import Schedule
-from ppsolve.solver.timing import Edges, time_orders
+from ppsolve.solver.timing import time_orders
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppsolve.models.dag import chain_edges
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.problem import IntArray, Problem
 from ppsolve.solver.heuristics.actions import (
@@ -18,7 +19,6 @@ from ppsolve.solver.heuristics.actions import (
 )
 from ppsolve.solver.heuristics.one_stage import one_forward_one_backward
 from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
-from ppsolve.solver.timing import chain_edges
 
 _PREFERENCE = {BACKWARD_WEIGHT: 0, BACKWARD_INPUT: 1, BACKWARD: 1, FORWARD: 2}
 

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from ppsolve.models.dag import Edges
 from ppsolve.models.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.heuristics.priorities import tails
-from ppsolve.solver.timing import Edges
 
 _ROUNDING = 1e-6
 

@@ -9,12 +9,12 @@ from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
     fillers,
-    index_order,
     longest_tail,
     most_work,
 )
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.heuristics.spans import compact_spans
+from ppsolve.solver.implied import index_order
 
 _MOST_OPS_SERIAL = 50_000
 

@@ -5,24 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.dag import CycleError, Dag
+from ppsolve.models.dag import CycleError, Dag, Edges
 from ppsolve.models.errors import DeadlockError
 from ppsolve.models.problem import FREE, BoolArray, IntArray, Problem
-from ppsolve.solver.timing import Edges
+from ppsolve.solver.implied import index_order
 
 _CLASSES = {"I": 0, "B": 0, "F": 1, "W": 2}
-
-
-def index_order(problem: Problem) -> Edges:
-    """Return precedences that run alike micro-batches in index order at every op of the vector.
-
-    No schedule is lost by it: any schedule can be relabelled so that the k-th execution of each
-    op kind and stage is micro-batch k.
-    """
-    none = np.zeros(0, dtype=np.int64)
-    before = np.concatenate([none, *(family[:-1].ravel() for family in problem.families)])
-    after = np.concatenate([none, *(family[1:].ravel() for family in problem.families)])
-    return before, after, np.zeros(len(before), dtype=np.int64)
 
 
 def fillers(problem: Problem) -> BoolArray:

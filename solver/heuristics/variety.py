@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from ppsolve.models.dag import Edges
 from ppsolve.models.problem import IntArray, Problem
 from ppsolve.solver.heuristics.lanes import Lane, Share, lane_edges, lanes_of
 from ppsolve.solver.heuristics.parallel import Rule
@@ -20,7 +21,6 @@ from ppsolve.solver.heuristics.priorities import (
     ranked,
     tails,
 )
-from ppsolve.solver.timing import Edges
 
 _PATIENCE = (0.0, 0.5, 1.0, 3.0)
 _CEILING = 0.999
