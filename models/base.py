@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable
 from decimal import Decimal
 from itertools import islice
@@ -89,6 +88,9 @@ def describe(value: Any) -> str:
         return f"a list of {len(value)}"
     if isinstance(value, dict):
         return "an object"
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        # The text of a long int is slow to make, and refused by Python beyond some length.
+        return f"{Decimal(value):.6E}"
     return str(value)[:40]
 
 
@@ -104,10 +106,11 @@ Number = Annotated[
 def _whole(value: Any) -> Any:
     if isinstance(value, bool | str):
         raise ValueError(f"expected a whole number, got {describe(value)}")
-    if isinstance(value, float | Decimal):
-        if not math.isfinite(value) or value != int(value):
-            raise ValueError(f"expected a whole number, got {value}")
-        return int(value)
+    if isinstance(value, int | float | Decimal):
+        number = as_finite(value)
+        if number != number.to_integral_value():
+            raise ValueError(f"expected a whole number, got {describe(value)}")
+        return int(number)
     return value
 
 

@@ -15,7 +15,9 @@ from ppsolve.models.base import as_finite, describe, did_you_mean
 from ppsolve.models.errors import InputError
 from ppsolve.models.io import read_json, source_name
 from ppsolve.models.problem import FREE, IntArray, Problem
+from ppsolve.models.result import SHOWN_TRANSFER, TRANSFER_KINDS, Status
 from ppsolve.models.schedule import Schedule
+from ppsolve.models.timescale import TimeScale
 from ppsolve.models.violation import Violation
 
 TOLERANCE = Fraction(1, 10**9)
@@ -49,8 +51,8 @@ def parse_given(
     schedule : Schedule or None
         None if ops are missing.
     violations : list of Violation
-        Of the rules ``missing``, ``tick``, ``duration`` and ``objective``, and ``start`` where
-        no schedule is returned that the checker could look at.
+        Of the rules ``missing``, ``tick``, ``duration``, ``label`` and ``objective``, and
+        ``start`` where no schedule is returned that the checker could look at.
 
     Raises
     ------
@@ -63,14 +65,15 @@ def parse_given(
     try:
         document, path = _find_schedule(data)
         given = _Given(problem, document["ops"], f"{path}ops")
-        claims = _claims(data, problem)
+        claims = _Claims.read(data, problem)
     except InputError as error:
         raise (error.located(source) if source else error) from None
     missing = given.missing()
+    wrong = [*given.ill_timed(), *given.mislabelled()]
     if missing:
-        return None, [*missing, *given.negative(), *given.ill_timed()]
+        return None, [*missing, *given.negative(), *wrong, *claims.contradictions()]
     schedule = Schedule(problem, given.starts())
-    return schedule, [*given.ill_timed(), *_wrong_claims(claims, schedule)]
+    return schedule, [*wrong, *claims.refuted_by(schedule), *claims.contradictions(schedule)]
 
 
 def load_schedule(path: str | Path, problem: Problem) -> Schedule:
@@ -79,7 +82,7 @@ def load_schedule(path: str | Path, problem: Problem) -> Schedule:
     Raises
     ------
     InputError
-        The file cannot be read, or its times contradict each other or the problem's durations.
+        The file cannot be read, or what it says contradicts itself or the problem.
     """
     source = source_name(path)
     schedule, violations = parse_given(read_json(path), problem, source)
@@ -117,39 +120,90 @@ def _number(value: Any, field: str) -> int | Fraction:
         raise InputError(str(error), field=field) from None
 
 
-def _claims(data: dict[str, Any], problem: Problem) -> dict[str, Fraction]:
-    document = data.get("schedule", data)
-    for owner, path in ((data, ""), (document, "schedule.")):
-        unit = owner.get("time_unit", problem.scale.unit)
-        if unit != problem.scale.unit:
-            raise InputError(
-                f'expected "{problem.scale.unit}" as in the instance, got {describe(unit)}',
-                field=f"{path}time_unit",
+def _shown(ticks: Fraction, scale: TimeScale) -> str:
+    return f"{float(ticks * scale.tick):.12g} {scale.unit}"
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """What a document says of its schedule as a whole; times in ticks, not rounded.
+
+    Parameters
+    ----------
+    times : dict of str to Fraction
+        ``value``, ``makespan``, ``device_span`` and ``bound``, as far as they are given.
+    gap : Fraction or None
+        (value - bound) / value; only of documents with a bound, since the gap of a heuristic's
+        entry is another one.
+    is_optimal : bool
+        Whether the status says so.
+    """
+
+    scale: TimeScale
+    times: dict[str, Fraction]
+    gap: Fraction | None
+    is_optimal: bool
+
+    @classmethod
+    def read(cls, data: dict[str, Any], problem: Problem) -> _Claims:
+        document = data.get("schedule", data)
+        for owner, path in ((data, ""), (document, "schedule.")):
+            unit = owner.get("time_unit", problem.scale.unit)
+            if unit != problem.scale.unit:
+                raise InputError(
+                    f'expected "{problem.scale.unit}" as in the instance, got {describe(unit)}',
+                    field=f"{path}time_unit",
+                )
+        times = {
+            key: _number(data[key], key) / problem.scale.tick
+            for key in ("value", "makespan", "device_span", "bound")
+            if data.get(key) is not None
+        }
+        has_gap = "bound" in times and data.get("gap") is not None
+        gap = Fraction(_number(data["gap"], "gap")) if has_gap else None
+        return cls(problem.scale, times, gap, data.get("status") == Status.OPTIMAL)
+
+    def refuted_by(self, schedule: Schedule) -> list[Violation]:
+        """Report every figure that the schedule does not have."""
+        actual = {
+            "value": schedule.value,
+            "makespan": schedule.makespan,
+            "device_span": schedule.device_span,
+        }
+        return [
+            Violation(
+                "objective",
+                f"{key} is given as {float(self.times[key] * self.scale.tick):.12g}, the schedule "
+                f"has {self.scale.time(figure)} {self.scale.unit}",
+                (),
             )
-    return {
-        key: _number(data[key], key) / problem.scale.tick
-        for key in ("value", "makespan", "device_span")
-        if data.get(key) is not None
-    }
+            for key, figure in actual.items()
+            if key in self.times and abs(self.times[key] - figure) > TOLERANCE * schedule.makespan
+        ]
 
+    def contradictions(self, schedule: Schedule | None = None) -> list[Violation]:
+        """Report a bound, a status and a gap that do not go with the value.
 
-def _wrong_claims(claims: dict[str, Fraction], schedule: Schedule) -> list[Violation]:
-    scale = schedule.problem.scale
-    actual = {
-        "value": schedule.value,
-        "makespan": schedule.makespan,
-        "device_span": schedule.device_span,
-    }
-    return [
-        Violation(
-            "objective",
-            f"{key} is given as {float(claim * scale.tick):.12g}, the schedule has "
-            f"{scale.time(actual[key])} {scale.unit}",
-            (),
-        )
-        for key, claim in claims.items()
-        if abs(claim - actual[key]) > TOLERANCE * schedule.makespan
-    ]
+        Without a value in the document it is the schedule's.
+        """
+        value = self.times.get("value", Fraction(schedule.value) if schedule else None)
+        bound = self.times.get("bound")
+        if value is None or bound is None:
+            return []
+        found, slack = [], TOLERANCE * abs(value)
+        figures = f"bound {_shown(bound, self.scale)}", f"value {_shown(value, self.scale)}"
+        if bound > value + slack:
+            found.append(f"the {figures[0]} is above the {figures[1]}")
+        elif self.is_optimal and bound < value - slack:
+            found.append(f"status is OPTIMAL, but the {figures[0]} is below the {figures[1]}")
+        gap = (value - bound) / value if value else Fraction(0)
+        # The gap, the value and the bound may each be off by the tolerance.
+        if self.gap is not None and abs(self.gap - gap) > 3 * TOLERANCE:
+            found.append(
+                f"gap is given as {float(self.gap):.12g}, {' and '.join(figures)} make it "
+                f"{float(gap):.12g}"
+            )
+        return [Violation("objective", text, ()) for text in found]
 
 
 @dataclass(frozen=True)
@@ -160,10 +214,45 @@ class _Row:
     end: Fraction | None
 
 
+class _Labels:
+    """The labels that ops have in documents; collects those that are given otherwise."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.wrong: list[Violation] = []
+        shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
+        self._kind = [shown[kind] for kind in problem.kind.tolist()]
+        self._numbers = {
+            "stage": problem.stage.tolist(),
+            "device": problem.device.tolist(),
+            "microbatch": problem.microbatch.tolist(),
+        }
+
+    def compare(self, op: int, row: dict[str, Any]) -> None:
+        """Take note of what a row says about an op; what it leaves out or null is right."""
+        kind = row.get("kind")
+        if kind is not None and kind != self._kind[op]:
+            self._note(op, "kind", kind, f'kind "{self._kind[op]}"')
+        for name, column in self._numbers.items():
+            given, actual = row.get(name), column[op]
+            if given is None:
+                continue
+            # FREE is how a problem says "none", not a document; and True equals 1 in Python.
+            if given != actual or actual == FREE or isinstance(given, bool):
+                self._note(op, name, given, "none" if actual == FREE else f"{name} {actual}")
+
+    def _note(self, op: int, name: str, given: Any, actual: str) -> None:
+        op_name = self.problem.op_name(op)
+        shown = f'"{given[:40]}"' if isinstance(given, str) else describe(given)
+        text = f"{op_name} is given with {name} {shown}, it has {actual}"
+        self.wrong.append(Violation("label", text, (op_name,)))
+
+
 class _Given:
     def __init__(self, problem: Problem, rows: list[Any], path: str) -> None:
         self.problem = problem
         self.rows: dict[int, _Row] = {}
+        self.labels = _Labels(problem)
         numbers = {problem.op_name(op): op for op in range(problem.num_ops)}
         for index, row in enumerate(rows):
             field = f"{path}[{index}]"
@@ -172,6 +261,7 @@ class _Given:
                 self._ticks(row["start"], f"{field}.start"),
                 self._ticks(row["end"], f"{field}.end") if row.get("end") is not None else None,
             )
+            self.labels.compare(op, row)
         self.makespan = max(
             (row.start + int(problem.duration[op]) for op, row in self.rows.items()),
             default=Fraction(0),
@@ -208,7 +298,7 @@ class _Given:
         return ticks
 
     def _time(self, ticks: Fraction) -> str:
-        return f"{float(ticks * self.problem.scale.tick):.12g} {self.problem.scale.unit}"
+        return _shown(ticks, self.problem.scale)
 
     def missing(self) -> list[Violation]:
         """Report every op without a row."""
@@ -216,6 +306,10 @@ class _Given:
         absent[list(self.rows)] = False
         names = self.problem.op_names(np.flatnonzero(absent))
         return [Violation("missing", f"{name} is not scheduled", (name,)) for name in names]
+
+    def mislabelled(self) -> list[Violation]:
+        """Report every label other than the one that the op of that id has."""
+        return self.labels.wrong
 
     def negative(self) -> list[Violation]:
         """Report starts before 0."""

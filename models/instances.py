@@ -43,10 +43,10 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
         )
     kind = data["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
+        word = kind[:40] if isinstance(kind, str) else ""
+        shown = f'"{word}"' if isinstance(kind, str) else describe(kind)
         raise InputError(
-            f"unknown kind {describe(kind)}" + did_you_mean(str(kind), KINDS),
-            source=source,
-            field="kind",
+            f"unknown kind {shown}" + did_you_mean(word, KINDS), source=source, field="kind"
         )
     version = data.get("schema", 1)
     if version != 1 or isinstance(version, bool):
@@ -82,12 +82,24 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
     Raises
     ------
     InputError
-        The times have no common tick and `round_up` is false, or are too long in all.
+        The times have no common tick and `round_up` is false, or are too long in all. Its
+        source is the instance's name.
     """
+    try:
+        problem = _lowered(instance, round_up=round_up)
+        _refuse_long_times(problem)
+    except InputError as error:
+        raise error.located(instance.name) from None
+    return problem
+
+
+def _lowered(instance: Instance, *, round_up: bool) -> Problem:
     if isinstance(instance, PipelineInstance):
-        problem = lower_pipeline(instance, round_up=round_up)
-    else:
-        problem = lower_graph(instance, round_up=round_up)
+        return lower_pipeline(instance, round_up=round_up)
+    return lower_graph(instance, round_up=round_up)
+
+
+def _refuse_long_times(problem: Problem) -> None:
     total = sum(float(times.sum(dtype=np.float64)) for times in (problem.duration, problem.lag))
     if total > MAX_TOTAL_TICKS:
         raise InputError(
@@ -95,4 +107,3 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
             "give fewer digits",
             field="times",
         )
-    return problem

@@ -16,6 +16,9 @@ from ppsolve.models.errors import InputError
 
 STANDARD_STREAM = "-"
 
+SAFE_DIGITS = sys.int_info.str_digits_check_threshold
+"""Python makes ints of this many digits whatever limit it has been given."""
+
 
 def read_text(path: str | Path) -> str:
     """Return the text of a file, or of standard input for ``-``.
@@ -82,6 +85,14 @@ def _refuse_surrogates(data: Any) -> None:
             raise InputError(f"expected whole characters, got the text {shown}") from None
 
 
+def _integer(text: str) -> int | Decimal:
+    """Return an int, or a decimal where Python may refuse to make an int of so many digits.
+
+    Nothing takes numbers that long, but the error is then the one that names the field.
+    """
+    return int(text) if len(text) <= SAFE_DIGITS else Decimal(text)
+
+
 def parse_json(text: str, source: str) -> Any:
     """Parse JSON, decimals kept exactly as written.
 
@@ -92,7 +103,11 @@ def parse_json(text: str, source: str) -> Any:
     """
     try:
         data = json.loads(
-            text, parse_float=Decimal, parse_constant=float, object_pairs_hook=_no_duplicates
+            text,
+            parse_float=Decimal,
+            parse_int=_integer,
+            parse_constant=float,
+            object_pairs_hook=_no_duplicates,
         )
         if "\\u" in text:
             _refuse_surrogates(data)
@@ -109,8 +124,6 @@ def parse_json(text: str, source: str) -> Any:
         raise InputError("not usable JSON: nested too deeply", source=source) from None
     except ArithmeticError:
         raise InputError("not usable JSON: a number has too many digits", source=source) from None
-    except ValueError as error:
-        raise InputError(f"not usable JSON: {error}", source=source) from None
     except InputError as error:
         raise error.located(source) from None
 

@@ -33,29 +33,37 @@ class TimeScale:
 
     @classmethod
     def fit(cls, times: Iterable[Fraction], unit: str, *, round_up: bool = False) -> TimeScale:
-        """Find the least common scale: the longest 1/q of which every time is a whole multiple.
+        """Find the scale: the longest 1/q of which every time is a whole multiple.
+
+        Where that takes too many ticks, the tick is the greatest common divisor of all times
+        (100 for 100 and 300). It is not the first choice: schedules made elsewhere may start
+        ops at any whole unit, or at any decimal that the times are written with, and all of
+        these must be ticks for them to be read. No optimum is lost either way: in some optimal
+        schedule every start is a sum or difference of times.
 
         Parameters
         ----------
         times : iterable of Fraction
-            All times of the instance (durations, lags, releases), in its unit.
+            All times of the instance (durations, lags, releases, pinned starts), in its unit.
         unit : str
             The instance's time unit.
         round_up : bool
-            Where the exact scale would exceed `MAX_TICKS`, round times up to a coarser tick
+            Where either exact scale would exceed `MAX_TICKS`, round times up to a coarser tick
             instead of refusing.
 
         Raises
         ------
         InputError
-            The exact scale exceeds the limit and rounding was not asked for.
+            Both exact scales exceed the limit and rounding was not asked for.
         """
         positive = {time for time in times if time > 0}
         if not positive:
             return cls(Fraction(1), unit)
-        exact = Fraction(1, math.lcm(*(time.denominator for time in positive)))
-        if max(positive) / exact <= MAX_TICKS:
-            return cls(exact, unit)
+        finest = Fraction(1, math.lcm(*(time.denominator for time in positive)))
+        common = finest * math.gcd(*(int(time / finest) for time in positive))
+        for exact in (finest, common):
+            if max(positive) / exact <= MAX_TICKS:
+                return cls(exact, unit)
         if not round_up:
             raise InputError(
                 f"the times have no common tick within {MAX_TICKS} ticks of the longest one; "

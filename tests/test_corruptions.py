@@ -140,7 +140,30 @@ def wrong_claim(document: dict[str, Any], rng: Generator) -> str:
     return "objective"
 
 
-@pytest.mark.parametrize("corrupt", [drop_an_op, wrong_end, between_ticks, wrong_claim])
+def wrong_label(document: dict[str, Any], rng: Generator) -> str:
+    op = document["ops"][int(rng.integers(len(document["ops"])))]
+    label = str(rng.choice(["kind", "stage", "device", "microbatch"]))
+    if label == "kind":
+        op["kind"] = str(rng.choice([kind for kind in "FBIW" if kind != op["kind"]]))
+    else:
+        op[label] = (0 if op[label] is None else op[label]) + int(rng.integers(1, 4))
+    return "label"
+
+
+def wrong_bound(document: dict[str, Any], rng: Generator) -> str:
+    document["bound"] += int(rng.choice([-1, 1, 5]))
+    return "objective"
+
+
+def wrong_gap(document: dict[str, Any], rng: Generator) -> str:
+    document["gap"] = float(rng.choice([1e-6, 0.25, -0.1]))
+    return "objective"
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [drop_an_op, wrong_end, between_ticks, wrong_claim, wrong_label, wrong_bound, wrong_gap],
+)
 def test_reader_reports_every_corrupted_document(corrupt: Callable[..., str]) -> None:
     rng = np.random.default_rng(2)
     tried = 0
@@ -151,6 +174,7 @@ def test_reader_reports_every_corrupted_document(corrupt: Callable[..., str]) ->
         document["value"] = time(schedule.value)
         document["makespan"] = time(schedule.makespan)
         document["device_span"] = time(schedule.device_span)
+        document.update(status="OPTIMAL", bound=document["value"], gap=0.0)
         assert parse_given(document, problem)[1] == []
         rule = corrupt(document, rng)
         found = {violation.rule for violation in parse_given(document, problem)[1]}

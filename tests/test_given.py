@@ -108,6 +108,73 @@ def test_claims_within_the_tolerance_pass(problem: Problem) -> None:
     assert len(complaints({"schedule": bare(0, 2), "makespan": 5 + 6e-9}, problem)) == 1
 
 
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"bound": 5, "gap": 0, "status": "OPTIMAL"},
+        {"bound": 4, "gap": 0.2, "status": "FEASIBLE"},
+        {"bound": 4, "gap": 0.2 + 1e-9},
+        {"value": 5, "bound": 5 + 4e-9, "status": "OPTIMAL"},
+        {"bound": 5 - 4e-9, "status": "OPTIMAL"},
+        {"bound": None, "gap": 0.2, "status": "OPTIMAL"},
+        {"name": "gpipe", "value": 5, "gap": 0.25, "status": "feasible"},
+    ],
+)
+def test_figures_that_agree(claims: dict[str, Any], problem: Problem) -> None:
+    assert complaints({"schedule": bare(0, 2), **claims}, problem) == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ({"value": 5, "bound": 6}, "the bound 6 ms is above the value 5 ms"),
+        ({"bound": 6}, "the bound 6 ms is above the value 5 ms"),
+        ({"bound": 5 + 6e-9}, "the bound 5.000000006 ms is above the value 5 ms"),
+        (
+            {"value": 5, "bound": 6, "status": "OPTIMAL"},
+            "the bound 6 ms is above the value 5 ms",
+        ),
+        (
+            {"value": 5, "bound": 4.5, "gap": 0.1, "status": "OPTIMAL"},
+            "status is OPTIMAL, but the bound 4.5 ms is below the value 5 ms",
+        ),
+        (
+            {"value": 5, "bound": 4, "gap": 0.1},
+            "gap is given as 0.1, bound 4 ms and value 5 ms make it 0.2",
+        ),
+        (
+            {"bound": 5, "gap": 4e-9},
+            "gap is given as 4e-09, bound 5 ms and value 5 ms make it 0",
+        ),
+    ],
+)
+def test_figures_that_contradict_each_other(
+    claims: dict[str, Any], message: str, problem: Problem
+) -> None:
+    assert complaints({"schedule": bare(0, 2), **claims}, problem) == [f"objective: {message}"]
+
+
+def test_figures_are_compared_without_a_whole_schedule(problem: Problem) -> None:
+    found = complaints({"schedule": bare(0), "value": 5, "bound": 6, "gap": 0}, problem)
+    assert [text.partition(":")[0] for text in found] == ["missing", "objective", "objective"]
+    assert found[2].endswith("gap is given as 0, bound 6 ms and value 5 ms make it -0.2")
+    assert complaints({"schedule": bare(0), "bound": 6}, problem) == ["missing: b is not scheduled"]
+
+
+def test_bound_and_gap_must_be_numbers(problem: Problem) -> None:
+    for key, value in (("bound", "5"), ("gap", [])):
+        data = {"schedule": bare(0, 2), "bound": 5, key: value}
+        field, message = refused(data, problem)
+        assert (field, message.partition(",")[0]) == (key, "expected a number")
+
+
+def test_empty_problem_time_has_no_gap_to_check() -> None:
+    data = {"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 0}]}
+    problem = lower(parse_instance(data))
+    document = {"ops": [{"id": "a", "start": 0}], "bound": 0, "gap": 0, "status": "OPTIMAL"}
+    assert complaints(document, problem) == []
+
+
 def test_absent_claims_are_no_claims(problem: Problem) -> None:
     assert complaints({"schedule": bare(0, 2), "value": None}, problem) == []
 
@@ -303,3 +370,71 @@ def test_large_schedule_is_read() -> None:
     assert schedule is not None
     assert violations == []
     assert np.array_equal(schedule.start, start)
+
+
+def labelled() -> tuple[Problem, dict[str, Any]]:
+    """A schedule with every kind of op that a pipeline has, by op id."""
+    instance = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": 1, "backward": 2},
+        "p2p": {"mode": "link", "bytes": 1, "bandwidth": 1},
+        "allreduce": 1,
+        "optimizer": 1,
+    }
+    problem = lower(parse_instance(instance))
+    start = np.arange(problem.num_ops, dtype=np.int64)
+    return problem, ScheduleDocument.of(Schedule(problem, start)).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("op", "label", "value", "message"),
+    [
+        ("F0.0", "device", 1, "F0.0 is given with device 1, it has device 0"),
+        ("F0.1", "kind", "B", 'F0.1 is given with kind "B", it has kind "F"'),
+        ("F0.1", "kind", 0, 'F0.1 is given with kind 0, it has kind "F"'),
+        ("B1.1", "stage", 0, "B1.1 is given with stage 0, it has stage 1"),
+        ("B1.1", "microbatch", 0, "B1.1 is given with microbatch 0, it has microbatch 1"),
+        ("B1.1", "microbatch", True, "B1.1 is given with microbatch true, it has microbatch 1"),
+        ("F0.0", "device", False, "F0.0 is given with device false, it has device 0"),
+        ("F0.0", "device", "0", 'F0.0 is given with device "0", it has device 0'),
+        ("F0.0", "device", -1, "F0.0 is given with device -1, it has device 0"),
+        ("TF0.0", "kind", "TF", 'TF0.0 is given with kind "TF", it has kind "P2P"'),
+        ("TB1.0", "device", 0, "TB1.0 is given with device 0, it has device 1"),
+        ("AR0", "microbatch", 0, "AR0 is given with microbatch 0, it has none"),
+        ("OPT1", "microbatch", -1, "OPT1 is given with microbatch -1, it has none"),
+        ("OPT1", "kind", "AR", 'OPT1 is given with kind "AR", it has kind "OPT"'),
+    ],
+)
+def test_labels_that_contradict_the_op(op: str, label: str, value: Any, message: str) -> None:
+    problem, document = labelled()
+    next(row for row in document["ops"] if row["id"] == op)[label] = value
+    found = parse_given(document, problem)[1]
+    assert [(v.rule, v.message, v.ops) for v in found] == [("label", message, (op,))]
+    del document["ops"][-1]
+    assert {v.rule for v in parse_given(document, problem)[1]} >= {"missing"}
+
+
+def test_labels_may_be_left_out_or_null_or_written_as_decimals() -> None:
+    problem, document = labelled()
+    assert parse_given(document, problem)[1] == []
+    for row, values in zip(document["ops"], ([None] * 3, [1.0] * 3, []), strict=False):
+        if not values:
+            for label in ("kind", "stage", "device", "microbatch"):
+                row.pop(label)
+        elif values[0] is None:
+            row.update(kind=None, stage=None, device=None, microbatch=None)
+        else:
+            row.update(stage=float(row["stage"]), device=float(row["device"]))
+    assert parse_given(document, problem)[1] == []
+
+
+def test_labels_of_a_graph(problem: Problem) -> None:
+    document = ScheduleDocument.of(Schedule(problem, np.array([0, 2]))).model_dump(mode="json")
+    assert complaints(document, problem) == []
+    document["ops"][0].update(kind="F", stage=0)
+    assert complaints(document, problem) == [
+        'label: a is given with kind "F", it has kind "op"',
+        "label: a is given with stage 0, it has none",
+    ]

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import threading
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,13 @@ def test_standard_input_is_utf8_whatever_the_locale(monkeypatch: pytest.MonkeyPa
 def test_half_characters_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected whole characters, got the text"):
         parse_json(text, "file")
+
+
+def test_long_ints_stay_exact() -> None:
+    long = "-" + "9" * 5000
+    found = parse_json(f"[{long}, {2**62}, -1]", "file")
+    assert found == [Decimal(long), 2**62, -1]
+    assert list(map(type, found)) == [Decimal, int, int]
 
 
 def test_escaped_characters_are_read() -> None:

@@ -55,6 +55,31 @@ def test_limit_itself_is_allowed() -> None:
     assert TimeScale.fit([Fraction(MAX_TICKS), Fraction(1)], "us").tick == 1
 
 
+@pytest.mark.parametrize(
+    ("times", "tick"),
+    [
+        (["1e15", "9e14", "5e14"], "100000000000000"),
+        (["1e15"], "1000000000000000"),
+        ([str(MAX_TICKS + 2), "2", "0"], "2"),
+        (["300000000000.3", "0.6"], "3/10"),
+    ],
+)
+def test_greatest_common_tick_where_the_least_scale_is_too_fine(
+    times: list[str], tick: str
+) -> None:
+    parsed = fractions(*times)
+    for round_up in (False, True):
+        scale = TimeScale.fit(parsed, "us", round_up=round_up)
+        assert (scale.tick, scale.worst_relative_error) == (Fraction(tick), 0)
+        assert [scale.ticks(time) * scale.tick for time in parsed] == parsed
+        assert [scale.time(scale.ticks(time)) for time in parsed] == [float(t) for t in parsed]
+
+
+def test_common_divisors_are_no_ticks_where_units_are() -> None:
+    assert TimeScale.fit(fractions("1e11", "3e11"), "us").tick == 1
+    assert TimeScale.fit(fractions("0.2", "0.4"), "us").tick == Fraction(1, 5)
+
+
 def test_finer_scales_are_refused_with_a_remedy() -> None:
     with pytest.raises(InputError) as caught:
         TimeScale.fit([Fraction(MAX_TICKS), Fraction(1, 2)], "us")

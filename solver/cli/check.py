@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import ExitCode
+from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.output import print_json, stdout_console
 
 if TYPE_CHECKING:
@@ -74,10 +74,11 @@ def check_files(
         raise InputError("only one of the two files can be standard input")
     instance = load_instance(instance_file)
     data: Any = read_json(result_file)
-    try:
-        return api.check(instance, data, round_up=round_up)
-    except InputError as error:
-        raise error.located(source_name(result_file)) from None
+    with about_file(instance, instance_file):
+        try:
+            return api.check(instance, data, round_up=round_up)
+        except InputError as error:
+            raise error.located(source_name(result_file)) from None
 
 
 def _print(source: str, violations: list[Violation], *, quiet: bool) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +39,15 @@ SEVERITY = (
 """The exit code of a comparison is the first of these that any instance had."""
 
 
+@dataclass(frozen=True)
+class _Case:
+    """An instance, the file it is from, and a name that no other instance is shown by."""
+
+    path: str
+    instance: Instance
+    shown: str
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
     summary = "Compare heuristics with the best, many instances."
@@ -64,7 +75,6 @@ def compare_command(
     All files are read before the first is solved. --json prints a list of results. The exit
     code is the worst one: 130 interrupted, 1 a solve crashed, 4, 3, 6, else 0 (see optimize).
     """
-    check_writable(output)
     options = opt.SolveOptions(
         time_limit,
         gap,
@@ -75,24 +85,43 @@ def compare_command(
         opt.split_names(heuristics),
         round_up,
     )
-    instances = list(_load(files))
-    results, codes = _solve_all(instances, options, fail_on_gap, quiet=quiet, verbose=verbose)
-    if not deliver(list(results), output, as_json=as_json):
-        _print(results, quiet=quiet, verbose=verbose)
+    cases = _cases(files)
+    check_writable(output, *(case.path for case in cases))
+    solved, codes = _solve_all(cases, options, fail_on_gap, quiet=quiet, verbose=verbose)
+    if not deliver([result for _, result in solved], output, as_json=as_json):
+        _print(solved, quiet=quiet, verbose=verbose)
     raise typer.Exit(next(code for code in SEVERITY if code in codes))
 
 
-def _load(files: list[str]) -> Iterator[Instance]:
+def _cases(files: list[str]) -> list[_Case]:
+    """Read all files; instances that share a name are shown with their files."""
+    from ppsolve.models.io import source_name
+
+    loaded = list(_load(files))
+    count = Counter(instance.name for _, instance in loaded)
+    return [
+        _Case(
+            path,
+            instance,
+            instance.name
+            if count[instance.name] == 1
+            else f"{instance.name} ({source_name(path)})",
+        )
+        for path, instance in loaded
+    ]
+
+
+def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
     from ppsolve.models.instances import load_instance, parse_instance
     from ppsolve.models.io import read_json
 
     for path, is_from_directory in dict(_expand(files)).items():
         if not is_from_directory:
-            yield load_instance(path)
+            yield path, load_instance(path)
             continue
         data = read_json(path)
         if isinstance(data, dict) and "kind" in data:
-            yield parse_instance(data, path)
+            yield path, parse_instance(data, path)
         else:
             say(f"note: {path} is not an instance (no kind), left out")
 
@@ -125,44 +154,45 @@ def _human(name: str) -> list[tuple[int, Any]]:
 
 
 def _solve_all(
-    instances: list[Instance],
+    cases: list[_Case],
     options: opt.SolveOptions,
     fail_on_gap: float | None,
     *,
     quiet: bool,
     verbose: bool,
-) -> tuple[list[Result], set[ExitCode]]:
+) -> tuple[list[tuple[_Case, Result]], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
     from ppsolve.models.errors import PpsolveError
 
-    results: list[Result] = []
+    solved: list[tuple[_Case, Result]] = []
     codes = {ExitCode.FOUND}
-    for instance in instances:
+    for case in cases:
         try:
-            result = solve(instance, options, quiet=quiet, verbose=verbose)
+            result = solve(case.path, case.instance, options, quiet=quiet, verbose=verbose)
         except KeyboardInterrupt:
             codes.add(ExitCode.INTERRUPTED)
             break
         except PpsolveError:
             raise
         except Exception as error:
-            if verbose or len(instances) == 1:
+            if verbose or len(cases) == 1:
                 raise
-            say(f"internal error: {instance.name}: {type(error).__name__}: {error}")
+            say(f"internal error: {case.shown}: {type(error).__name__}: {error}")
             codes.add(ExitCode.INTERNAL)
             continue
-        results.append(result)
+        solved.append((case, result))
         codes.add(exit_code(result, fail_on_gap))
         if ExitCode.INTERRUPTED in codes:
             break
-    return results, codes
+    return solved, codes
 
 
-def _print(results: list[Result], *, quiet: bool, verbose: bool) -> None:
+def _print(solved: list[tuple[_Case, Result]], *, quiet: bool, verbose: bool) -> None:
     from ppsolve.solver.render.comparison import comparison
     from ppsolve.solver.render.tables import report, summary_line
 
     console = stdout_console()
+    results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
     if quiet:
         for result in results:
             console.print(summary_line(result), soft_wrap=True)
@@ -171,4 +201,6 @@ def _print(results: list[Result], *, quiet: bool, verbose: bool) -> None:
         for result in results:
             console.print(report(result, verbose=verbose))
     if len(results) > 1:
-        console.print(comparison(results))
+        console.print(
+            comparison(results, fold_names=any(c.shown != c.instance.name for c, _ in solved))
+        )

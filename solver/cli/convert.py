@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ppsolve.solver.cli.output import check_writable
 
 Config = Annotated[
     str, typer.Argument(metavar="CONFIG", help="JSON, or YAML if named .yml/.yaml; - is stdin.")
@@ -31,6 +34,7 @@ def convert_visualizer_command(config: Config, output: Output = "-") -> None:
 
     Warnings about lists that were continued or cut go to stderr.
     """
+    check_writable(Path(output), config)
     from ppsolve.models.instance_text import instance_text
     from ppsolve.models.io import write_text
     from ppsolve.solver.convert.visualizer import convert_visualizer

@@ -8,10 +8,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from ppsolve.models.instances import Instance
 
 VERBOSE_KEY = "ppsolve.verbose"
 
@@ -65,6 +69,20 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
             raise
         _report_internal(error, with_traceback=bool(meta.get(VERBOSE_KEY)))
         raise typer.Exit(ExitCode.INTERNAL) from None
+
+
+@contextmanager
+def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
+    """Let errors about an instance name its file; the library knows the instance's name only."""
+    from ppsolve.models.errors import InputError
+    from ppsolve.models.io import source_name
+
+    try:
+        yield
+    except InputError as error:
+        if error.source != instance.name:
+            raise
+        raise InputError(error.message, source=source_name(path), field=error.field) from None
 
 
 def _belongs_to_typer(error: Exception) -> bool:

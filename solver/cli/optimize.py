@@ -35,7 +35,7 @@ def optimize_command(
     Exit codes: 0 schedule found, 2 wrong input, 3 proven infeasible, 4 limit reached without a
     schedule, 6 --fail-on-gap exceeded, 130 interrupted (best schedule so far printed and saved).
     """
-    check_writable(output)
+    check_writable(output, file)
     options = opt.SolveOptions(
         time_limit,
         gap,
@@ -48,7 +48,7 @@ def optimize_command(
     )
     from ppsolve.models.instances import load_instance
 
-    result = solve(load_instance(file), options, quiet=quiet, verbose=verbose)
+    result = solve(file, load_instance(file), options, quiet=quiet, verbose=verbose)
     if not deliver(result, output, as_json=as_json):
         from ppsolve.solver.render.tables import report, summary_line
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +17,21 @@ if TYPE_CHECKING:
 MIN_WIDTH = 40
 
 
-def check_writable(output: Path | None) -> None:
+def check_writable(output: Path | None, *inputs: str | Path) -> None:
     """Refuse an output file that could not be written in the end, before any work is done.
+
+    Parameters
+    ----------
+    output : Path or None
+        Where the result is to go; ``-`` and None are stdout.
+    *inputs : str or Path
+        Files that were read, which a result must not replace; ``-`` is stdin.
 
     Raises
     ------
     InputError
-        The directory is missing or not writable, or the path is a directory.
+        The directory is missing or not writable, the path is a directory, or it is an input
+        under this or another name.
     """
     if output is None or str(output) == "-":
         return
@@ -39,8 +49,29 @@ def check_writable(output: Path | None) -> None:
         problem = f"the directory {parent} does not exist"
     elif not os.access(parent, os.W_OK):
         problem = f"the directory {parent} is not writable"
+    else:
+        problem = _replaced_input(target, inputs)
     if problem:
         raise InputError(problem, source=str(output), field="--output")
+
+
+def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
+    from ppsolve.models.io import source_name
+
+    for file in inputs:
+        if _is_same_file(target, file):
+            return f"this is the input {source_name(file)}, give another file"
+    return None
+
+
+def _is_same_file(target: Path, file: str | Path) -> bool:
+    """Return whether both are one regular file, whatever links lead to it."""
+    try:
+        given = os.fstat(sys.stdin.fileno()) if str(file) == "-" else Path(file).stat()
+        written = target.stat()
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISREG(written.st_mode) and os.path.samestat(given, written)
 
 
 def json_text(document: BaseModel | list[BaseModel]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from ppsolve.models.instances import Instance
     from ppsolve.models.result import HeuristicEntry
+
+MAX_EXPONENT = 30
+"""Numbers of more digits before the point are no times that anything could be drawn of."""
 
 Files = Annotated[
     list[Path],
@@ -64,16 +67,11 @@ def show_command(
     given = _read(files)
     drawing = _Drawing(links, (first, None if last == inf else last), round_up)
     _refuse_contradictions(given, heuristic, drawing)
-    view: RenderableType
     if given.instance is None:
         view = _of_result(given, drawing)
-    elif heuristic is not None:
-        entry = simulate_entry(given.instance, heuristic, group_size=group_size, round_up=round_up)
-        view = _of_entry(given.instance, entry, drawing)
-    elif given.data is not None:
-        view = _of_instance_and_result(given.instance, given, drawing)
     else:
-        view = _description(given.instance, round_up=round_up)
+        with about_file(given.instance, given.instance_source):
+            view = _of_instance(given.instance, given, heuristic, group_size, drawing)
     stdout_console(width).print(view)
 
 
@@ -82,6 +80,7 @@ class _Given:
     """What the files hold: an instance, the data of a result, or both."""
 
     instance: Instance | None = None
+    instance_source: str = ""
     data: Any = None
     source: str = ""
 
@@ -114,20 +113,40 @@ def _read(files: list[Path]) -> _Given:
         elif given.instance is not None:
             raise InputError("expected a result (with a schedule) here", source=source)
         else:
-            given = replace(given, instance=parse_instance(data, source))
+            instance = parse_instance(data, source)
+            given = replace(given, instance=instance, instance_source=source)
     return given
 
 
 def _refuse_contradictions(given: _Given, heuristic: str | None, drawing: _Drawing) -> None:
     from ppsolve.models.errors import InputError
+    from ppsolve.solver.render.figures import figures
 
     first, last = drawing.window
     if last is not None and last <= first:
-        raise InputError(f"expected more than --from ({first:g}), got {last:g}", field="--to")
+        least, got = figures(first, last)
+        raise InputError(f"expected more than --from ({least}), got {got}", field="--to")
     if heuristic is not None and given.instance is None:
         raise InputError("a heuristic needs an instance, not a result", field="--heuristic")
     if heuristic is not None and given.data is not None:
         raise InputError("expected either a result or a heuristic", field="--heuristic")
+
+
+def _of_instance(
+    instance: Instance,
+    given: _Given,
+    heuristic: str | None,
+    group_size: int | None,
+    drawing: _Drawing,
+) -> RenderableType:
+    if heuristic is not None:
+        entry = simulate_entry(
+            instance, heuristic, group_size=group_size, round_up=drawing.round_up
+        )
+        return _of_entry(instance, entry, drawing)
+    if given.data is not None:
+        return _of_instance_and_result(instance, given, drawing)
+    return _description(instance, round_up=drawing.round_up)
 
 
 def _of_instance_and_result(instance: Instance, given: _Given, drawing: _Drawing) -> RenderableType:
@@ -174,6 +193,7 @@ def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
     written = data.get("schedule", data)
     if not isinstance(written, dict) or not written.get("ops"):
         raise InputError("there is no schedule in it", source=given.source)
+    _refuse_huge_numbers(data, given.source)
     owners: dict[str, type[Result | HeuristicEntry]] = {"instance": Result, "name": HeuristicEntry}
     model: type[BaseModel] = ScheduleDocument
     source = None
@@ -187,6 +207,27 @@ def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
         raise explain(error, model, given.source) from None
     title = _title(data.get("instance", "schedule"), data.get("best_by") or data.get("name"))
     return view_of_document(title, document, source, **drawing.keywords())
+
+
+def _refuse_huge_numbers(data: Any, source: str) -> None:
+    """Refuse numbers that would take the validation of whole numbers forever, or crash it."""
+    from decimal import Decimal
+
+    from ppsolve.models.base import as_finite, field_path
+    from ppsolve.models.errors import InputError
+
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*at, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+        elif isinstance(value, Decimal) and value.adjusted() > MAX_EXPONENT:
+            try:
+                as_finite(value)
+            except ValueError as error:
+                raise InputError(str(error), source=source, field=field_path(at)) from None
 
 
 def _title(name: Any, by: Any) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ def simulate_command(
     Exit codes: 0 for feasible, infeasible (with the reason) and failed; 2 where the heuristic is
     not applicable or its name unknown.
     """
-    check_writable(output)
+    check_writable(output, file)
     from ppsolve.models.instances import load_instance
 
     instance = load_instance(file)
-    entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
+    with about_file(instance, file):
+        entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
     used_stdout = deliver(entry, output, as_json=as_json)
     refuse_not_applicable(entry)
     if used_stdout:

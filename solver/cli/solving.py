@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppsolve.solver.cli.guard import ExitCode
+from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import SolveOptions
 
 if TYPE_CHECKING:
@@ -12,18 +13,21 @@ if TYPE_CHECKING:
     from ppsolve.models.result import Result
 
 
-def solve(instance: Instance, options: SolveOptions, *, quiet: bool, verbose: bool) -> Result:
-    """Optimise `instance` with progress on stderr."""
+def solve(
+    path: str | Path, instance: Instance, options: SolveOptions, *, quiet: bool, verbose: bool
+) -> Result:
+    """Optimise `instance`, read from `path`, with progress on stderr."""
     from ppsolve.solver import api
     from ppsolve.solver.render.progress import progress
 
-    with progress(
+    shown = progress(
         instance.name,
         instance.time_unit,
         time_limit=options.time_limit,
         quiet=quiet,
         everything=verbose,
-    ) as listener:
+    )
+    with about_file(instance, path), shown as listener:
         return api.optimize(instance, on_progress=listener, **options.keywords())
 
 

@@ -9,12 +9,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, Status
-from ppsolve.solver.render.figures import ABSENT, figure, percent, seconds
+from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
 from ppsolve.solver.render.tables import Column, FittingTable
 
 
-def comparison(results: Sequence[Result]) -> RenderableType:
-    """Return the table of instances, the table of heuristics and a line of totals."""
+def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
+    """Return the table of instances, the table of heuristics and a line of totals.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        One row each.
+    fold_names : bool
+        Continue long names on the next line instead of cutting them off.
+    """
     proven = sum(result.status is Status.OPTIMAL for result in results)
     total = sum(result.wall_seconds for result in results)
     closed = sum(_is_closed_by_heuristic(result) for result in results)
@@ -22,12 +30,14 @@ def comparison(results: Sequence[Result]) -> RenderableType:
         f"{len(results)} instances: {proven} proven optimal, {closed} of them reached by a "
         f"heuristic; {seconds(total)}"
     )
-    return Group(_instances(results), Text(), _heuristics(results), Text(), Text(summary))
+    return Group(
+        _instances(results, fold_names), Text(), _heuristics(results), Text(), Text(summary)
+    )
 
 
-def _instances(results: Sequence[Result]) -> RenderableType:
+def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
     table = FittingTable(
-        Column("instance", is_text=True),
+        Column("instance", is_text=True, wraps=fold_names),
         Column("status", is_text=True, expendable=1),
         Column("best"),
         Column("bound", expendable=5),
@@ -41,8 +51,7 @@ def _instances(results: Sequence[Result]) -> RenderableType:
         table.add_row(
             result.instance,
             result.status.value,
-            figure(result.value),
-            figure(result.bound),
+            *figures(result.value, result.bound),
             percent(result.gap),
             entry.name if entry else ABSENT,
             percent(entry.gap) if entry else ABSENT,

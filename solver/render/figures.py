@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 ABSENT = "-"
 
+SIGNIFICANT, MOST_SIGNIFICANT = 6, 16
+"""Digits that a figure has, and that it has at most before it is written out as it is."""
 
-def figure(value: float | None) -> str:
+
+def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
     """Return a time or amount with thousands separators and at most six significant digits.
 
     Whole numbers keep all their digits. ``None`` becomes a dash.
     """
     if value is None:
         return ABSENT
+    if not math.isfinite(value):
+        return str(value)
     if value == int(value):
         return f"{int(value):,}"
-    digits = max(0, 5 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(digits, 12)}f}"
+    digits = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(digits, 12) if significant == SIGNIFICANT else digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def figures(*values: float | None) -> list[str]:
+    """Return figures that stand side by side, with digits enough to tell different ones apart.
+
+    Only for values that are exact, or the doubles nearest to exact ones: the digits that tell
+    sums of doubles apart mean nothing.
+    """
+    different = len(set(values))
+    for significant in range(SIGNIFICANT, MOST_SIGNIFICANT + 1):
+        texts = [figure(value, significant) for value in values]
+        if len(set(texts)) == different:
+            return texts
+    return [ABSENT if value is None else f"{Decimal(repr(value)):,f}" for value in values]
 
 
 def percent(ratio: float | None) -> str:

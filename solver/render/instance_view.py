@@ -11,7 +11,7 @@ from rich.text import Text
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline import ExplicitPlacement, PipelineInstance
 from ppsolve.models.problem import Problem
-from ppsolve.solver.render.figures import figure
+from ppsolve.solver.render.figures import figure, figures
 from ppsolve.solver.render.tables import facts
 
 
@@ -46,9 +46,8 @@ def _sizes(problem: Problem) -> Iterator[tuple[str, str]]:
         for resource in problem.span_resources.tolist()
     ]
     if work:
-        least, most = (problem.scale.time(ticks) for ticks in (min(work), max(work)))
-        spread = figure(least) if least == most else f"{figure(least)} to {figure(most)}"
-        yield "work per device", f"{spread} {unit}"
+        ends = figures(*(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)})))
+        yield "work per device", f"{' to '.join(ends)} {unit}"
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
         yield "longest op", f"{figure(longest)} {unit}"

@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ppsolve.solver.progress import Progress, ProgressListener
-from ppsolve.solver.render.figures import figure, percent, seconds
+from ppsolve.solver.render.figures import figures, percent, seconds
 
 QUIET_EVENTS = frozenset({"heuristic"})
 """Events that plain output leaves out unless asked for everything."""
@@ -23,10 +23,11 @@ QUIET_EVENTS = frozenset({"heuristic"})
 def plain_line(event: Progress, unit: str) -> str:
     """Return one event as one line of text without colour."""
     parts = [f"[{event.seconds:8.2f} s] {event.event}: {event.source}"]
+    best, bound = figures(event.incumbent, event.bound)
     if event.incumbent is not None:
-        parts.append(f"best {figure(event.incumbent)} {unit}")
+        parts.append(f"best {best} {unit}")
     if event.bound is not None:
-        parts.append(f"bound {figure(event.bound)} {unit}")
+        parts.append(f"bound {bound} {unit}")
     if event.gap is not None:
         parts.append(f"gap {percent(event.gap)}")
     return "  ".join(parts)
@@ -90,16 +91,20 @@ class LiveProgress:
         line.append_text(frame if isinstance(frame, Text) else Text())
         line.append(f" {seconds(elapsed)}", "bold")
         line.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
-        event = self._latest
-        if event is not None and event.incumbent is not None:
-            line.append(f"  best {figure(event.incumbent)} {self._unit}", "green")
-            line.append(f" ({self._best_by})" if self._best_by else "", "dim")
-        if event is not None and event.bound is not None:
-            line.append(f"  bound {figure(event.bound)}", "cyan")
-        if event is not None and event.gap is not None:
-            line.append(f"  gap {percent(event.gap)}", "yellow")
+        if self._latest is not None:
+            self._append_state(line, self._latest)
         line.append(f"  {self._phase}  {self._title}", "dim")
         return line
+
+    def _append_state(self, line: Text, event: Progress) -> None:
+        best, bound = figures(event.incumbent, event.bound)
+        if event.incumbent is not None:
+            line.append(f"  best {best} {self._unit}", "green")
+            line.append(f" ({self._best_by})" if self._best_by else "", "dim")
+        if event.bound is not None:
+            line.append(f"  bound {bound}", "cyan")
+        if event.gap is not None:
+            line.append(f"  gap {percent(event.gap)}", "yellow")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from ppsolve.models.metrics import measure
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
-from ppsolve.solver.render.figures import ABSENT, figure, ratio
+from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.rows import Row, chart_rows
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
@@ -29,7 +29,9 @@ class Peak:
 
     def __str__(self) -> str:
         """Return ``7 of 8``."""
-        return figure(self.used) + ("" if self.capacity is None else f" of {figure(self.capacity)}")
+        if self.capacity is None:
+            return figure(self.used)
+        return " of ".join(figures(self.used, self.capacity))
 
 
 @dataclass(frozen=True)

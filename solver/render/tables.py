@@ -14,13 +14,12 @@ from rich.text import Text
 from ppsolve.models.instances import Instance
 from ppsolve.models.problem import Objective
 from ppsolve.models.result import (
-    Figure,
     HeuristicEntry,
     HeuristicStatus,
     Result,
     Status,
 )
-from ppsolve.solver.render.figures import ABSENT, figure, percent, ratio, seconds
+from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio, seconds
 
 _STATUS_STYLE = {
     Status.OPTIMAL: "bold green",
@@ -124,10 +123,11 @@ def summary_line(result: Result) -> Text:
     """Return the outcome in one line, for `--quiet`."""
     line = Text(f"{result.instance}: ", overflow="fold")
     line.append(result.status.value, _STATUS_STYLE[result.status])
+    value, bound = figures(result.value, result.bound)
     if result.value is not None:
-        line.append(f" {figure(result.value)} {result.time_unit}")
+        line.append(f" {value} {result.time_unit}")
     if result.bound is not None:
-        line.append(f", bound {figure(result.bound)}, gap {percent(result.gap)}")
+        line.append(f", bound {bound}, gap {percent(result.gap)}")
     if result.reason:
         line.append(f" ({result.reason})")
     line.append(f", {seconds(result.wall_seconds)}")
@@ -146,16 +146,16 @@ def report(result: Result, *, verbose: bool = False) -> RenderableType:
 
 def _facts(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     unit = result.time_unit
+    is_span = result.objective is Objective.DEVICE_SPAN
+    other = result.makespan if is_span else result.device_span
+    value, second, lower = figures(result.value, other, result.bound)
     if result.value is not None:
         by = f"  by {result.best_by}" if result.best_by else ""
-        yield _OBJECTIVE_WORDS[result.objective], f"{figure(result.value)} {unit}{by}"
-        if result.objective is Objective.DEVICE_SPAN:
-            yield "makespan", f"{figure(result.makespan)} {unit}"
-        else:
-            yield "device span", f"{figure(result.device_span)} {unit}"
+        yield _OBJECTIVE_WORDS[result.objective], f"{value} {unit}{by}"
+        yield "makespan" if is_span else "device span", f"{second} {unit}"
     if result.bound is not None:
         by = f"  by {result.bound_by}" if result.bound_by else ""
-        yield "lower bound", f"{figure(result.bound)} {unit}{by}"
+        yield "lower bound", f"{lower} {unit}{by}"
     if result.gap is not None:
         yield "gap", percent(result.gap)
     if result.bubble_ratio is not None:
@@ -187,10 +187,10 @@ def _heuristics(result: Result, *, verbose: bool) -> Iterator[RenderableType]:
             Column("bubble", expendable=1),
             Column("status", is_text=True, wraps=True),
         )
-        for entry in shown:
+        for entry, value in zip(shown, figures(*(e.value for e in shown)), strict=True):
             table.add_row(
                 entry.name,
-                figure(entry.value),
+                value,
                 percent(entry.gap),
                 ratio(entry.bubble_ratio),
                 _entry_status(entry, result),
@@ -236,12 +236,10 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
 def _entry_facts(entry: HeuristicEntry, unit: str) -> Iterator[tuple[str, str]]:
     if entry.reason:
         yield "reason", entry.reason
-    yield "makespan", _timed(entry.makespan, unit)
-    yield "device span", _timed(entry.device_span, unit)
+    times = figures(entry.makespan, entry.device_span)
+    for name, text in zip(("makespan", "device span"), times, strict=True):
+        yield name, text if text == ABSENT else f"{text} {unit}"
     yield "bubble ratio", ratio(entry.bubble_ratio)
-    for pool, peak in (entry.peak_memory or {}).items():
-        yield f"peak, {pool}", figure(peak)
-
-
-def _timed(value: Figure | None, unit: str) -> str:
-    return ABSENT if value is None else f"{figure(value)} {unit}"
+    peaks = entry.peak_memory or {}
+    for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
+        yield f"peak, {pool}", peak
