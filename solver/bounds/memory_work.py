@@ -31,7 +31,7 @@ MAX_ACQUIRES = 256
 MAX_ROUNDS = 8
 """Rounds of tightening and propagation; each is valid by itself, so any number is."""
 
-MAX_EFFORT = 5_000_000
+MAX_EFFORT = 10_000_000
 """Sums formed per round; beyond that some acquires and times c are left out, still validly."""
 
 
@@ -197,11 +197,13 @@ class _Choices:
         parts = (key.available, key.amount, *key.shares)
         self._unit = math.lcm(*(part.denominator for part in parts))
         self._key = key
+        self._shares = [int(share * self._unit) for share in key.shares]
         self._known: dict[int, IntArray] = {}
 
     def estimate(self, j: int) -> int:
-        """Return about how many choices there are for acquire j."""
-        return j * self._key.lanes + 1 if len(self._key.shares) > 1 else 1
+        """Return about how many choices there are for acquire j, at least as many as there are."""
+        span = self._counts(j)
+        return len(span) if len(self._shares) > 1 else min(1, len(span))
 
     def at(self, j: int) -> IntArray:
         """Return the choices for acquire j, int64[choices, series]; none if there is room."""
@@ -211,18 +213,23 @@ class _Choices:
             self._known[j] = table
         return self._known[j]
 
-    def _rows(self, j: int) -> Iterator[tuple[int, ...]]:
-        first, *rest = (int(share * self._unit) for share in self._key.shares)
-        needed = int(((j + 1) * self._key.amount - self._key.available) * self._unit)
-        most = j * self._key.lanes
+    def _counts(self, j: int) -> range:
+        """Return the counts of first releases worth trying; with one series only the first."""
+        needed = self._needed(j)
         if needed <= 0:
-            return
-        enough = -(-needed // first)
-        if not rest:
-            if enough <= most:
-                yield (enough,)
-            return
-        for count in range(1, min(most, enough) + 1):
-            second = max(0, -(-(needed - count * first) // rest[0]))
+            return range(0)
+        fewest = -(-needed // sum(self._shares))
+        return range(fewest, min(j * self._key.lanes, -(-needed // self._shares[0])) + 1)
+
+    def _needed(self, j: int) -> int:
+        return int(((j + 1) * self._key.amount - self._key.available) * self._unit)
+
+    def _rows(self, j: int) -> Iterator[tuple[int, ...]]:
+        needed = self._needed(j)
+        for count in self._counts(j):
+            if len(self._shares) == 1:
+                yield (count,)
+                return
+            second = max(0, -(-(needed - count * self._shares[0]) // self._shares[1]))
             if second <= count:
                 yield count, second
