@@ -79,6 +79,8 @@ class PoolOrder:
         end(before) <= start(after) in every index-ordered schedule within the capacity.
     is_exact : bool
         Whether these precedences alone say all that the pool says.
+    is_whole : bool
+        Whether every acquire belongs to a lane and is given back in one piece.
     """
 
     pool: Pool
@@ -87,6 +89,7 @@ class PoolOrder:
     before: IntArray
     after: IntArray
     is_exact: bool
+    is_whole: bool
 
 
 class ImpliedOrder:
@@ -204,9 +207,9 @@ class ImpliedOrder:
         covered = sum(
             len(self.ops(column)) for lane in lanes for column, _ in lane.releases
         ) == len(holds.amount)
-        exact = covered and len(lanes) == 1 and len(lanes[0].releases) == 1
-        exact = exact and not self.may_be_instant(lanes[0], lanes)
-        return PoolOrder(pool, holds, tuple(lanes), edges[:, 0], edges[:, 1], exact)
+        whole = covered and all(len(lane.releases) == 1 for lane in lanes)
+        exact = whole and len(lanes) == 1 and not self.may_be_instant(lanes[0], lanes)
+        return PoolOrder(pool, holds, tuple(lanes), edges[:, 0], edges[:, 1], exact, whole)
 
     def _lanes(self, holds: Holds) -> list[Lane]:
         family, row, column = self._position

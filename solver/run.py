@@ -40,6 +40,10 @@ MAX_EXACT_OPS = 50_000
 """Beyond this many ops no exact model is built; heuristics and analytic bounds remain."""
 
 
+SEARCHED_OPS_PER_SECOND = 2_000
+"""Ops for which a search heuristic needs about one second."""
+
+
 class WrongScheduleError(Exception):
     """A solver returned a schedule that the checker refuses, or a bound above a schedule."""
 
@@ -152,7 +156,7 @@ class Run:
 
     def _run_heuristics(self) -> None:
         for name in self.options.heuristics or HEURISTICS:
-            if HEURISTICS[name].is_search and self._is_closed():
+            if HEURISTICS[name].is_search and (self._is_closed() or self._is_too_slow()):
                 continue
             outcome = run_heuristic(name, self.instance, self.problem)
             self._outcomes.append(outcome)
@@ -162,6 +166,11 @@ class Run:
                 self._offer(outcome.schedule, name)
             self._tell("heuristic", name, self._value, self._bound.value)
         self._is_closed()
+
+    def _is_too_slow(self) -> bool:
+        """Whether a search heuristic would take most of the time limit; judged by size alone."""
+        limit = self.options.time_limit
+        return limit is not None and 0 < limit * SEARCHED_OPS_PER_SECOND < self.problem.num_ops
 
     def _is_closed(self) -> bool:
         """Whether the best schedule is good enough; notes why."""

@@ -140,6 +140,21 @@ def test_zero_time_runs_heuristics_and_bounds_only() -> None:
     assert result.bound_by != "cp-sat"
 
 
+def test_running_out_of_time_is_not_an_interrupt() -> None:
+    memory = {"capacity": 8, "activation": 1, "released_by_backward_weight": SHARE}
+    instance = profile(4, 8, 8, placement="wave", stages_per_device=3, memory=memory)
+    for time_limit in (0.5, 1.5):
+        result = ppsolve.optimize(instance, time_limit=time_limit)
+        assert result.stop_reason in {StopReason.TIME, StopReason.PROVED}
+
+
+def test_search_heuristics_are_left_out_where_they_would_take_the_time() -> None:
+    instance = uneven(3, 8, 40)
+    names = {entry.name for entry in ppsolve.optimize(instance, time_limit=0.3).heuristics}
+    assert "list-tail" in names
+    assert "list-sweep" not in names
+
+
 def test_gap_limit_stops_early() -> None:
     result = ppsolve.optimize(profile(4, 8, 3), gap=0.2)
     assert result.stop_reason is StopReason.GAP

@@ -11,8 +11,9 @@ from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.holds import ALWAYS, Holds
 from ppsolve.solver.implied import ImpliedOrder
 
-MAX_EVENTS = 64
-"""Pools up to this size become reservoirs, which prove more; they grow with its square."""
+MAX_EVENTS = 256
+"""Events of all pools up to which they become reservoirs, which prove more but grow with the
+square of their events; half as many where everything is given back in one piece."""
 
 MAX_LEVEL = 2**24
 """Reservoirs with levels of 10 digits and more were seen to give wrong answers."""
@@ -70,13 +71,14 @@ class Constraints:
                 self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
 
     def _memory(self) -> None:
-        for order in self.implied.pools:
-            if order.is_exact or not order.holds.amount:
-                continue
+        orders = [o for o in self.implied.pools if not o.is_exact and o.holds.amount]
+        events = sum(2 * len(order.holds.amount) for order in orders)
+        most = MAX_EVENTS // 2 if all(order.is_whole for order in orders) else MAX_EVENTS
+        for order in orders:
             horizon = self.variables.windows.horizon
             demands = integer_demands(order.holds, order.pool.limit, self.rounding, horizon)
             self.memory_is_exact &= demands.is_exact
-            if 2 * len(demands.demand) <= MAX_EVENTS and demands.capacity <= MAX_LEVEL:
+            if events <= most and demands.capacity <= MAX_LEVEL:
                 self._reservoir(order.holds, demands)
             else:
                 self._cumulative(order.holds, demands)

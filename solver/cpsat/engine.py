@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,9 +112,8 @@ def solve(
         solver.best_bound_callback = lambda value: on_bound(math.floor(value))
     is_valid = constraints.memory_is_exact or rounding == "up"
     listener = on_incumbent if is_valid and on_incumbent else _ignore
-    status = solver.solve(model, _Incumbents(listener))
-    elapsed = time.monotonic() - began
-    return _outcome(implied, variables, solver, status, limits, elapsed, constraints)
+    status, interrupted = _run(solver, model, _Incumbents(listener))
+    return _outcome(implied, variables, solver, status, limits, interrupted, constraints)
 
 
 def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
@@ -135,8 +135,26 @@ def _configured(limits: Limits, spent: float) -> cp_model.CpSolver:
         parameters.max_time_in_seconds = max(0.0, limits.seconds - spent)
     if limits.deterministic is not None:
         parameters.max_deterministic_time = limits.deterministic
-    parameters.catch_sigint_signal = threading.current_thread() is threading.main_thread()
+    parameters.catch_sigint_signal = False
     return solver
+
+
+def _run(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, callback: _Incumbents
+) -> tuple[int, bool]:
+    """Solve, and return the status and whether an interrupt (Ctrl-C) ended the search.
+
+    Only the main thread is told of interrupts, so it waits while another thread solves.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return solver.solve(model, callback), False
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(solver.solve, model, callback)
+        try:
+            return future.result(), False
+        except KeyboardInterrupt:
+            solver.stop_search()
+            return future.result(), True
 
 
 def _outcome(
@@ -145,7 +163,7 @@ def _outcome(
     solver: cp_model.CpSolver,
     status: int,
     limits: Limits,
-    elapsed: float,
+    interrupted: bool,
     constraints: Constraints,
 ) -> Outcome:
     found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
@@ -161,23 +179,23 @@ def _outcome(
         schedule=schedule,
         bound=bound,
         infeasible=infeasible,
-        stop_reason=_stop_reason(solver, status, limits, elapsed),
+        stop_reason=_stop_reason(solver, status, limits, interrupted),
         memory_is_exact=constraints.memory_is_exact,
         deterministic_time=solver.deterministic_time,
     )
 
 
 def _stop_reason(
-    solver: cp_model.CpSolver, status: int, limits: Limits, elapsed: float
+    solver: cp_model.CpSolver, status: int, limits: Limits, interrupted: bool
 ) -> StopReason:
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
     if status == cp_model.OPTIMAL:
         proved = solver.objective_value - solver.best_objective_bound < 0.5
         return StopReason.PROVED if proved else StopReason.GAP
-    if limits.seconds is not None and elapsed >= 0.95 * limits.seconds:
-        return StopReason.TIME
-    used = solver.deterministic_time
-    if limits.deterministic is not None and used >= 0.95 * limits.deterministic:
+    if interrupted:
+        return StopReason.INTERRUPTED
+    units = limits.deterministic
+    if units is not None and (limits.seconds is None or solver.deterministic_time >= 0.95 * units):
         return StopReason.DETERMINISTIC
-    return StopReason.INTERRUPTED
+    return StopReason.TIME
