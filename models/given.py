@@ -64,7 +64,7 @@ def parse_given(
         data = data.model_dump(mode="json")
     try:
         document, path = _find_schedule(data)
-        given = _Given(problem, document["ops"], f"{path}ops")
+        given = _Given(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
         claims = _Claims.read(data, problem)
     except InputError as error:
         raise (error.located(source) if source else error) from None
@@ -109,6 +109,14 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
             f"expected a list of ops, each with id and start, got {found}", field=f"{path}ops"
         )
     return document, path
+
+
+def _other_instance(data: dict[str, Any], problem: Problem) -> str:
+    """Return what to say of a result that is of another instance by name; else nothing."""
+    name = data.get("instance")
+    if not isinstance(name, str) or name == problem.name:
+        return ""
+    return f'; the result is of instance "{name[:80]}", not "{problem.name[:80]}"'
 
 
 def _number(value: Any, field: str) -> int | Fraction:
@@ -249,8 +257,8 @@ class _Labels:
 
 
 class _Given:
-    def __init__(self, problem: Problem, rows: list[Any], path: str) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
+        self.problem, self.other = problem, other
         self.rows: dict[int, _Row] = {}
         self.labels = _Labels(problem)
         numbers = {problem.op_name(op): op for op in range(problem.num_ops)}
@@ -280,9 +288,8 @@ class _Given:
                 f"expected the name of an op, got {describe(name)}", field=f"{field}.id"
             )
         if name not in numbers:
-            raise InputError(
-                f'unknown op "{name[:40]}"' + did_you_mean(name[:40], numbers), field=f"{field}.id"
-            )
+            hint = self.other or did_you_mean(name[:40], numbers)
+            raise InputError(f'unknown op "{name[:40]}"{hint}', field=f"{field}.id")
         if numbers[name] in self.rows:
             raise InputError(f'the op "{name}" is there twice', field=f"{field}.id")
         return numbers[name]

@@ -38,6 +38,8 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     if not isinstance(data, dict):
         raise InputError(f"expected an object, got {describe(data)}", source=source)
     if "kind" not in data:
+        if "schedule" in data or {"instance", "status"} <= data.keys():
+            raise InputError("this is a result, not an instance", source=source)
         raise InputError(
             f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
         )

@@ -24,6 +24,7 @@ from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule
 from ppsolve.solver.bestknown.verification import schedule_problems
 from ppsolve.solver.cli import bestknown as command
+from ppsolve.solver.cli.guard import GuardedGroup
 from ppsolve.solver.timing import time_orders
 
 TODAY = datetime.date(2025, 1, 31)
@@ -260,7 +261,8 @@ def test_verify_finds(
 
 
 def test_verify_finds_missing_and_orphaned_entries(directory: Path, solve: Solve) -> None:
-    assert problems(directory) == ["no entry in best_known.json"]
+    with pytest.raises(InputError, match="no such file"):
+        problems(directory)
     solve(result_of(tiny()))
     (directory / NAME).rename(directory / "tiny" / "other.json")
     assert problems(directory) == [
@@ -382,12 +384,18 @@ def test_unknown_field_in_the_file(directory: Path, solve: Solve) -> None:
 
 
 def test_commands(directory: Path, solve: Solve) -> None:
-    app = typer.Typer()
+    app = typer.Typer(cls=GuardedGroup)
     command.register(app)
     runner = CliRunner()
     missing = runner.invoke(app, ["bestknown", "verify", str(directory)])
-    assert missing.exit_code == 5
-    assert f"WRONG {NAME}: no entry" in missing.stdout
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    path = directory / "best_known.json"
+    made = '"ppsolve bestknown update" makes it'
+    assert missing.stderr == f"error: {path}: no such file; {made}\n"
+    path.write_text('{"schema": 1, "instances": {}}')
+    empty = runner.invoke(app, ["bestknown", "verify", str(directory)])
+    assert empty.exit_code == 5
+    assert f"WRONG {NAME}: no entry" in empty.stdout
     solve(result_of(tiny(), bound=9))
     proven = runner.invoke(app, ["bestknown", "verify", str(directory)])
     assert proven.exit_code == 0

@@ -122,6 +122,12 @@ class TestOptimize:
             "[    0.20 s] incumbent: gpipe  best 90 us  bound 80 us  gap 11.11 %\n"
         )
 
+    def test_pipes_get_no_blanks_at_the_ends_of_lines(self, run):
+        lines = run("optimize", "tiny.json").stdout.split("\n")
+        assert lines == [line.rstrip() for line in lines]
+        assert lines[-2:] == ["  not applicable: zbv (--verbose says why)", ""]
+        assert "" in lines[1:-2]
+
     def test_options_reach_the_library(self, run, api):
         done = run(
             "optimize", "tiny.json", "--time-limit", "5", "--gap", "0.01", "--workers", "2",
@@ -318,6 +324,13 @@ class TestCompare:
         done = run("compare", "family", "--json")
         assert done.exit_code == 130
         assert [item["instance"] for item in json.loads(done.stdout)] == ["n2"]
+
+        assert done.stderr.endswith("interrupted; 2 of 2 not solved\n")
+
+    def test_progress_names_the_instance(self, run, many):
+        lines = run("compare", "family").stderr.splitlines()
+        assert [line.split("  ")[0] for line in lines[1:]] == ["[1/2] n2", "[2/2] n10"]
+        assert run("compare", "tiny.json").stderr.startswith("[    0.20 s] incumbent")
 
     def test_worst_exit_code(self, run, api):
         api.changes = {"gap": 0.5}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -164,3 +165,58 @@ class TestEqualNames:
     def test_results_keep_the_name(self, run, files):
         done = run("compare", *files, "--json", "-q", "--heuristics", "gpipe")
         assert [r["instance"] for r in json.loads(done.stdout)] == ["same", "same", "tiny"]
+
+
+class TestDirectories:
+    def test_decimals_are_numbers_and_hidden_directories_left_out(self, run, here):
+        names = ["curve-1p", "curve-1.25p", "curve-2p", "scan-1", "scan-1.5", "scan-2"]
+        for folder in ("set", "set/.venv/lib"):
+            (here / folder).mkdir(parents=True)
+            for name in names:
+                text = json.dumps({**TINY, "name": name})
+                (here / folder / f"{name}.json").write_text(text)
+        done = run("compare", "set", "--json", "--time-limit", "0")
+        assert [item["instance"] for item in json.loads(done.stdout)] == names
+
+
+class TestHelp:
+    @pytest.mark.parametrize("group", [[], ["bestknown"], ["convert"]])
+    def test_summaries_are_not_clipped(self, run, group):
+        done = run(*group, "--help", env={"COLUMNS": "80"})
+        commands = done.stdout.split("Commands:")[1].splitlines()
+        assert [line for line in commands if line.endswith("...")] == []
+
+    def test_options_say_what_they_do(self, run):
+        wide = {"COLUMNS": "200"}
+        assert "Heuristic to run, e.g. gpipe" in run("simulate", "--help", env=wide).stdout
+        assert "0: no search." in run("optimize", "--help", env=wide).stdout
+
+    def test_generate_says_what_it_wrote(self, run):
+        done = run("generate", "--seed", "7", "-o", "made.json")
+        assert done.stdout == ""
+        assert re.fullmatch(r"wrote made\.json \([\w-]+\)\n", done.stderr)
+        assert run("generate", "--seed", "7").stderr == ""
+
+
+class TestResultsInTheWrongPlace:
+    @pytest.fixture
+    def result(self, run):
+        run("optimize", "tiny.json", "-o", "result.json", "--time-limit", "0", "-q")
+        return "result.json"
+
+    @pytest.mark.parametrize("command", [["optimize"], ["compare"], ["check", "tiny.json"]])
+    def test_a_result_is_no_instance(self, run, result, command):
+        done = run(command[0], result, *command[1:])
+        assert done.exit_code == 2
+        assert done.stderr == "error: result.json: this is a result, not an instance\n"
+
+    def test_a_result_of_another_instance(self, run, here, result):
+        other = {**TINY, "name": "less", "num_microbatches": 1}
+        (here / "less.json").write_text(json.dumps(other))
+        done = run("check", "less.json", result)
+        assert done.exit_code == 2
+        assert re.search(
+            r'^error: result\.json: schedule\.ops\[\d+\]\.id: unknown op "\w+\.1"; '
+            r'the result is of instance "tiny", not "less"\n$',
+            done.stderr,
+        )

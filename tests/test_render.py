@@ -172,7 +172,7 @@ class TestGantt:
         assert lines[5].split()[0] == "0"
         assert lines[5].endswith(" us")
         assert "F forward" in lines[6]
-        assert "· bubble" in lines[6]
+        assert "· bubble  blank: op goes on" in lines[6]
         assert "1 column = " in lines[7]
 
     def test_figures_and_devices(self):
@@ -213,6 +213,9 @@ class TestGantt:
         assert "comm 1 │" in linked
         assert "> < transfers" in linked
         assert "A all-reduce" in linked
+        note = "all-reduce is not drawn; --links draws it"
+        assert note in plain
+        assert note not in linked + self.chart(100)
 
     def test_an_unknown_kind_is_drawn_all_the_same(self):
         document = ScheduleDocument(
@@ -325,6 +328,21 @@ class TestTables:
         fits = drawn(comparison([result(), result()]), width).split("\n")
         assert max(map(len, fits)) <= width
 
+    def test_reasons_take_one_short_line_unless_verbose(self):
+        memory = "memory: device 0 holds 7 of 3 at 178308 us (too much from 29718 us to the end)"
+        entries = tuple(
+            HeuristicEntry(name=name, status=status, value=2187537, reason=reason)
+            for name, status, reason in (
+                ("list-backward-first", "infeasible", memory),
+                ("odd", "failed", "deadlock: " + "F0.0 -> " * 30),
+            )
+        )
+        lines = drawn(report(result(heuristics=entries))).split("\n")[-3:-1]
+        assert lines[0].endswith("infeasible: device 0 holds 7 of 3")
+        assert re.search(r"odd .* failed: deadlock: F0\.0 -> F0\.0 .*~$", lines[1])
+        full = drawn(report(result(heuristics=entries), verbose=True), 200)
+        assert "of 3 at 178,308 us (too much from 29,718 us to the end)" in full
+
     def test_without_a_schedule(self):
         bare = result(
             status=Status.INFEASIBLE, value=None, makespan=None, device_span=None, bound=None,
@@ -402,3 +420,11 @@ class TestProgress:
         text = drawn(live, 120)
         assert "best 1,000 us (zb-h1)  bound 950  gap 5.00 %  cp-sat  demo" in text
         assert "of 60.0 s" in text
+
+    def test_labels_say_which_instance_runs(self):
+        stream = io.StringIO()
+        PlainProgress(stream, "us", label="[2/4] demo")(self.EVENT)
+        assert stream.getvalue().startswith("[2/4] demo  [    1.50 s] incumbent: zb-h1  best")
+        live = LiveProgress("demo", "us", 60.0, "[2/4] demo")
+        live(Progress("phase", 0.0, "cp-sat"))
+        assert re.search(r"^\S \[2/4\] demo  0\.\d\d s of 60\.0 s +cp-sat$", drawn(live).strip())

@@ -47,9 +47,12 @@ def verify(directory: Path) -> Iterator[Verified]:
     Raises
     ------
     InputError
-        The directory has no instances, or its best-known file is not valid.
+        The directory has no instances, or its best-known file is missing or not valid.
     """
     files = instance_files(directory)
+    path = directory / FILE_NAME
+    if not path.exists():
+        raise InputError('no such file; "ppsolve bestknown update" makes it', source=str(path))
     known = load_best_known(directory)
     for name in files:
         entry = known.instances.get(name)

@@ -29,7 +29,10 @@ def register(app: typer.Typer) -> None:
 
 
 def verify_command(directory: Directory = Path("instances")) -> None:
-    """Prove every upper bound again with the checker; exit 5 if anything is wrong."""
+    """Prove every upper bound again with the checker.
+
+    Exit codes: 0 all proven, 5 anything is wrong, 2 the files cannot be used.
+    """
     from ppsolve.solver.bestknown.verification import verify
 
     total = wrong = 0
@@ -53,7 +56,10 @@ def update_command(
     seed: Seed = 0,
     again: Again = False,
 ) -> None:
-    """Solve open instances and keep every bound that is better; exit 5 on a contradiction."""
+    """Solve open instances and keep every better bound.
+
+    Exit codes: 0 done, 5 a result contradicts what is known, 2 the files cannot be used.
+    """
     from ppsolve.solver.bestknown.updating import update
 
     wrong = 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -88,6 +90,9 @@ def compare_command(
     cases = _cases(files)
     check_writable(output, *(case.path for case in cases))
     solved, codes = _solve_all(cases, options, fail_on_gap, quiet=quiet, verbose=verbose)
+    if ExitCode.INTERRUPTED in codes:
+        done = sum(exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved)
+        say(f"interrupted; {len(cases) - done} of {len(cases)} not solved")
     if not deliver([result for _, result in solved], output, as_json=as_json):
         _print(solved, quiet=quiet, verbose=verbose)
     raise typer.Exit(next(code for code in SEVERITY if code in codes))
@@ -135,7 +140,7 @@ def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
     for file in files:
         path = Path(file)
         if path.is_dir():
-            found = [str(inner) for inner in path.rglob("*.json") if inner.is_file()]
+            found = list(_json_files(path))
         elif file == "-" or path.exists() or not glob.has_magic(file):
             yield file, False
             continue
@@ -147,10 +152,19 @@ def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
             yield name, path.is_dir()
 
 
-def _human(name: str) -> list[tuple[int, Any]]:
-    """Return a key that puts 2 before 10."""
-    parts = re.split(r"(\d+)", name)
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts]
+def _json_files(directory: Path) -> Iterator[str]:
+    """Yield the files below `directory`, without those in hidden directories such as .venv."""
+    for folder, inner, files in os.walk(directory):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        for path in (Path(folder, name) for name in files if name.endswith(".json")):
+            if path.is_file():
+                yield str(path)
+
+
+def _human(name: str) -> list[tuple[int, Fraction | str]]:
+    """Return a key that puts 2 before 10, and 1.5 between 1 and 2."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", name)
+    return [(0, Fraction(part)) if part[:1].isdecimal() else (1, part) for part in parts]
 
 
 def _solve_all(
@@ -166,9 +180,12 @@ def _solve_all(
 
     solved: list[tuple[_Case, Result]] = []
     codes = {ExitCode.FOUND}
-    for case in cases:
+    for number, case in enumerate(cases, 1):
+        label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
         try:
-            result = solve(case.path, case.instance, options, quiet=quiet, verbose=verbose)
+            result = solve(
+                case.path, case.instance, options, quiet=quiet, verbose=verbose, label=label
+            )
         except KeyboardInterrupt:
             codes.add(ExitCode.INTERRUPTED)
             break

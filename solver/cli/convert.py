@@ -30,9 +30,10 @@ def _group() -> None:
 
 
 def convert_visualizer_command(config: Config, output: Output = "-") -> None:
-    """Convert a pipeline-parallelism visualizer config to a pipeline instance.
+    """Convert a visualizer config to a pipeline instance.
 
-    Warnings about lists that were continued or cut go to stderr.
+    The config is that of the pipeline-parallelism visualizer. Warnings about lists that were
+    continued or cut go to stderr.
     """
     check_writable(Path(output), config)
     from ppsolve.models.instance_text import instance_text

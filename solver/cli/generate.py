@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ppsolve.solver.cli.guard import say
+
 if TYPE_CHECKING:
     from ppsolve.solver.recipe import Recipe
 
@@ -95,7 +97,7 @@ def generate_command(
     share: Share = None,
     static: Static = None,
 ) -> None:
-    """Write a pipeline instance: from options, a published profile, or at random.
+    """Write a pipeline instance: by options, a profile, or at random.
 
     `ppsolve generate --seed 7 -o FILE` draws a heterogeneous one: 4-8 devices, 8-12 micro-batches,
     F and I of 50-150 and W of 30-100 per stage, p2p 10, memory for p activations on each device.
@@ -109,6 +111,8 @@ def generate_command(
     chosen_seed = 0 if random and seed is None else seed
     instance = generate(_recipe(asked), seed=chosen_seed, profile=profile)
     write_text(output, instance_text(instance))
+    if output != "-":
+        say(f"wrote {output} ({instance.name})")
 
 
 def _recipe(asked: dict[str, Any]) -> Recipe:

@@ -40,7 +40,12 @@ InstanceFile = Annotated[
 TimeLimit = Annotated[
     float,
     typer.Option(
-        "--time-limit", "-t", metavar="S", min=0, help="Wall seconds.", rich_help_panel=LIMITS
+        "--time-limit",
+        "-t",
+        metavar="S",
+        min=0,
+        help="Wall seconds; bounds and greedy heuristics always finish. 0: no search.",
+        rich_help_panel=LIMITS,
     ),
 ]
 Gap = Annotated[
@@ -103,7 +108,13 @@ RoundUp = Annotated[
     ),
 ]
 HeuristicName = Annotated[
-    str, typer.Option("--heuristic", metavar="NAME", autocompletion=_complete_name)
+    str,
+    typer.Option(
+        "--heuristic",
+        metavar="NAME",
+        help="Heuristic to run, e.g. gpipe, 1f1b, zb-h1, list-tail.",
+        autocompletion=_complete_name,
+    ),
 ]
 GroupSize = Annotated[
     int | None,

@@ -111,8 +111,13 @@ def stdout_console(width: int | None = None) -> Console:
     """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`."""
     from rich.console import Console
 
+    from ppsolve.solver.render.trimmed import TrimLines
+
     class _Console(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return _Console(highlight=False, emoji=False, markup=False, width=width)
+    console = _Console(highlight=False, emoji=False, markup=False, width=width)
+    if not console.is_terminal:
+        console.push_render_hook(TrimLines())
+    return console

@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 
 def solve(
-    path: str | Path, instance: Instance, options: SolveOptions, *, quiet: bool, verbose: bool
+    path: str | Path,
+    instance: Instance,
+    options: SolveOptions,
+    *,
+    quiet: bool,
+    verbose: bool,
+    label: str = "",
 ) -> Result:
-    """Optimise `instance`, read from `path`, with progress on stderr."""
+    """Optimise `instance`, read from `path`, with progress on stderr that begins with `label`."""
     from ppsolve.solver import api
     from ppsolve.solver.render.progress import progress
 
@@ -26,6 +32,7 @@ def solve(
         time_limit=options.time_limit,
         quiet=quiet,
         everything=verbose,
+        label=label,
     )
     with about_file(instance, path), shown as listener:
         return api.optimize(instance, on_progress=listener, **options.keywords())

@@ -98,7 +98,7 @@ class Gantt:
             if kind in _WORDS:
                 legend.append(f" {_WORDS[kind]} ", _style(kind, 0))
                 legend.append(" ")
-        legend.append(f" {_dot(plain)} bubble")
+        legend.append(f" {_dot(plain)} bubble  blank: op goes on")
         yield legend
         column = float(f"{(self.window[1] - self.window[0]) / width:.3g}")
         notes = [f" 1 column = {figure(column)} {self.unit}"]

@@ -44,10 +44,15 @@ class PlainProgress:
         Time unit of the figures.
     everything : bool
         Also write the events of `QUIET_EVENTS`.
+    label : str
+        Beginning of every line.
     """
 
-    def __init__(self, stream: TextIO, unit: str, *, everything: bool = False) -> None:
+    def __init__(
+        self, stream: TextIO, unit: str, *, everything: bool = False, label: str = ""
+    ) -> None:
         self._stream, self._unit, self._everything = stream, unit, everything
+        self._label = f"{label}  " if label else ""
         self._lock = threading.Lock()
 
     def __call__(self, event: Progress) -> None:
@@ -56,15 +61,19 @@ class PlainProgress:
             return
         # Called on solver threads, where nobody could handle that stderr has been closed.
         with self._lock, suppress(OSError, ValueError):
-            self._stream.write(plain_line(event, self._unit) + "\n")
+            self._stream.write(f"{self._label}{plain_line(event, self._unit)}\n")
             self._stream.flush()
 
 
 class LiveProgress:
-    """The state of a run as one line that is drawn anew several times a second."""
+    """The state of a run as one line that is drawn anew several times a second.
 
-    def __init__(self, title: str, unit: str, time_limit: float | None) -> None:
+    The line ends with `title`, or begins with `label` if there is one.
+    """
+
+    def __init__(self, title: str, unit: str, time_limit: float | None, label: str = "") -> None:
         self._title, self._unit, self._limit = title, unit, time_limit
+        self._label = label
         self._began = time.monotonic()
         self._latest: Progress | None = None
         self._best_by: str | None = None
@@ -89,11 +98,12 @@ class LiveProgress:
         line = Text(no_wrap=True, overflow="ellipsis")
         frame = self._spinner.render(time.monotonic())
         line.append_text(frame if isinstance(frame, Text) else Text())
+        line.append(f" {self._label} " if self._label else "")
         line.append(f" {seconds(elapsed)}", "bold")
         line.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
         if self._latest is not None:
             self._append_state(line, self._latest)
-        line.append(f"  {self._phase}  {self._title}", "dim")
+        line.append(f"  {self._phase}" + ("" if self._label else f"  {self._title}"), "dim")
         return line
 
     def _append_state(self, line: Text, event: Progress) -> None:
@@ -115,6 +125,7 @@ def progress(
     time_limit: float | None,
     quiet: bool = False,
     everything: bool = False,
+    label: str = "",
 ) -> Iterator[ProgressListener | None]:
     """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards."""
     if quiet:
@@ -122,8 +133,8 @@ def progress(
         return
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield PlainProgress(console.file, unit, everything=everything)  # type: ignore[arg-type]
+        yield PlainProgress(console.file, unit, everything=everything, label=label)  # type: ignore[arg-type]
         return
-    state = LiveProgress(title, unit, time_limit)
+    state = LiveProgress(title, unit, time_limit, label)
     with Live(state, console=console, refresh_per_second=8, transient=True):
         yield state

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from ppsolve.models.metrics import measure
+from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
@@ -71,6 +72,8 @@ class ScheduleView:
         makespan = float(max((op.end for op in self.document.ops), default=0))
         yield Text(self.title, "bold", overflow="fold")
         yield Gantt(rows, makespan, self.document.time_unit, self.window)
+        if not self.links and any(op.kind == ALLREDUCE_KIND for op in self.document.ops):
+            yield Text(" all-reduce is not drawn; --links draws it", "dim", overflow="fold")
         yield Text()
         yield facts(self._figures(devices, makespan))
         yield Text()

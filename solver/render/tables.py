@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,7 +20,15 @@ from ppsolve.models.result import (
     Result,
     Status,
 )
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio, seconds
+from ppsolve.solver.render.figures import (
+    ABSENT,
+    figure,
+    figures,
+    percent,
+    ratio,
+    seconds,
+    shorten,
+)
 
 _STATUS_STYLE = {
     Status.OPTIMAL: "bold green",
@@ -35,8 +44,11 @@ _ENTRY_STYLE = {
 }
 _RANK = list(_ENTRY_STYLE)
 COLUMN_GAP = 3
-MIN_WRAPPED = 24
-"""Columns that wrap ask for this much room before others are left out."""
+MIN_WRAPPED, MIN_CUT = 24, 36
+"""Columns that wrap or are cut ask for this much room before others are left out."""
+
+_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
+_LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
 
 _OBJECTIVE_WORDS = {Objective.MAKESPAN: "makespan", Objective.DEVICE_SPAN: "device span"}
 
@@ -53,6 +65,8 @@ class Column:
         Left-aligned; numbers are right-aligned.
     wraps : bool
         Long cells are continued on the next line instead of widening the table.
+    is_cut : bool
+        Long cells are cut to what the other columns leave; for one column of a table.
     expendable : int
         Columns with the largest number are left out first where space is short; 0 stays.
     """
@@ -60,6 +74,7 @@ class Column:
     header: str
     is_text: bool = False
     wraps: bool = False
+    is_cut: bool = False
     expendable: int = 0
 
 
@@ -91,9 +106,15 @@ class FittingTable:
                 no_wrap=not column.wraps,
                 overflow="fold" if column.wraps else "ellipsis",
             )
+        spare = options.max_width - self._width(shown)
         for cells, style in self._rows:
-            table.add_row(*(cells[number] for number in shown), style=style)
+            table.add_row(*(self._cut(cells[n], n, spare) for n in shown), style=style)
         yield table
+
+    def _cut(self, cell: str, number: int, spare: int) -> str:
+        if not self._columns[number].is_cut:
+            return cell
+        return shorten(cell, self._wanted(number) + spare)
 
     def _width(self, shown: list[int]) -> int:
         return sum(self._wanted(number) + COLUMN_GAP for number in shown) - COLUMN_GAP
@@ -101,7 +122,10 @@ class FittingTable:
     def _wanted(self, number: int) -> int:
         lengths = [len(cells[number]) for cells, _ in self._rows]
         widest = max([len(self._columns[number].header), *lengths])
-        return min(widest, MIN_WRAPPED) if self._columns[number].wraps else widest
+        column = self._columns[number]
+        if column.is_cut:
+            return min(widest, MIN_CUT)
+        return min(widest, MIN_WRAPPED) if column.wraps else widest
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
@@ -185,7 +209,7 @@ def _heuristics(result: Result, *, verbose: bool) -> Iterator[RenderableType]:
             Column(word),
             Column("gap"),
             Column("bubble", expendable=1),
-            Column("status", is_text=True, wraps=True),
+            Column("status", is_text=True, wraps=verbose, is_cut=not verbose),
         )
         for entry, value in zip(shown, figures(*(e.value for e in shown)), strict=True):
             table.add_row(
@@ -193,7 +217,7 @@ def _heuristics(result: Result, *, verbose: bool) -> Iterator[RenderableType]:
                 value,
                 percent(entry.gap),
                 ratio(entry.bubble_ratio),
-                _entry_status(entry, result),
+                _entry_status(entry, result, verbose=verbose),
                 style=_ENTRY_STYLE[entry.status],
             )
         yield indented(table)
@@ -206,13 +230,23 @@ def _order(entry: HeuristicEntry) -> tuple[int, float]:
     return _RANK.index(entry.status), entry.value if entry.value is not None else 0.0
 
 
-def _entry_status(entry: HeuristicEntry, result: Result) -> str:
+def _entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
     if entry.status is HeuristicStatus.FEASIBLE:
         if entry.value is None or entry.value != result.value:
             return "feasible"
         return "optimal" if result.status is Status.OPTIMAL else "best"
     word = entry.status.value.replace("_", " ")
-    return f"{word}: {entry.reason}" if entry.reason else word
+    if not entry.reason:
+        return word
+    if not verbose and (memory := _MEMORY.match(entry.reason)):
+        return f"{word}: {memory['excess']}"
+    return f"{word}: {_separated(entry.reason, result.time_unit)}"
+
+
+def _separated(text: str, unit: str) -> str:
+    """Return `text` with thousands separators in its times, which the unit follows."""
+    pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
+    return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)
 
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:
@@ -235,7 +269,7 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
 
 def _entry_facts(entry: HeuristicEntry, unit: str) -> Iterator[tuple[str, str]]:
     if entry.reason:
-        yield "reason", entry.reason
+        yield "reason", _separated(entry.reason, unit)
     times = figures(entry.makespan, entry.device_span)
     for name, text in zip(("makespan", "device span"), times, strict=True):
         yield name, text if text == ABSENT else f"{text} {unit}"
