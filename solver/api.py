@@ -39,8 +39,7 @@ def optimize(
     instance : PipelineInstance or GraphInstance
         A validated instance.
     time_limit : float or None
-        Wall seconds for the whole run; None or infinity for no limit, 0 for heuristics and
-        analytic bounds only.
+        Wall seconds for the run; None: no limit, 0: only heuristics and analytic bounds.
     gap : float
         Stop once (value - bound) / value is at most this.
     deterministic_limit : float or None
