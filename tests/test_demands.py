@@ -65,3 +65,9 @@ def test_short_horizons_allow_finer_integers() -> None:
     assert coarse.capacity * 2**40 * 40 < 2**63
     assert fine.capacity > coarse.capacity
     assert fine.capacity * 100 * 40 < 2**63
+
+
+def test_no_room_at_all_fits_nothing() -> None:
+    demands = integer_demands(holds(Fraction(1), base=Fraction(5)), Fraction(5), "down", HORIZON)
+    assert demands.is_exact
+    assert demands.capacity < demands.demand[0]

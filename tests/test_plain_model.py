@@ -128,3 +128,15 @@ def test_what_is_acquired_for_ever_counts_at_the_very_end() -> None:
     op = {"id": "a", "duration": 0, "acquire": {"m": 2}}
     graph = GraphInstance(resources=(), ops=(op,), pools=({"name": "m", "capacity": 1},))
     assert ppsolve.optimize(graph).status is Status.INFEASIBLE
+
+
+def test_stages_without_length_need_no_memory_at_all() -> None:
+    instance = PipelineInstance(
+        num_devices=2,
+        num_microbatches=2,
+        times={"forward": [0, 1], "backward": [0, 1]},
+        memory={"capacity": [0, 2], "activation": [1, 1]},
+    )
+    result = ppsolve.optimize(instance, time_limit=30)
+    optimum = plain_optimum(lower(instance))
+    assert (result.value, result.status is Status.INFEASIBLE) == (optimum, optimum is None)

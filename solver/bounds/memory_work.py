@@ -18,11 +18,9 @@ from ppsolve.solver.implied import Column, ImpliedOrder, Lane, PoolOrder
 class _Key:
     """What the choices of releases depend on; the same for all devices of regular pipelines."""
 
-    amount: Fraction
+    amounts: tuple[Fraction, ...]
     shares: tuple[Fraction, ...]
-    lanes: int
     available: Fraction
-    members: int
 
 
 MAX_ACQUIRES = 256
@@ -124,16 +122,10 @@ class _Nest:
         self.lengths = [int(duration[ops[0]]) for ops, _ in self.before]
         self.lengths += [int(duration[ops].min()) for ops in self.columns]
         key = _Key(
-            amount=sum((other.amount for other in nest), Fraction(0)),
+            amounts=tuple(other.amount for other in nest),
             shares=tuple(max(share for _, share in parts) for parts in series),
-            lanes=len(nest),
             available=order.pool.limit - order.holds.base,
-            members=len(self.acquires),
         )
-        unit = math.lcm(*(p.denominator for p in (key.available, key.amount, *key.shares)))
-        self.room = int(key.available * unit)
-        self.shares = [int(share * unit) for share in key.shares]
-        self.amount = int(min(other.amount for other in nest) * unit)
         if key not in table:
             table[key] = _Choices(key)
         self.choices = table[key]
@@ -178,10 +170,10 @@ class _Nest:
     def _by_room(self, released: list[IntArray], j: int, cuts: IntArray) -> IntArray:
         """Return the work of the acquires before acquire j that have no room before each cut."""
         total = sum(j + extra for _, extra in self.before)
-        fits = np.full(len(cuts), self.room, dtype=object)
-        for part, share in zip(released, self.shares, strict=True):
+        fits = np.full(len(cuts), self.choices.room, dtype=object)
+        for part, share in zip(released, self.choices.shares, strict=True):
             fits += np.searchsorted(part, cuts).astype(object) * share
-        late = np.maximum(total - (fits // self.amount).astype(np.int64), 0)
+        late = np.maximum(total - (fits // min(self.choices.amounts)).astype(np.int64), 0)
         work: IntArray = late * min(self.lengths[: len(self.before)])
         return work
 
@@ -190,26 +182,27 @@ class _Choices:
     """The minimal counts of releases that make room for an acquire, made on first use.
 
     No series has more than j releases per lane; a second release follows a first one, so its
-    count is no larger.
+    count is no larger. Amounts are whole numbers of a common unit.
     """
 
     def __init__(self, key: _Key) -> None:
-        parts = (key.available, key.amount, *key.shares)
-        self._unit = math.lcm(*(part.denominator for part in parts))
-        self._key = key
-        self._shares = [int(share * self._unit) for share in key.shares]
+        parts = (key.available, *key.amounts, *key.shares)
+        unit = math.lcm(*(part.denominator for part in parts))
+        self.room = int(key.available * unit)
+        self.amounts = [int(amount * unit) for amount in key.amounts]
+        self.shares = [int(share * unit) for share in key.shares]
         self._known: dict[int, IntArray] = {}
 
     def estimate(self, j: int) -> int:
         """Return about how many choices there are for acquire j, at least as many as there are."""
         span = self._counts(j)
-        return len(span) if len(self._shares) > 1 else min(1, len(span))
+        return len(span) if len(self.shares) > 1 else min(1, len(span))
 
     def at(self, j: int) -> IntArray:
         """Return the choices for acquire j, int64[choices, series]; none if there is room."""
         if j not in self._known:
             rows = list(self._rows(j))
-            table = np.array(rows, dtype=np.int64).reshape(-1, len(self._key.shares))
+            table = np.array(rows, dtype=np.int64).reshape(-1, len(self.shares))
             self._known[j] = table
         return self._known[j]
 
@@ -218,18 +211,18 @@ class _Choices:
         needed = self._needed(j)
         if needed <= 0:
             return range(0)
-        fewest = -(-needed // sum(self._shares))
-        return range(fewest, min(j * self._key.lanes, -(-needed // self._shares[0])) + 1)
+        fewest = -(-needed // sum(self.shares))
+        return range(fewest, min(j * len(self.amounts), -(-needed // self.shares[0])) + 1)
 
     def _needed(self, j: int) -> int:
-        return int(((j + 1) * self._key.amount - self._key.available) * self._unit)
+        return (j + 1) * sum(self.amounts) - self.room
 
     def _rows(self, j: int) -> Iterator[tuple[int, ...]]:
         needed = self._needed(j)
         for count in self._counts(j):
-            if len(self._shares) == 1:
+            if len(self.shares) == 1:
                 yield (count,)
                 return
-            second = max(0, -(-(needed - count * self._shares[0]) // self._shares[1]))
+            second = max(0, -(-(needed - count * self.shares[0]) // self.shares[1]))
             if second <= count:
                 yield count, second

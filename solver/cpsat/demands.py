@@ -59,6 +59,8 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
     """
     largest = _largest_capacity(len(holds.amount), horizon)
     available = limit - holds.base
+    if available <= 0:
+        return Demands((1,) * len(holds.amount), 0, is_exact=True)
     counts = Counter(holds.amount)
     for scale in _candidate_scales(list(counts), available):
         whole = {amount: math.ceil(amount * scale) for amount in counts}

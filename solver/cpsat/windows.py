@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.problem import FREE, BoolArray, IntArray, Objective
+from ppsolve.models.problem import FREE, BoolArray, IntArray, Objective, Problem
 from ppsolve.solver.bounds.lower_bounds import end_tails, strong_heads
 from ppsolve.solver.bounds.spans import NEVER, Spans
 from ppsolve.solver.implied import ImpliedOrder
@@ -36,22 +36,22 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     heads = strong_heads(implied)
     tails = end_tails(problem, implied.full)
     pinned = problem.pinned != FREE
-    horizon = _horizon(implied, upper)
+    is_span = problem.objective is Objective.DEVICE_SPAN and upper is not None
+    spans = Spans(problem, implied.full) if is_span else None
+    horizon = _horizon(problem, upper, spans)
     latest = np.where(pinned, problem.pinned, horizon - tails)
-    if problem.objective is Objective.DEVICE_SPAN and upper is not None and not pinned.any():
-        latest = np.minimum(latest, _within_spans(implied, upper, latest))
+    if spans is not None and upper is not None and not pinned.any():
+        latest = np.minimum(latest, _within_spans(problem, spans, upper, latest))
         horizon = int((latest + problem.duration).max(initial=0))
     return Windows(heads, np.maximum(latest, heads), horizon)
 
 
-def _within_spans(implied: ImpliedOrder, upper: int, latest: IntArray) -> IntArray:
+def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) -> IntArray:
     """Return latest starts that keep every device's span within `upper`.
 
     Where everything follows an op of one device, that device starts at 0. Any device starts no
     later than its first op may, and ends a span later at most.
     """
-    problem = implied.problem
-    spans = Spans(problem, implied.full)
     ops = [problem.ops_by_resource[r] for r in spans.resources]
     anchored = (spans.heads > NEVER // 2).all(axis=0) & (not problem.is_anchored)
     for _ in range(2):
@@ -62,15 +62,14 @@ def _within_spans(implied: ImpliedOrder, upper: int, latest: IntArray) -> IntArr
     return latest
 
 
-def _horizon(implied: ImpliedOrder, upper: int | None) -> int:
-    problem = implied.problem
+def _horizon(problem: Problem, upper: int | None, spans: Spans | None) -> int:
     fixed = int(max(problem.release.max(initial=0), problem.pinned.max(initial=0)))
     everything = fixed + int(problem.duration.sum() + problem.lag.sum())
     if upper is None:
         return everything
-    if problem.objective is Objective.MAKESPAN:
+    if spans is None:
         return upper
-    reach = _window_distance(implied)
+    reach = _window_distance(problem, spans)
     if reach is None or fixed:
         return everything + len(problem.span_resources) * upper
     apart = ~problem.is_compute
@@ -78,14 +77,12 @@ def _horizon(implied: ImpliedOrder, upper: int | None) -> int:
     return (reach + 1) * upper + beside
 
 
-def _window_distance(implied: ImpliedOrder) -> int | None:
+def _window_distance(problem: Problem, spans: Spans) -> int | None:
     """Return how many spans the windows of two devices can be apart, None if unlimited.
 
     A device with one op before and one op after something on another device cannot start or
     end further than one span from it; distances add up over such links.
     """
-    problem = implied.problem
-    spans = Spans(problem, implied.full)
     count = len(problem.span_resources)
     if len(spans.resources) < count:
         return None
