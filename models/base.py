@@ -24,6 +24,9 @@ from ppsolve.models.errors import InputError
 MAX_NUMBER = Decimal(10) ** 15
 """Times and amounts above this are taken for mistakes (a year is 3.2e13 microseconds)."""
 
+MAX_CLOCK = Decimal(10) ** 19
+"""Readings of a clock may be far from zero (nanoseconds since 1970 are 1.8e18)."""
+
 MAX_COMPARED, MAX_LISTED = 2000, 20
 """How many known names are compared with an unknown one, and how many are listed."""
 
@@ -36,6 +39,15 @@ def as_finite(value: Any) -> Decimal:
     ValueError
         Not a number, NaN, infinite, absurdly large or absurdly small.
     """
+    return _within(value, MAX_NUMBER)
+
+
+def as_clock(value: Any) -> Decimal:
+    """Return a reading of a clock as `as_finite` does, with room for time since 1970."""
+    return _within(value, MAX_CLOCK)
+
+
+def _within(value: Any, limit: Decimal) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise ValueError(f"expected a number, got {describe(value)}")
     if isinstance(value, Decimal):
@@ -48,9 +60,9 @@ def as_finite(value: Any) -> Decimal:
         raise ValueError(f"expected a finite number, got {number}")
     if not number:
         return Decimal(0)
-    if number.adjusted() > MAX_NUMBER.adjusted() or abs(number) > MAX_NUMBER:
-        limit = f"at most {MAX_NUMBER:.0E}" if number > 0 else f"at least -{MAX_NUMBER:.0E}"
-        raise ValueError(f"expected {limit}, got {number:.6E}")
+    if number.adjusted() > limit.adjusted() or abs(number) > limit:
+        allowed = f"at most {limit:.0E}" if number > 0 else f"at least -{limit:.0E}"
+        raise ValueError(f"expected {allowed}, got {number:.6E}")
     if number.adjusted() < -30:
         raise ValueError(f"expected 0 or at least 1E-30, got {number:.6E}")
     return number
@@ -140,6 +152,8 @@ class StrictModel(BaseModel):
             raise (error.located(source) if source else error) from None
         except ValidationError as error:
             raise explain(error, cls, source) from None
+        except UnicodeEncodeError:
+            raise InputError("expected text that can be written as UTF-8", source=source) from None
 
 
 def field_names(model: type[BaseModel]) -> list[str]:

@@ -26,11 +26,21 @@ class InputError(PpsolveError):
         self.message = message
         self.source = source
         self.field = field
-        super().__init__(": ".join(part for part in (source, field, message) if part))
+        parts = (_on_one_line(part) for part in (source, field, message) if part)
+        super().__init__(": ".join(parts))
 
     def located(self, source: str) -> InputError:
         """Return the same error with `source` filled in where it was unknown."""
         return InputError(self.message, source=self.source or source, field=self.field)
+
+
+def _on_one_line(text: str) -> str:
+    """Escape what would break a line or the terminal: names in a file may hold anything."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 class NotApplicableError(PpsolveError):

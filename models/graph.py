@@ -13,7 +13,15 @@ from pydantic import Field, model_validator
 from ppsolve.models.base import Number, StrictModel, did_you_mean
 from ppsolve.models.dag import CycleError, Dag
 from ppsolve.models.errors import InputError
-from ppsolve.models.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.problem import (
+    FREE,
+    IntArray,
+    Objective,
+    Pool,
+    Problem,
+    ProblemBuilder,
+    ScheduleObjective,
+)
 from ppsolve.models.timescale import TimeScale
 
 
@@ -60,7 +68,7 @@ class GraphInstance(StrictModel):
     ops: tuple[GraphOp, ...] = Field(min_length=1)
     precedences: tuple[GraphPrecedence, ...] = ()
     pools: tuple[GraphPool, ...] = ()
-    objective: Objective = Objective.MAKESPAN
+    objective: ScheduleObjective = Objective.MAKESPAN
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

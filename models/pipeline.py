@@ -18,7 +18,7 @@ from ppsolve.models.base import (
     error_at,
 )
 from ppsolve.models.errors import InputError
-from ppsolve.models.problem import IntArray, Objective
+from ppsolve.models.problem import IntArray, Objective, ScheduleObjective
 
 MAX_OPS = 5_000_000
 """Larger instances are refused rather than left to exhaust the memory of the machine."""
@@ -171,6 +171,21 @@ class Memory(StrictModel):
     static: PerStage = Field(default=0, validate_default=True)
 
 
+def check_length(field: str, entry: Any, expected: int, what: str) -> None:
+    """Refuse a list of other than `expected` entries, one per `what`.
+
+    Raises
+    ------
+    InputError
+        Names `field`.
+    """
+    if isinstance(entry, tuple) and len(entry) != expected:
+        raise InputError(
+            f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
+            field=field,
+        )
+
+
 class PipelineInstance(StrictModel):
     """One training step of a pipeline-parallel model. All times share `time_unit`."""
 
@@ -188,7 +203,7 @@ class PipelineInstance(StrictModel):
     memory: Memory | None = None
     allreduce: PerStage | None = None
     optimizer: PerStage | None = None
-    objective: Objective = Objective.MAKESPAN
+    objective: ScheduleObjective = Objective.MAKESPAN
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -199,17 +214,15 @@ class PipelineInstance(StrictModel):
                 field="num_microbatches",
             )
         for field, entry in self.times:
-            self._check_length(f"times.{field}", entry, self.num_stages, "stage")
+            check_length(f"times.{field}", entry, self.num_stages, "stage")
             self._check_per_microbatch(f"times.{field}", entry)
         if self.memory is not None:
-            self._check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
-            self._check_length(
-                "memory.activation", self.memory.activation, self.num_stages, "stage"
-            )
-            self._check_length("memory.static", self.memory.static, self.num_stages, "stage")
-        self._check_length("allreduce", self.allreduce, self.num_stages, "stage")
-        self._check_length("optimizer", self.optimizer, self.num_stages, "stage")
-        self._check_length("p2p.bytes", self.p2p.bytes, self.num_stages - 1, "stage boundary")
+            check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
+            check_length("memory.activation", self.memory.activation, self.num_stages, "stage")
+            check_length("memory.static", self.memory.static, self.num_stages, "stage")
+        check_length("allreduce", self.allreduce, self.num_stages, "stage")
+        check_length("optimizer", self.optimizer, self.num_stages, "stage")
+        check_length("p2p.bytes", self.p2p.bytes, self.num_stages - 1, "stage boundary")
         self._check_matrix("p2p.latency", self.p2p.latency)
         self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
         self._check_bandwidth()
@@ -250,17 +263,9 @@ class PipelineInstance(StrictModel):
                 field="placement.stage_to_device",
             )
 
-    @staticmethod
-    def _check_length(field: str, entry: Any, expected: int, what: str) -> None:
-        if isinstance(entry, tuple) and len(entry) != expected:
-            raise InputError(
-                f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
-                field=field,
-            )
-
     def _check_per_microbatch(self, field: str, entry: Any) -> None:
         for stage, item in enumerate(entry if isinstance(entry, tuple) else ()):
-            self._check_length(f"{field}[{stage}]", item, self.num_microbatches, "micro-batch")
+            check_length(f"{field}[{stage}]", item, self.num_microbatches, "micro-batch")
 
     def _check_matrix(self, field: str, entry: Any) -> None:
         if not isinstance(entry, tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -18,18 +18,29 @@ ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
 
 
-def lower_pipeline(instance: PipelineInstance, *, round_up: bool = False) -> Problem:
+def lower_pipeline(
+    instance: PipelineInstance, *, round_up: bool = False, also: Iterable[Fraction] = ()
+) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
     Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; transfers follow,
     then all-reduces and optimizer ops.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+    also : iterable of Fraction
+        Further times, in the unit of the instance, that are to be whole ticks too.
 
     Raises
     ------
     InputError
         The times have no common tick within the limit and `round_up` is false.
     """
-    return _Lowering(instance, round_up=round_up).run()
+    return _Lowering(instance, round_up=round_up, also=also).run()
 
 
 def _decimals(entry: Any) -> Iterator[Decimal]:
@@ -47,7 +58,9 @@ def _at(entry: Any, *indices: int) -> Fraction:
 
 
 class _Lowering:
-    def __init__(self, instance: PipelineInstance, *, round_up: bool) -> None:
+    def __init__(
+        self, instance: PipelineInstance, *, round_up: bool, also: Iterable[Fraction]
+    ) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
         self.boundary_pairs = sorted(
@@ -59,7 +72,8 @@ class _Lowering:
                 if a != b
             }
         )
-        self.scale = TimeScale.fit(self._all_times(), instance.time_unit, round_up=round_up)
+        times = [*self._all_times(), *also]
+        self.scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
         self.grid: dict[str, IntArray] = {}

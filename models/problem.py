@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
 
 from ppsolve.models.timescale import TimeScale
 
@@ -26,6 +27,23 @@ class Objective(StrEnum):
 
     MAKESPAN = "makespan"
     DEVICE_SPAN = "device_span"
+    COMPLETION = "completion"
+    """Sum of weighted ends; of problems only, no instance asks for it by this name."""
+    ITERATIONS = "iterations"
+    """Iterations of a pipeline until K-FAC work is done; of K-FAC instances only."""
+
+
+def _schedule_objective(value: Any) -> Any:
+    if value not in {Objective.MAKESPAN, Objective.DEVICE_SPAN}:
+        shown = f'"{value[:40]}"' if isinstance(value, str) else str(value)[:40]
+        raise ValueError(f"expected 'makespan' or 'device_span', got {shown}")
+    return value
+
+
+ScheduleObjective = Annotated[
+    Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN], BeforeValidator(_schedule_objective)
+]
+"""The objectives that a pipeline or a graph may ask for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +122,11 @@ class Problem:
         Labels of each op (`kind` indexes `kinds`), `FREE` where absent.
     given_names : mapping of int to str
         Names of the ops that are not called ``<kind><stage>.<micro-batch>``.
+    windows : mapping of int to int64[w, 2]
+        Ops that may start within one of w closed intervals only (holes of a pinned pipeline),
+        sorted and disjoint.
+    weight : int64[n]
+        Weights of the ends for the objective `COMPLETION`.
     """
 
     name: str
@@ -127,6 +150,8 @@ class Problem:
     device: IntArray
     microbatch: IntArray
     given_names: Mapping[int, str] = field(repr=False)
+    windows: Mapping[int, IntArray] = field(default_factory=dict, repr=False)
+    weight: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
 
     @property
     def num_ops(self) -> int:
@@ -141,7 +166,9 @@ class Problem:
     @property
     def is_anchored(self) -> bool:
         """Whether time 0 is fixed by a release time or a pinned start."""
-        return bool(np.any(self.release > 0) or np.any(self.pinned != FREE))
+        return bool(
+            np.any(self.release > 0) or np.any(self.pinned != FREE) or len(self.windows) > 0
+        )
 
     def op_name(self, op: int) -> str:
         """Return the name of op number `op`, made on demand from its labels."""
@@ -277,6 +304,8 @@ class ProblemBuilder:
         pools: Sequence[Pool] = (),
         families: Sequence[IntArray] = (),
         given_names: Mapping[int, str] | None = None,
+        windows: Mapping[int, IntArray] | None = None,
+        weight: IntArray | None = None,
     ) -> Problem:
         """Assemble the problem from everything that was added."""
 
@@ -311,4 +340,6 @@ class ProblemBuilder:
             device=column("device"),
             microbatch=column("microbatch"),
             given_names=given_names or {},
+            windows=windows or {},
+            weight=np.zeros(0, dtype=np.int64) if weight is None else weight,
         )

@@ -53,9 +53,13 @@ class Schedule:
     @property
     def value(self) -> int:
         """The problem's objective, in ticks."""
-        if self.problem.objective is Objective.DEVICE_SPAN:
-            return self.device_span
-        return self.makespan
+        match self.problem.objective:
+            case Objective.DEVICE_SPAN:
+                return self.device_span
+            case Objective.COMPLETION:
+                return int(self.problem.weight @ self.end)
+            case _:
+                return self.makespan
 
     def normalised(self) -> Schedule:
         """Return the schedule with its first op at 0, unless releases or pins fix time 0."""

@@ -12,10 +12,11 @@ class Violation:
     Parameters
     ----------
     rule : str
-        ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``precedence``,
-        ``overlap``, ``memory``, ``label`` (a document gives an op another kind, stage, device or
-        micro-batch than its id says), or ``objective`` (a document claims another figure than
-        its schedule has, or a bound, gap or status that contradicts its value).
+        ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``window``
+        (a start outside the holes that have room), ``precedence``, ``overlap``, ``memory``,
+        ``label`` (a document gives an op another kind, stage, device or micro-batch than its id
+        says), or ``objective`` (a document claims another figure than its schedule has, or a
+        bound, gap or status that contradicts its value).
     message : str
         What is wrong, with names and times in the instance's unit.
     ops : tuple of str

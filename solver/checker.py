@@ -1,7 +1,8 @@
 """Independent check of a schedule against every rule of its problem; knows no solver.
 
-The rules: starts at or after 0 and the release time, pinned starts kept, precedences with lag,
-one op at a time on a resource, and exact memory use within the limit at every instant.
+The rules: starts at or after 0 and the release time, pinned starts kept, starts within the
+allowed windows, precedences with lag, one op at a time on a resource, and exact memory use
+within the limit at every instant.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class _Check:
             *self._starts(),
             *self._releases(),
             *self._pins(),
+            *self._windows(),
             *self._precedences(),
             *self._overlaps(),
             *(violation for pool in self.problem.pools for violation in self._memory(pool)),
@@ -98,6 +100,18 @@ class _Check:
                 "pin",
                 f"{name} starts at {self._time(self.start[op])}, it is pinned to "
                 f"{self._time(pinned[op])}",
+                (name,),
+            )
+
+    def _windows(self) -> Iterator[Violation]:
+        for op, allowed in self.problem.windows.items():
+            start = int(self.start[op])
+            if any(first <= start <= last for first, last in allowed.tolist()):
+                continue
+            name = self.problem.op_name(op)
+            yield Violation(
+                "window",
+                f"{name} starts at {self._time(start)}, which is in no hole that has room for it",
                 (name,),
             )
 

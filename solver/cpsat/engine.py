@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from ppsolve.models.problem import Objective, Problem
 from ppsolve.models.result import StopReason
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.objective import add_objective
 from ppsolve.solver.cpsat.variables import Variables
-from ppsolve.solver.cpsat.windows import start_windows
+from ppsolve.solver.cpsat.window_work import add_window_work
+from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.limits import Limits
 
@@ -71,6 +73,7 @@ def solve(
     incumbent: Schedule | None,
     limits: Limits,
     rounding: Rounding = "down",
+    window_work: bool = False,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -88,6 +91,8 @@ def solve(
         When to stop.
     rounding : {"up", "down"}
         How memory amounts are rounded where they have no small exact scale.
+    window_work : bool
+        Count the work in every hole: proves more where holes are nearly full, takes longer.
     on_incumbent, on_bound : callable, optional
         Told each better objective value and bound, in ticks, from solver threads.
 
@@ -100,10 +105,14 @@ def solve(
     model = cp_model.CpModel()
     ordered = None if incumbent is None else index_ordered(implied, incumbent)
     windows = start_windows(implied, None if ordered is None else ordered.value)
-    upper = windows.horizon if ordered is None else ordered.value
+    if windows.shut(implied.problem) is not None:
+        return Outcome(None, None, True, StopReason.INFEASIBLE, True, 0.0)
+    upper = _largest(implied.problem, windows) if ordered is None else ordered.value
     variables = Variables(model, implied, windows, min(lower, upper), upper)
     constraints = Constraints(variables, implied, rounding)
     constraints.add_all()
+    if window_work:
+        add_window_work(variables, ordered)
     add_objective(variables, implied)
     if ordered is not None:
         variables.hint(ordered)
@@ -114,6 +123,13 @@ def solve(
     listener = on_incumbent if is_valid and on_incumbent else _ignore
     status, interrupted = _run(solver, model, _Incumbents(listener))
     return _outcome(implied, variables, solver, status, limits, interrupted, constraints)
+
+
+def _largest(problem: Problem, windows: Windows) -> int:
+    """Return a value that the objective of a schedule within the windows cannot exceed."""
+    if problem.objective is Objective.COMPLETION:
+        return int(problem.weight @ (windows.latest + problem.duration))
+    return windows.horizon
 
 
 def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:

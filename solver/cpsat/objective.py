@@ -1,8 +1,9 @@
-"""CP-SAT objectives: makespan and device span."""
+"""CP-SAT objectives: makespan, device span and weighted completion."""
 
 from __future__ import annotations
 
 import numpy as np
+from ortools.sat.python import cp_model
 
 from ppsolve.models.problem import BoolArray, Objective
 from ppsolve.solver.cpsat.variables import Variables
@@ -11,11 +12,23 @@ from ppsolve.solver.implied import ImpliedOrder
 
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
     """Tie the objective variable to the starts and minimise it."""
-    if implied.problem.objective is Objective.DEVICE_SPAN:
-        _device_span(variables, implied)
-    else:
-        _makespan(variables, implied)
+    match implied.problem.objective:
+        case Objective.DEVICE_SPAN:
+            _device_span(variables, implied)
+        case Objective.COMPLETION:
+            _completion(variables, implied)
+        case _:
+            _makespan(variables, implied)
     variables.model.minimize(variables.objective)
+
+
+def _completion(variables: Variables, implied: ImpliedOrder) -> None:
+    weight = implied.problem.weight
+    weighed = np.flatnonzero(weight).tolist()
+    total = cp_model.LinearExpr.weighted_sum(
+        [variables.end(op) for op in weighed], weight[weighed].tolist()
+    )
+    variables.model.add(variables.objective == total)
 
 
 def _makespan(variables: Variables, implied: ImpliedOrder) -> None:

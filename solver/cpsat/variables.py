@@ -36,8 +36,10 @@ class Variables:
         self.model = model
         self.problem = implied.problem
         self.windows = windows
-        domains = zip(windows.earliest.tolist(), windows.latest.tolist(), strict=True)
-        self.start = [model.new_int_var(low, high, "") for low, high in domains]
+        self.start = [
+            model.new_int_var_from_domain(cp_model.Domain.from_flat_intervals(flat), "")
+            for flat in windows.starts(self.problem)
+        ]
         self.duration: list[int] = self.problem.duration.tolist()
         self.objective = model.new_int_var(lower, upper, "objective")
         self.span_start: dict[int, cp_model.IntVar] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,22 @@ class Windows:
     latest: IntArray
     horizon: int
 
+    def starts(self, problem: Problem) -> Iterator[list[int]]:
+        """Yield the possible starts of every op as flat closed intervals, op by op."""
+        bounds = zip(self.earliest.tolist(), self.latest.tolist(), strict=True)
+        for op, (low, high) in enumerate(bounds):
+            allowed = problem.windows.get(op)
+            yield [low, high] if allowed is None else _clipped(allowed, low, high).ravel().tolist()
+
+    def shut(self, problem: Problem) -> int | None:
+        """Return an op that has no possible start, or None."""
+        return next((op for op, flat in enumerate(self.starts(problem)) if not flat), None)
+
+
+def _clipped(allowed: IntArray, low: int, high: int) -> IntArray:
+    kept = allowed[(allowed[:, 1] >= low) & (allowed[:, 0] <= high)]
+    return np.clip(kept, low, high)
+
 
 def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     """Return windows that keep an optimal schedule, and every one as good as `upper`.
@@ -36,6 +53,8 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     heads = strong_heads(implied)
     tails = end_tails(problem, implied.full)
     pinned = problem.pinned != FREE
+    if problem.objective is Objective.COMPLETION:
+        upper = None
     is_span = problem.objective is Objective.DEVICE_SPAN and upper is not None
     spans = Spans(problem, implied.full) if is_span else None
     horizon = _horizon(problem, upper, spans)
@@ -63,7 +82,8 @@ def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) 
 
 
 def _horizon(problem: Problem, upper: int | None, spans: Spans | None) -> int:
-    fixed = int(max(problem.release.max(initial=0), problem.pinned.max(initial=0)))
+    last = max((int(allowed.max(initial=0)) for allowed in problem.windows.values()), default=0)
+    fixed = int(max(problem.release.max(initial=0), problem.pinned.max(initial=0), last))
     everything = fixed + int(problem.duration.sum() + problem.lag.sum())
     if upper is None:
         return everything
