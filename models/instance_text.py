@@ -6,14 +6,13 @@ import hashlib
 import json
 from typing import Any
 
-from ppsolve.models.graph import GraphInstance
-from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.instances import Instance
 
 ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective")
 """Fields that a reader wants to see even where they have their default."""
 
 
-def instance_text(instance: PipelineInstance | GraphInstance) -> str:
+def instance_text(instance: Instance) -> str:
     """Return the JSON text of `instance`: one field a line, defaults left out.
 
     Numbers are written as the nearest double, ints where whole; the text ends in a newline.
@@ -28,7 +27,7 @@ def instance_text(instance: PipelineInstance | GraphInstance) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def fingerprint(instance: PipelineInstance | GraphInstance) -> str:
+def fingerprint(instance: Instance) -> str:
     """Return the SHA-256 of what `instance` asks; its name and description do not count."""
     asked = {
         key: value for key, value in _sparse(instance).items() if key not in {"name", "description"}
@@ -36,5 +35,5 @@ def fingerprint(instance: PipelineInstance | GraphInstance) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def _sparse(instance: PipelineInstance | GraphInstance) -> dict[str, Any]:
+def _sparse(instance: Instance) -> dict[str, Any]:
     return instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,20 +12,25 @@ from ppsolve.models.base import describe, did_you_mean
 from ppsolve.models.errors import InputError
 from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.models.io import read_json, source_name
+from ppsolve.models.kfac import KfacInstance
+from ppsolve.models.kfac_cycle import lower_cycle
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.pipeline_lowering import lower_pipeline
 from ppsolve.models.problem import Problem
 
-Instance = PipelineInstance | GraphInstance
+Instance = PipelineInstance | GraphInstance | KfacInstance
 """Any instance; told apart by its ``kind``."""
 
 MAX_TOTAL_TICKS = 2.0**58
 """Sums of times stay below this, so that no path or horizon leaves int64."""
 
-KINDS: dict[str, type[PipelineInstance | GraphInstance]] = {
+KINDS: dict[str, type[Instance]] = {
     "pipeline": PipelineInstance,
     "graph": GraphInstance,
+    "kfac": KfacInstance,
 }
+
+AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
 
 def parse_instance(data: Any, source: str | None = None) -> Instance:
@@ -72,7 +78,10 @@ def load_instance(path: str | Path) -> Instance:
 
 
 def lower(instance: Instance, *, round_up: bool = False) -> Problem:
-    """Lower any instance to the problem that solvers work on.
+    """Lower an instance to the problem that solvers work on.
+
+    A K-FAC instance becomes its refresh cycle with a free pipeline; see
+    `ppsolve.solver.lowering` for pinned ones.
 
     Parameters
     ----------
@@ -87,8 +96,13 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
         The times have no common tick and `round_up` is false, or are too long in all. Its
         source is the instance's name.
     """
+    return lower_by(lambda given: _lowered(given, round_up=round_up), instance)
+
+
+def lower_by(rule: Callable[[AnyInstance], Problem], instance: AnyInstance) -> Problem:
+    """Lower an instance by a rule of its own; errors and limits as for `lower`."""
     try:
-        problem = _lowered(instance, round_up=round_up)
+        problem = rule(instance)
         _refuse_long_times(problem)
     except InputError as error:
         raise error.located(instance.name) from None
@@ -98,6 +112,8 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
 def _lowered(instance: Instance, *, round_up: bool) -> Problem:
     if isinstance(instance, PipelineInstance):
         return lower_pipeline(instance, round_up=round_up)
+    if isinstance(instance, KfacInstance):
+        return lower_cycle(instance, round_up=round_up)
     return lower_graph(instance, round_up=round_up)
 
 

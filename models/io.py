@@ -16,6 +16,11 @@ from ppsolve.models.errors import InputError
 
 STANDARD_STREAM = "-"
 
+PICKLED = (
+    "expected JSON text, this looks like a pickle (nothing in it was run); "
+    "`ppsolve convert pipefisher --allow-pickle` reads PipeFisher's timelines"
+)
+
 SAFE_DIGITS = sys.int_info.str_digits_check_threshold
 """Python makes ints of this many digits whatever limit it has been given."""
 
@@ -38,9 +43,16 @@ def read_text(path: str | Path) -> str:
     except IsADirectoryError:
         raise InputError("expected a file, this is a directory", source=source) from None
     except UnicodeDecodeError as error:
+        if _looks_pickled(error.object):
+            raise InputError(PICKLED, source=source) from None
         raise InputError(f"expected UTF-8 text, byte {error.start} is not", source=source) from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=source) from None
+
+
+def _looks_pickled(data: bytes) -> bool:
+    """Return whether `data` begins like a pickle of a binary protocol: PROTO, then 2 to 5."""
+    return data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
 def _standard_input() -> str:

@@ -7,12 +7,14 @@ from typing import Any
 
 from ppsolve.models.errors import NotApplicableError
 from ppsolve.models.given import parse_given
-from ppsolve.models.instances import Instance, lower
+from ppsolve.models.instances import Instance
 from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
 from ppsolve.models.violation import Violation
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics import run_heuristic
+from ppsolve.solver.kfac.pattern import is_refresh
+from ppsolve.solver.lowering import lower_instance
 from ppsolve.solver.options import Options
 from ppsolve.solver.progress import ProgressListener
 from ppsolve.solver.report import heuristic_entry
@@ -36,7 +38,7 @@ def optimize(
 
     Parameters
     ----------
-    instance : PipelineInstance or GraphInstance
+    instance : PipelineInstance, GraphInstance or KfacInstance
         A validated instance.
     time_limit : float or None
         Wall seconds for the run; None: no limit, 0: only heuristics and analytic bounds.
@@ -78,7 +80,12 @@ def optimize(
         deterministic=deterministic,
         heuristics=heuristics,
     )
-    return Run(instance, lower(instance, round_up=round_up), options, on_progress).execute()
+    if is_refresh(instance):
+        from ppsolve.solver.refresh.service import optimize_refresh
+
+        return optimize_refresh(instance, options, on_progress, round_up=round_up)
+    problem = lower_instance(instance, round_up=round_up)
+    return Run(instance, problem, options, on_progress).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
@@ -97,7 +104,7 @@ def simulate(
 
     Parameters
     ----------
-    instance : PipelineInstance or GraphInstance
+    instance : PipelineInstance, GraphInstance or KfacInstance
         A validated instance.
     heuristic : str
         Name of the heuristic.
@@ -113,7 +120,12 @@ def simulate(
     NotApplicableError
         The heuristic is not defined on the instance; says what it needs.
     """
-    outcome = run_heuristic(heuristic, instance, lower(instance, round_up=round_up), group_size)
+    if is_refresh(instance):
+        from ppsolve.solver.refresh.service import simulate_refresh
+
+        return simulate_refresh(instance, heuristic, round_up=round_up)
+    problem = lower_instance(instance, round_up=round_up)
+    outcome = run_heuristic(heuristic, instance, problem, group_size)
     if outcome.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{heuristic} is not applicable: {outcome.reason}")
     return heuristic_entry(outcome, with_schedule=True)
@@ -129,7 +141,7 @@ def check(
 
     Parameters
     ----------
-    instance : PipelineInstance or GraphInstance
+    instance : PipelineInstance, GraphInstance or KfacInstance
         The instance that the schedule is for.
     schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
         The schedule, or a document that holds one.
@@ -146,7 +158,11 @@ def check(
     InputError
         The document holds no readable schedule of this instance.
     """
-    problem = lower(instance, round_up=round_up)
+    if is_refresh(instance):
+        from ppsolve.solver.refresh.check import check_refresh
+
+        return check_refresh(instance, schedule, round_up=round_up)
+    problem = lower_instance(instance, round_up=round_up)
     if isinstance(schedule, Schedule):
         return check_schedule(problem, schedule)
     given, violations = parse_given(schedule, problem)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from ppsolve.models.instances import Instance
+from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.metrics import measure
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import (
@@ -20,8 +21,9 @@ from ppsolve.models.result import (
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics import HEURISTICS, Outcome, run_heuristic
+from ppsolve.solver.heuristics import HEURISTICS, Outcome, heuristics_for, run_heuristic
 from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.limits import Limits
 from ppsolve.solver.memory_needs import MemoryInfeasible
 from ppsolve.solver.options import Options
 from ppsolve.solver.progress import Progress, ProgressListener
@@ -155,7 +157,7 @@ class Run:
         self._tell("bound", self._bound.name, None, self._bound.value)
 
     def _run_heuristics(self) -> None:
-        for name in self.options.heuristics or HEURISTICS:
+        for name in self.options.heuristics or heuristics_for(self.instance):
             if HEURISTICS[name].is_search and (self._is_closed() or self._is_too_slow()):
                 continue
             outcome = run_heuristic(name, self.instance, self.problem)
@@ -207,6 +209,11 @@ class Run:
         from ppsolve.solver.exact import solve_exactly
 
         self._tell("phase", EXACT, self._value, self._bound.value)
+        if isinstance(self.instance, KfacInstance):
+            self._pin_first(self.instance, limits)
+            if self._is_closed():
+                return
+            limits = self.options.limits(self._elapsed)
         watch = _Watch(self._tell, self._value, self._bound.value)
         answer = solve_exactly(
             self.implied,
@@ -228,6 +235,12 @@ class Run:
             self._offer(answer.schedule, EXACT)
         if self._value is not None and self._value == self._bound.value:
             self._stop = StopReason.PROVED
+
+    def _pin_first(self, instance: KfacInstance, limits: Limits) -> None:
+        from ppsolve.solver.pinned_first import pinned_first
+
+        for name, schedule in pinned_first(instance, self.problem, self._outcomes, limits):
+            self._offer(schedule, name)
 
     def _status(self) -> Status:
         if self._stop is StopReason.INFEASIBLE:

@@ -17,8 +17,18 @@ MOST_LINES = 500
 LAYERS = {
     "models": [],
     "base": ["timing", "checker", "progress", "limits", "holds", "implied", "memory_needs"],
-    "methods": ["bounds", "heuristics", "cpsat", "improve"],
-    "solving": ["exact", "options", "report", "run", "api", "compare"],
+    "methods": ["bounds", "heuristics", "cpsat", "improve", "kfac"],
+    "solving": [
+        "exact",
+        "lowering",
+        "pinned_first",
+        "refresh",
+        "options",
+        "report",
+        "run",
+        "api",
+        "compare",
+    ],
     "output": ["render", "export", "convert", "generate", "recipe", "profiles", "bestknown"],
     "cli": ["cli"],
 }
@@ -27,7 +37,12 @@ LAYERS = {
 A module imports from its own layer and from lower ones.
 """
 
-LOADING_ORTOOLS = ("ppsolve.solver.cpsat", "ppsolve.solver.exact")
+LOADING_ORTOOLS = (
+    "ppsolve.solver.cpsat",
+    "ppsolve.solver.exact",
+    "ppsolve.solver.kfac.exact",
+    "ppsolve.solver.pinned_first",
+)
 """Importing these loads OR-tools, so all others import them inside functions only."""
 
 SCREEN = {"typer", "rich", "click"}

@@ -6,6 +6,7 @@ import datetime
 import gzip
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -352,7 +353,7 @@ def test_schedules_survive_storage(tmp_path: Path, changes: dict[str, Any]) -> N
 def test_many_broken_rules_are_counted(directory: Path, solve: Solve) -> None:
     entry = solve(result_of(tiny())).after
     problem = lower(tiny())
-    found = schedule_problems(Schedule(problem, 0 * problem.duration), entry)
+    found = schedule_problems(Schedule(problem, 0 * problem.duration), entry, Decimal(2))
     assert len(found) == 5
     assert found[3].endswith(" more broken rules")
     assert found[4] == "the schedule's value is 2, the upper bound 9"

@@ -16,8 +16,8 @@ from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.figures import figure, figures
 from ppsolve.solver.render.instance_view import describe_problem
 from ppsolve.solver.render.progress import LiveProgress, plain_line
+from ppsolve.solver.render.reports import entry_report, report, summary_line
 from ppsolve.solver.render.schedule_view import Peak, view_of_schedule
-from ppsolve.solver.render.tables import entry_report, report, summary_line
 
 CLOSE = 100.0000001
 """Reads like 100 with six digits."""

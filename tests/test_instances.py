@@ -11,19 +11,20 @@ import pytest
 
 from ppsolve.models.instance_text import instance_text
 from ppsolve.models.instances import load_instance, lower
+from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.solver.bestknown.entries import instance_files
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTANCES = ROOT / "instances"
-FILES = instance_files(INSTANCES)
+EVERY = instance_files(INSTANCES)
+KFAC = [name for name in EVERY if name.startswith("kfac/")]
+FILES = [name for name in EVERY if name not in KFAC]
 
 
 @cache
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "make_instances", ROOT / "benchmarks" / "make_instances.py"
-    )
+def script(name: str = "make_instances") -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -63,10 +64,29 @@ def test_script_makes_them_byte_for_byte() -> None:
     assert made == shipped
 
 
+def test_script_makes_the_kfac_set_byte_for_byte() -> None:
+    made = script("make_kfac_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert sorted(texts) == KFAC
+    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in KFAC}
+
+
+def test_kfac_set_has_what_it_promises() -> None:
+    instances = [load_instance(INSTANCES / name) for name in KFAC]
+    assert len(instances) >= 12
+    kfac = [instance for instance in instances if isinstance(instance, KfacInstance)]
+    assert len(kfac) == len(instances)
+    assert sum(instance.timelines is not None for instance in kfac) >= 5
+    assert any(instance.sync_groups for instance in kfac)
+    assert any(instance.saved for instance in kfac)
+    patterns = {instance.pattern for instance in kfac if instance.pipeline is not None}
+    assert {"free", "gpipe", "1f1b", "chimera"} <= patterns
+
+
 def test_names_are_file_names_and_unique() -> None:
-    names = [instance_of(name).name for name in FILES]
-    assert names == [Path(name).stem for name in FILES]
-    assert len(set(names)) == len(names)
+    names = [load_instance(INSTANCES / name).name for name in EVERY]
+    assert names == [Path(name).stem for name in EVERY]
+    assert len({*names, *KFAC}) == len(names) + len(KFAC)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -116,5 +136,5 @@ def test_shapes_that_the_set_promises() -> None:
 
 def test_readme_describes_every_family() -> None:
     text = (INSTANCES / "README.md").read_text(encoding="utf-8")
-    for family in {name.partition("/")[0] for name in FILES}:
+    for family in {name.rpartition("/")[0] for name in EVERY}:
         assert f"`{family}/`" in text

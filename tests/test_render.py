@@ -24,9 +24,9 @@ from ppsolve.solver.render.figures import figure, percent, ratio, seconds, short
 from ppsolve.solver.render.gantt import Gantt, columns
 from ppsolve.solver.render.instance_view import describe_problem
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
+from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
 from ppsolve.solver.render.schedule_view import view_of_document, view_of_schedule
-from ppsolve.solver.render.tables import entry_line, report, summary_line
 from ppsolve.solver.timing import time_orders
 
 WIDTHS = (60, 80, 120, 200)

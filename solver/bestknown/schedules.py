@@ -10,10 +10,10 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, StrictInt
@@ -29,15 +29,28 @@ MAX_START = 2**62
 
 
 class StoredSchedule(StrictModel):
-    """Contents of a schedule file; times are in ticks of `tick` time units."""
+    """Contents of a schedule file; times are in ticks of `tick` time units.
+
+    `iterations` is there for K-FAC work around a pinned pipeline only: those of each device.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     tick: str
+    iterations: tuple[Annotated[StrictInt, Field(ge=1, le=100_000)], ...] | None = None
     starts: dict[str, Annotated[tuple[StrictInt, ...], Field(min_length=1)]]
 
 
-def save_schedule(path: Path, schedule: Schedule) -> None:
+def save_schedule(path: Path, schedule: Schedule, iterations: Sequence[int] | None = None) -> None:
     """Write `schedule`; the same schedule always gives the same bytes.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    schedule : Schedule
+        The schedule.
+    iterations : sequence of int, optional
+        Iterations of each device, of K-FAC work around a pinned pipeline.
 
     Raises
     ------
@@ -48,7 +61,10 @@ def save_schedule(path: Path, schedule: Schedule) -> None:
     for name, ops in _columns(schedule.problem):
         values = schedule.start[ops].tolist()
         starts[name] = [values[0], *(b - a for a, b in pairwise(values))]
-    document = {"schema": 1, "tick": str(schedule.problem.scale.tick), "starts": starts}
+    tick = str(schedule.problem.scale.tick)
+    document: dict[str, Any] = {"schema": 1, "tick": tick, "starts": starts}
+    if iterations is not None:
+        document["iterations"] = list(iterations)
     text = json.dumps(document, separators=(",", ":"))
     write_bytes(path, gzip.compress(text.encode(), mtime=0))
 
@@ -61,7 +77,7 @@ def load_schedule(path: Path, problem: Problem) -> Schedule:
     InputError
         The file cannot be read, or belongs to another problem.
     """
-    stored = StoredSchedule.parse(parse_json(_read(path), str(path)), str(path))
+    stored = _stored(path)
     if stored.tick != str(problem.scale.tick):
         raise InputError(
             f"expected ticks of {problem.scale.tick}, got {stored.tick}; it belongs to another "
@@ -84,6 +100,21 @@ def load_schedule(path: Path, problem: Problem) -> Schedule:
             raise InputError("a start is too large", source=str(path), field=f"starts.{name}")
         start[columns[name]] = values
     return Schedule(problem, start)
+
+
+def stored_iterations(path: Path) -> tuple[int, ...] | None:
+    """Return the iterations of each device that a schedule file is for, None if it names none.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read.
+    """
+    return _stored(path).iterations
+
+
+def _stored(path: Path) -> StoredSchedule:
+    return StoredSchedule.parse(parse_json(_read(path), str(path)), str(path))
 
 
 def _read(path: Path) -> str:

@@ -12,7 +12,8 @@ from ppsolve.models.base import as_decimal
 from ppsolve.models.errors import InputError
 from ppsolve.models.given import parse_given
 from ppsolve.models.instance_text import fingerprint
-from ppsolve.models.instances import Instance, load_instance, lower
+from ppsolve.models.instances import Instance, load_instance
+from ppsolve.models.kfac_result import RefreshResult
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import Result
 from ppsolve.models.schedule import Schedule
@@ -25,7 +26,8 @@ from ppsolve.solver.bestknown.entries import (
     load_best_known,
     save_best_known,
 )
-from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule
+from ppsolve.solver.bestknown.judging import Judge
+from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule, stored_iterations
 from ppsolve.solver.bestknown.verification import schedule_problems
 
 
@@ -116,10 +118,12 @@ def _merged(
     result: Result,
     today: datetime.date | None,
 ) -> Updated:
-    problem = lower(instance)
+    judge = Judge(instance)
+    iterations = result.iterations_of if isinstance(result, RefreshResult) else None
+    problem = judge.problem(iterations)
     day = today or datetime.datetime.now(datetime.UTC).date()
     fresh = Entry(
-        objective=problem.objective,
+        objective=judge.objective(problem),
         time_unit=problem.scale.unit,
         status="open",
         upper=_claim(result, result.value, result.best_by, day),
@@ -127,30 +131,35 @@ def _merged(
         schedule=f"{SCHEDULES}/{name}.gz" if result.value is not None else None,
         instance_sha256=fingerprint(instance),
     )
-    schedule, wrong = _checked(problem, result, fresh)
+    schedule, wrong = _checked(judge, problem, result, fresh)
     if wrong:
         return Updated(name, before, before, "optimize returned a wrong result: " + wrong[0])
-    replaces = _replaces_schedule(directory, problem, before, fresh)
+    replaces = _replaces_schedule(directory, judge, before, fresh)
     after = _better_of(before, fresh, take_upper=replaces)
     if contradictions := after.contradictions():
         return Updated(name, before, before, "CONTRADICTION: " + contradictions[0])
     if replaces and schedule is not None:
         path = directory / SCHEDULES / f"{name}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_schedule(path, schedule)
+        save_schedule(path, schedule, iterations)
     return Updated(name, before, after)
 
 
-def _checked(problem: Problem, result: Result, fresh: Entry) -> tuple[Schedule | None, list[str]]:
+def _checked(
+    judge: Judge, problem: Problem, result: Result, fresh: Entry
+) -> tuple[Schedule | None, list[str]]:
     """Return the result's schedule and everything that is wrong with it."""
     if fresh.upper is None:
         return None, []
     if result.schedule is None:
         return None, ["a value without a schedule"]
-    schedule, violations = parse_given(result, problem)
+    # What a document claims of iterations is no time that could be read with the schedule.
+    given = result.schedule if judge.counts_iterations else result
+    schedule, violations = parse_given(given, problem)
     if schedule is None or violations:
         return None, [str(violation) for violation in violations]
-    return schedule, schedule_problems(schedule, fresh)
+    iterations = result.iterations_of if isinstance(result, RefreshResult) else None
+    return schedule, schedule_problems(schedule, fresh, judge.value(schedule, iterations))
 
 
 def _claim(
@@ -169,9 +178,7 @@ def _claim(
     )
 
 
-def _replaces_schedule(
-    directory: Path, problem: Problem, before: Entry | None, fresh: Entry
-) -> bool:
+def _replaces_schedule(directory: Path, judge: Judge, before: Entry | None, fresh: Entry) -> bool:
     """Return whether the fresh upper bound is better, or as good and the stored one unproven."""
     if fresh.upper is None:
         return False
@@ -180,10 +187,12 @@ def _replaces_schedule(
     if fresh.upper.value != before.upper.value:
         return fresh.upper.value < before.upper.value
     try:
-        stored = load_schedule(directory / before.schedule, problem)
+        path = directory / before.schedule
+        iterations = stored_iterations(path)
+        stored = load_schedule(path, judge.problem(iterations))
     except InputError:
         return True
-    return bool(schedule_problems(stored, before))
+    return bool(schedule_problems(stored, before, judge.value(stored, iterations)))
 
 
 def _better_of(before: Entry | None, fresh: Entry, *, take_upper: bool) -> Entry:

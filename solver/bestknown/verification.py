@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
-from ppsolve.models.base import as_decimal
 from ppsolve.models.errors import InputError
 from ppsolve.models.instance_text import fingerprint
-from ppsolve.models.instances import Instance, load_instance, lower
+from ppsolve.models.instances import Instance, load_instance
 from ppsolve.models.problem import Problem
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.bestknown.entries import (
@@ -18,10 +18,9 @@ from ppsolve.solver.bestknown.entries import (
     instance_files,
     load_best_known,
 )
-from ppsolve.solver.bestknown.schedules import load_schedule
-from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.bestknown.judging import Judge
+from ppsolve.solver.bestknown.schedules import load_schedule, stored_iterations
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.memory_needs import MemoryInfeasible
 
 SHOWN_VIOLATIONS = 3
@@ -72,37 +71,39 @@ def _entry_problems(directory: Path, entry: Entry, instance: Instance) -> list[s
     problems = entry.contradictions()
     if entry.instance_sha256 != fingerprint(instance):
         return [*problems, "the instance has changed since; run the update again"]
-    problem = lower(instance)
-    if entry.objective is not problem.objective or entry.time_unit != problem.scale.unit:
+    judge = Judge(instance)
+    path = None if entry.schedule is None else directory / entry.schedule
+    iterations = None if path is None else stored_iterations(path)
+    problem = judge.problem(iterations)
+    objective = judge.objective(problem)
+    if entry.objective is not objective or entry.time_unit != problem.scale.unit:
         problems.append(
             f"the entry has {entry.objective} in {entry.time_unit}, the instance "
-            f"{problem.objective} in {problem.scale.unit}"
+            f"{objective} in {problem.scale.unit}"
         )
-    if entry.schedule is not None:
-        schedule = load_schedule(directory / entry.schedule, problem)
-        problems += schedule_problems(schedule, entry)
-    return problems + _bound_problems(problem, entry)
+    if path is not None:
+        schedule = load_schedule(path, problem)
+        problems += schedule_problems(schedule, entry, judge.value(schedule, iterations))
+    return problems + _bound_problems(judge, problem, entry)
 
 
-def schedule_problems(schedule: Schedule, entry: Entry) -> list[str]:
+def schedule_problems(schedule: Schedule, entry: Entry, value: Decimal) -> list[str]:
     """Return what is wrong with the schedule that `entry` names: broken rules, another value."""
     violations = check_schedule(schedule.problem, schedule)
     problems = [str(violation) for violation in violations[:SHOWN_VIOLATIONS]]
     if len(violations) > SHOWN_VIOLATIONS:
         problems.append(f"{len(violations) - SHOWN_VIOLATIONS} more broken rules")
-    value = schedule.problem.scale.time(schedule.value)
-    if entry.upper is None or as_decimal(value) != entry.upper.value:
+    if entry.upper is None or value != entry.upper.value:
         claimed = None if entry.upper is None else entry.upper.value
         problems.append(f"the schedule's value is {value}, the upper bound {claimed}")
     return problems
 
 
-def _bound_problems(problem: Problem, entry: Entry) -> list[str]:
+def _bound_problems(judge: Judge, problem: Problem, entry: Entry) -> list[str]:
     try:
-        bound = best_bound(lower_bounds(ImpliedOrder(problem)))
+        name, value = judge.bound(problem)
     except MemoryInfeasible as error:
         return [f"proven infeasible: {error}"] if entry.upper is not None else []
-    value = problem.scale.time(bound.value)
-    if entry.upper is not None and as_decimal(value) > entry.upper.value:
-        return [f"the {bound.name} bound {value} is above the upper bound {entry.upper.value}"]
+    if entry.upper is not None and value > entry.upper.value:
+        return [f"the {name} bound {value} is above the upper bound {entry.upper.value}"]
     return []

@@ -82,4 +82,5 @@ def _summary(entry: Entry | None) -> str:
         return "nothing known"
     upper = "none" if entry.upper is None else f"{entry.upper.value} ({entry.upper.method})"
     lower = "none" if entry.lower is None else f"{entry.lower.value} ({entry.lower.method})"
-    return f"{entry.status}, upper {upper}, lower {lower} {entry.time_unit}"
+    unit = "iterations" if entry.objective == "iterations" else entry.time_unit
+    return f"{entry.status}, upper {upper}, lower {lower} {unit}"

@@ -206,7 +206,7 @@ def _solve_all(
 
 def _print(solved: list[tuple[_Case, Result]], *, quiet: bool, verbose: bool) -> None:
     from ppsolve.solver.render.comparison import comparison
-    from ppsolve.solver.render.tables import report, summary_line
+    from ppsolve.solver.render.reports import report, summary_line
 
     console = stdout_console()
     results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]

@@ -1,4 +1,4 @@
-"""``ppsolve convert``: other programs' files to instances."""
+"""``ppsolve convert``: other programs' files to instances, schedules to their files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,30 @@ from ppsolve.solver.cli.output import check_writable
 Config = Annotated[
     str, typer.Argument(metavar="CONFIG", help="JSON, or YAML if named .yml/.yaml; - is stdin.")
 ]
+Timelines = Annotated[
+    list[str], typer.Argument(metavar="FILES", help="Timeline pickles, or folders of them.")
+]
+AllowPickle = Annotated[
+    bool,
+    typer.Option("--allow-pickle", help="Read pickles, by a reader that runs nothing they name."),
+]
+CoupleReplicas = Annotated[
+    bool,
+    typer.Option(
+        "--couple-replicas", help="Let syncs of devices with replicas of the same modules meet."
+    ),
+]
+RefreshFile = Annotated[
+    Path,
+    typer.Argument(metavar="RESULT", help="Result or heuristic entry (JSON); - is stdin."),
+]
+EntryName = Annotated[
+    str | None,
+    typer.Option("--heuristic", metavar="NAME", help="Take this heuristic's schedule instead."),
+]
+Pickle = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Pickle to write; - is stdout.")
+]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
 ]
@@ -19,14 +43,20 @@ Output = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command group to `app`."""
-    group = typer.Typer(no_args_is_help=True, help="Convert other programs' files to instances.")
+    group = typer.Typer(no_args_is_help=True, help="Convert other programs' files.")
     group.command("visualizer")(convert_visualizer_command)
+    group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")(
+        convert_pipefisher_command
+    )
+    group.command("pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle.")(
+        convert_pipefisher_schedule_command
+    )
     group.callback()(_group)
     app.add_typer(group, name="convert")
 
 
 def _group() -> None:
-    """Convert other programs' files to instances."""
+    """Convert other programs' files to instances, or schedules to their files."""
 
 
 def convert_visualizer_command(config: Config, output: Output = "-") -> None:
@@ -44,3 +74,55 @@ def convert_visualizer_command(config: Config, output: Output = "-") -> None:
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     write_text(output, instance_text(instance))
+
+
+def convert_pipefisher_command(
+    files: Timelines,
+    allow_pickle: AllowPickle = False,
+    couple_replicas: CoupleReplicas = False,
+    output: Output = "-",
+) -> None:
+    """Convert PipeFisher's timeline pickles, one per device, to a K-FAC instance.
+
+    The last profiled step counts. A folder must hold all nodes of a run. Each device is scheduled
+    alone, as PipeFisher does, unless --couple-replicas. Warnings about what is suspicious or left
+    out go to stderr.
+    """
+    check_writable(Path(output), *files)
+    from ppsolve.models.instance_text import instance_text
+    from ppsolve.models.io import write_text
+    from ppsolve.solver.convert.pipefisher import convert_pipefisher
+    from ppsolve.solver.convert.pipefisher_files import timeline_files
+
+    paths = [Path(file) for file in files]
+    instance, warnings, notes = convert_pipefisher(
+        paths, allow_pickle=allow_pickle, couple_replicas=couple_replicas
+    )
+    check_writable(Path(output), *timeline_files(paths)[0])
+    for line in (*(f"warning: {text}" for text in warnings), *(f"note: {text}" for text in notes)):
+        typer.echo(line, err=True)
+    write_text(output, instance_text(instance))
+
+
+def convert_pipefisher_schedule_command(
+    result: RefreshFile, output: Pickle, heuristic: EntryName = None
+) -> None:
+    """Write the schedule pickle that PipeFisher's runner reads.
+
+    RESULT is what `ppsolve optimize` or `simulate` writes of a K-FAC instance around a pinned
+    pipeline. The pickle is a list of labels by device and iteration, with PipeFisher's markers;
+    it holds nothing but lists and texts.
+    """
+    check_writable(output, result)
+    from ppsolve.models.io import read_json, source_name, write_bytes
+    from ppsolve.solver.convert.pipefisher import schedule_pickle
+    from ppsolve.solver.convert.pipefisher_schedule import schedule_labels
+
+    labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    data = schedule_pickle(labels)
+    if str(output) == "-":
+        typer.echo(data, nl=False)
+    else:
+        write_bytes(output, data)

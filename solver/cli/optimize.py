@@ -50,7 +50,7 @@ def optimize_command(
 
     result = solve(file, load_instance(file), options, quiet=quiet, verbose=verbose)
     if not deliver(result, output, as_json=as_json):
-        from ppsolve.solver.render.tables import report, summary_line
+        from ppsolve.solver.render.reports import report, summary_line
 
         shown = summary_line(result) if quiet else report(result, verbose=verbose)
         stdout_console().print(shown, soft_wrap=quiet)

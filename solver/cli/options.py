@@ -112,7 +112,7 @@ HeuristicName = Annotated[
     typer.Option(
         "--heuristic",
         metavar="NAME",
-        help="Heuristic to run, e.g. gpipe, 1f1b, zb-h1, list-tail.",
+        help="Heuristic to run, e.g. gpipe, 1f1b, zb-h1, list-tail, pipefisher.",
         autocompletion=_complete_name,
     ),
 ]

@@ -13,7 +13,8 @@ Kind = Annotated[
     str | None,
     typer.Argument(
         metavar="[KIND]",
-        help="pipeline, graph, result, heuristic or schedule; none: any instance.",
+        help="pipeline, graph, kfac, result, heuristic, schedule, kfac-result or kfac-heuristic; "
+        "none: any instance.",
         show_default=False,
     ),
 ]
@@ -39,9 +40,17 @@ def schema_command(kind: Kind = None) -> None:
 
 def _documents() -> dict[str, type[BaseModel]]:
     from ppsolve.models.instances import KINDS
+    from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
     from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 
-    return {**KINDS, "result": Result, "heuristic": HeuristicEntry, "schedule": ScheduleDocument}
+    return {
+        **KINDS,
+        "result": Result,
+        "heuristic": HeuristicEntry,
+        "schedule": ScheduleDocument,
+        "kfac-result": RefreshResult,
+        "kfac-heuristic": RefreshEntry,
+    }
 
 
 def _any_instance() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -15,11 +16,11 @@ from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from rich.console import RenderableType
 
     from ppsolve.models.instances import Instance
-    from ppsolve.models.result import HeuristicEntry
+    from ppsolve.models.problem import Problem
+    from ppsolve.models.result import HeuristicEntry, Result
 
 MAX_EXPONENT = 30
 """Numbers of more digits before the point are no times that anything could be drawn of."""
@@ -41,6 +42,10 @@ Width = Annotated[
 ]
 First = Annotated[float, typer.Option("--from", metavar="T", min=0, help="Draw from here.")]
 Last = Annotated[float | None, typer.Option("--to", metavar="T", min=0, help="Draw up to here.")]
+Iteration = Annotated[
+    str | None,
+    typer.Option(metavar="K", help="Draw iteration K (or K-L), from 0, of a K-FAC refresh."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +60,7 @@ def show_command(
     links: Links = False,
     first: First = 0.0,
     last: Last = None,
+    iteration: Iteration = None,
     width: Width = None,
     round_up: opt.RoundUp = False,
     verbose: opt.Verbose = False,
@@ -65,7 +71,8 @@ def show_command(
     `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it.
     """
     given = _read(files)
-    drawing = _Drawing(links, (first, None if last == inf else last), round_up)
+    window = (first, None if last == inf else last)
+    drawing = _Drawing(links, window, round_up, _iterations(iteration, window))
     _refuse_contradictions(given, heuristic, drawing)
     if given.instance is None:
         view = _of_result(given, drawing)
@@ -90,9 +97,24 @@ class _Drawing:
     links: bool
     window: tuple[float, float | None]
     round_up: bool
+    iterations: tuple[int, int] | None = None
 
     def keywords(self) -> dict[str, Any]:
-        return {"links": self.links, "window": self.window}
+        return {"links": self.links, "window": self.window, "iterations": self.iterations}
+
+
+def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
+    """Return the first and the last iteration that ``3`` or ``3-5`` names."""
+    from ppsolve.models.errors import InputError
+
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text.strip(), re.ASCII)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise InputError(f"expected K or K-L, got {text[:40]!r}", field="--iteration")
+    if window != (0.0, None):
+        raise InputError("expected either iterations or times", field="--iteration")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def _read(files: list[Path]) -> _Given:
@@ -152,33 +174,60 @@ def _of_instance(
 def _of_instance_and_result(instance: Instance, given: _Given, drawing: _Drawing) -> RenderableType:
     from ppsolve.models.errors import InputError
     from ppsolve.models.given import parse_given
-    from ppsolve.models.instances import lower
-    from ppsolve.solver.render.schedule_view import view_of_schedule
+    from ppsolve.solver.kfac.pattern import is_refresh
+    from ppsolve.solver.render.views import view_of_schedule
 
-    problem = lower(instance, round_up=drawing.round_up)
-    schedule, violations = parse_given(given.data, problem, given.source)
+    data = given.data
+    problem = _problem(instance, data, drawing)
+    # What a result says of a refresh are iterations, which the times of a schedule do not have.
+    document = {"schedule": data.get("schedule", data)} if is_refresh(instance) else data
+    schedule, violations = parse_given(document, problem, given.source)
     if schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", source=given.source)
     if violations:
         say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
-    title = _title(instance.name, given.data.get("best_by") or given.data.get("name"))
-    return view_of_schedule(title, schedule, **drawing.keywords())
+    title = _title(instance.name, data.get("best_by") or data.get("name"))
+    claimed = _owner(data, given.source) if is_refresh(instance) else None
+    return view_of_schedule(title, instance, schedule, claimed, **drawing.keywords())
+
+
+def _problem(instance: Instance, data: Any, drawing: _Drawing) -> Problem:
+    """Lower an instance; one with a pinned pipeline for the iterations that are in `data`."""
+    from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
+    from ppsolve.solver.lowering import lower_instance
+
+    if not is_refresh(instance):
+        return lower_instance(instance, round_up=drawing.round_up)
+    from ppsolve.solver.refresh.check import iterations_in
+
+    counts = iterations_in(data, pattern_of(instance, round_up=drawing.round_up))
+    return lower_instance(instance, round_up=drawing.round_up, iterations=counts)
 
 
 def _of_entry(instance: Instance, entry: HeuristicEntry, drawing: _Drawing) -> RenderableType:
     from ppsolve.models.errors import InputError
     from ppsolve.models.given import parse_given
-    from ppsolve.models.instances import lower
-    from ppsolve.solver.render.schedule_view import view_of_schedule
+    from ppsolve.solver.render.views import view_of_schedule
 
     refuse_not_applicable(entry)
-    problem = lower(instance, round_up=drawing.round_up)
-    schedule = parse_given(entry, problem)[0] if entry.schedule else None
+    if entry.schedule is None:
+        raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
+    document = entry.schedule.model_dump()
+    schedule = parse_given(document, _problem(instance, document, drawing))[0]
     if schedule is None:
         raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
     if entry.reason:
-        say(f"warning: {entry.status.value}: {entry.reason}")
-    return view_of_schedule(_title(instance.name, entry.name), schedule, **drawing.keywords())
+        say(f"warning: {entry.status.value}: {_why(entry)}")
+    title = _title(instance.name, entry.name)
+    return view_of_schedule(title, instance, schedule, entry, **drawing.keywords())
+
+
+def _why(entry: HeuristicEntry) -> str:
+    from ppsolve.models.kfac_result import RefreshEntry, broken_rules
+
+    if isinstance(entry, RefreshEntry) and entry.breaks:
+        return f"breaks rules: {broken_rules(entry.breaks)}"
+    return entry.reason or ""
 
 
 def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
@@ -186,27 +235,46 @@ def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
 
     from ppsolve.models.base import explain
     from ppsolve.models.errors import InputError
-    from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
-    from ppsolve.solver.render.schedule_view import view_of_document
+    from ppsolve.models.result import ScheduleDocument
+    from ppsolve.solver.render.views import view_of_document
 
     data = given.data
     written = data.get("schedule", data)
     if not isinstance(written, dict) or not written.get("ops"):
         raise InputError("there is no schedule in it", source=given.source)
     _refuse_huge_numbers(data, given.source)
-    owners: dict[str, type[Result | HeuristicEntry]] = {"instance": Result, "name": HeuristicEntry}
-    model: type[BaseModel] = ScheduleDocument
-    source = None
     try:
         document = ScheduleDocument.model_validate(written)
-        for owner in (owners[key] for key in owners if key in data):
-            model = owner
-            source = owner.model_validate(data)
-            break
     except ValidationError as error:
-        raise explain(error, model, given.source) from None
+        raise explain(error, ScheduleDocument, given.source) from None
     title = _title(data.get("instance", "schedule"), data.get("best_by") or data.get("name"))
-    return view_of_document(title, document, source, **drawing.keywords())
+    source = _owner(data, given.source)
+    try:
+        return view_of_document(title, document, source, **drawing.keywords())
+    except InputError as error:
+        raise error.located(given.source) from None
+
+
+def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
+    """Return the result or heuristic entry that `data` is, None for a bare schedule."""
+    from pydantic import ValidationError
+
+    from ppsolve.models.base import explain
+    from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
+    from ppsolve.models.result import HeuristicEntry, Result
+
+    is_refresh = "iterations_of" in data
+    model: type[Result | HeuristicEntry]
+    if "instance" in data:
+        model = RefreshResult if is_refresh else Result
+    elif "name" in data:
+        model = RefreshEntry if is_refresh else HeuristicEntry
+    else:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
 
 
 def _refuse_huge_numbers(data: Any, source: str) -> None:
@@ -235,7 +303,11 @@ def _title(name: Any, by: Any) -> str:
 
 
 def _description(instance: Instance, *, round_up: bool) -> RenderableType:
-    from ppsolve.models.instances import lower
+    from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
+    from ppsolve.solver.lowering import lower_instance
     from ppsolve.solver.render.instance_view import describe_problem
+    from ppsolve.solver.render.kfac_view import describe_refresh
 
-    return describe_problem(instance, lower(instance, round_up=round_up))
+    if is_refresh(instance):
+        return describe_refresh(instance, pattern_of(instance, round_up=round_up))
+    return describe_problem(instance, lower_instance(instance, round_up=round_up))

@@ -45,7 +45,7 @@ def simulate_command(
     refuse_not_applicable(entry)
     if used_stdout:
         return
-    from ppsolve.solver.render.tables import entry_line, entry_report
+    from ppsolve.solver.render.reports import entry_line, entry_report
 
     shown = entry_line(entry, instance.time_unit) if quiet else entry_report(instance, entry)
     stdout_console().print(shown, soft_wrap=quiet)

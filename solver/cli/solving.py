@@ -24,11 +24,13 @@ def solve(
 ) -> Result:
     """Optimise `instance`, read from `path`, with progress on stderr that begins with `label`."""
     from ppsolve.solver import api
+    from ppsolve.solver.kfac.pattern import is_refresh
     from ppsolve.solver.render.progress import progress
+    from ppsolve.solver.render.wording import ITERATIONS
 
     shown = progress(
         instance.name,
-        instance.time_unit,
+        ITERATIONS if is_refresh(instance) else instance.time_unit,
         time_limit=options.time_limit,
         quiet=quiet,
         everything=verbose,

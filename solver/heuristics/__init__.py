@@ -1,7 +1,12 @@
 """Published pipeline schedules and list scheduling behind one registry."""
 
 from ppsolve.solver.heuristics.heuristic import Heuristic, Outcome
-from ppsolve.solver.heuristics.registry import HEURISTICS, find_heuristic, run_heuristic
+from ppsolve.solver.heuristics.registry import (
+    HEURISTICS,
+    find_heuristic,
+    heuristics_for,
+    run_heuristic,
+)
 from ppsolve.solver.heuristics.spans import compact_spans
 
 __all__ = [
@@ -10,5 +15,6 @@ __all__ = [
     "Outcome",
     "compact_spans",
     "find_heuristic",
+    "heuristics_for",
     "run_heuristic",
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from ppsolve.models.instances import Instance
+from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.problem import Problem
+from ppsolve.models.problem import Objective, Problem
 from ppsolve.models.result import HeuristicStatus
 from ppsolve.models.schedule import Schedule
 
@@ -18,8 +20,8 @@ class Request:
 
     Parameters
     ----------
-    instance : PipelineInstance or GraphInstance
-        The instance, for heuristics that were published for pipelines.
+    instance : Instance
+        The instance, for heuristics that were published for its kind.
     problem : Problem
         The lowered instance.
     group_size : int, optional
@@ -43,6 +45,23 @@ PlanFunction = Callable[[Request], Plan]
 """The one type of every heuristic; may raise `NotApplicableError` or a deadlock error."""
 
 
+class Family(Enum):
+    """Which instances a heuristic was made for, in words."""
+
+    ANY = "everything"
+    PIPELINE = "a pipeline"
+    CYCLE = "K-FAC work around a described pipeline (objective makespan)"
+    REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
+
+    @classmethod
+    def of(cls, instance: Instance) -> Family:
+        """Return the family of an instance."""
+        if isinstance(instance, KfacInstance):
+            is_cycle = instance.judged_by is Objective.MAKESPAN
+            return cls.CYCLE if is_cycle else cls.REFRESH
+        return cls.PIPELINE if isinstance(instance, PipelineInstance) else cls.ANY
+
+
 @dataclass(frozen=True)
 class Requirement:
     """Something a heuristic needs of a pipeline, in words and as a test."""
@@ -63,8 +82,10 @@ class Heuristic:
         What it does, in one line.
     plan : PlanFunction
         Builds the schedule.
+    family : Family
+        What it schedules.
     requirements : tuple of Requirement
-        What it needs of a pipeline; empty: applies to every instance, graphs too.
+        What it needs of a pipeline.
     is_search : bool
         Whether it tries many schedules, and is left out once the optimum is known.
     """
@@ -72,24 +93,26 @@ class Heuristic:
     name: str
     summary: str
     plan: PlanFunction
+    family: Family = Family.ANY
     requirements: tuple[Requirement, ...] = ()
     is_search: bool = False
 
     @property
     def needs(self) -> str:
         """What the heuristic needs, in words."""
+        if self.family is Family.ANY:
+            return "applies to everything"
         words = [requirement.words for requirement in self.requirements]
-        return "needs " + ", ".join(["a pipeline", *words]) if words else "applies to everything"
+        return "needs " + ", ".join([self.family.value, *words])
 
     def obstacle(self, instance: Instance) -> str | None:
         """Return in words what `instance` lacks, or None if the heuristic applies."""
-        if not self.requirements:
-            return None
-        if not isinstance(instance, PipelineInstance):
-            return "needs a pipeline"
-        for requirement in self.requirements:
-            if not requirement.holds(instance):
-                return f"needs {requirement.words}"
+        if self.family not in {Family.ANY, Family.of(instance)}:
+            return f"needs {self.family.value}"
+        if isinstance(instance, PipelineInstance):
+            for requirement in self.requirements:
+                if not requirement.holds(instance):
+                    return f"needs {requirement.words}"
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ppsolve.models.base import did_you_mean
 from ppsolve.models.errors import (
@@ -12,84 +12,24 @@ from ppsolve.models.errors import (
     NotApplicableError,
 )
 from ppsolve.models.instances import Instance
+from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import HeuristicStatus
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics import interleaved, list_rules, one_stage, vshape, zero_bubble
-from ppsolve.solver.heuristics.actions import Order, orders_of, schedule_actions, written
-from ppsolve.solver.heuristics.chimera import chimera
+from ppsolve.solver.heuristics import list_rules
+from ppsolve.solver.heuristics.actions import orders_of
 from ppsolve.solver.heuristics.heuristic import (
+    Family,
     Heuristic,
     Outcome,
     Plan,
     PlanFunction,
     Request,
-    Requirement,
 )
+from ppsolve.solver.heuristics.published import PUBLISHED
 from ppsolve.solver.heuristics.sweep import list_sweep
-
-ONE_PIPE = Requirement(
-    "one pipe (not bidirectional)", lambda instance: instance.placement != "bidirectional"
-)
-ONE_STAGE = Requirement(
-    "stages = devices, one stage on each",
-    lambda instance: sorted(instance.stage_to_device) == list(range(instance.num_devices)),
-)
-LOOPED = Requirement(
-    "at least 2 devices and 2 stages per device with stage = chunk x devices + device",
-    lambda instance: (
-        instance.num_devices >= 2
-        and instance.num_stages >= 2 * instance.num_devices
-        and instance.num_stages % instance.num_devices == 0
-        and all(d == s % instance.num_devices for s, d in enumerate(instance.stage_to_device))
-    ),
-)
-V_SHAPED = Requirement(
-    "a V placement: 2 stages per device, device d has d and 2 x devices - 1 - d",
-    lambda instance: (
-        instance.stage_to_device
-        == (*range(instance.num_devices), *reversed(range(instance.num_devices)))
-    ),
-)
-SPLIT = Requirement(
-    "split backwards (backward_input and backward_weight)",
-    lambda instance: instance.times.is_split,
-)
-TWICE_THE_DEVICES = Requirement(
-    "micro-batches >= 2 x devices",
-    lambda instance: instance.num_microbatches >= 2 * instance.num_devices,
-)
-BIDIRECTIONAL = Requirement(
-    "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
-)
-
-
-def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> PlanFunction:
-    def plan(request: Request) -> Plan:
-        assert isinstance(request.instance, PipelineInstance)
-        found = orders(request.instance, request)
-        return Plan(schedule_actions(request.problem, found), written(found))
-
-    return plan
-
-
-def _per_stage(orders: Callable[[int, int], list[Order]]) -> PlanFunction:
-    """Wrap a rule that gives one order per stage, each on a device of its own."""
-
-    def placed(instance: PipelineInstance, _: Request) -> list[Order]:
-        of_stage = orders(instance.num_stages, instance.num_microbatches)
-        return [of_stage[instance.stage_to_device.index(d)] for d in range(instance.num_devices)]
-
-    return _published(placed)
-
-
-def _looped_bfs(instance: PipelineInstance, _: Request) -> list[Order]:
-    stages: list[list[int]] = [[] for _ in range(instance.num_devices)]
-    for stage, device in enumerate(instance.stage_to_device):
-        stages[device].append(stage)
-    return interleaved.looped_bfs(stages, instance.num_microbatches)
 
 
 def _list(generate: Callable[[Problem], Schedule]) -> PlanFunction:
@@ -101,90 +41,55 @@ def _list(generate: Callable[[Problem], Schedule]) -> PlanFunction:
     return plan
 
 
-def _chunks(instance: PipelineInstance) -> int:
-    return instance.num_stages // instance.num_devices
+def _pinned(pattern: str) -> PlanFunction:
+    """Wrap a published schedule that is pinned and repeated, K-FAC work placed around it."""
+
+    def plan(request: Request) -> Plan:
+        from ppsolve.solver.kfac.around import schedule_around
+
+        assert isinstance(request.instance, KfacInstance)
+        return Plan(schedule_around(request.instance, request.problem, pattern), None)
+
+    return plan
 
 
-_ALL = (
+def _refresh(request: Request) -> Plan:
+    raise NotApplicableError(f"needs {Family.REFRESH.value}")
+
+
+_PINNED = tuple(
     Heuristic(
-        "gpipe",
-        "all forwards, then all backwards",
-        _per_stage(one_stage.gpipe),
-        (ONE_PIPE, ONE_STAGE),
+        f"pinned-{published.name}",
+        f"the pipeline as {published.name} runs it, K-FAC work greedily around it",
+        _pinned(published.name),
+        Family.CYCLE,
+    )
+    for published in PUBLISHED
+)
+
+_REFRESH = (
+    Heuristic("pipefisher", "PipeFisher's greedy, its quirks included", _refresh, Family.REFRESH),
+    Heuristic(
+        "pipefisher-causal",
+        "PipeFisher's greedy repaired: causal, per module, in its own pipe",
+        _refresh,
+        Family.REFRESH,
     ),
     Heuristic(
-        "1f1b",
-        "one forward, one backward after a warm-up",
-        _per_stage(one_stage.one_forward_one_backward),
-        (ONE_PIPE, ONE_STAGE),
+        "shortest-first",
+        "repaired greedy, the shortest curvature first: saved tensors are given back soon",
+        _refresh,
+        Family.REFRESH,
     ),
     Heuristic(
-        "zb-1p",
-        "zero bubble within 1F1B's memory (visualizer's rule)",
-        _per_stage(zero_bubble.zb_1p),
-        (ONE_PIPE, ONE_STAGE, SPLIT),
+        "freshest-first",
+        "repaired greedy, factor after factor: inverses are ready soon",
+        _refresh,
+        Family.REFRESH,
     ),
-    Heuristic(
-        "zb-h1",
-        "hand-made zero bubble, memory of 1F1B",
-        _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 1)),
-        (ONE_PIPE, ONE_STAGE, SPLIT),
-    ),
-    Heuristic(
-        "zb-h2",
-        "hand-made zero bubble, twice the memory of 1F1B",
-        _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 2)),
-        (ONE_PIPE, ONE_STAGE, SPLIT),
-    ),
-    Heuristic(
-        "interleaved-1f1b",
-        "1F1B over several chunks per device, micro-batches in groups",
-        _published(
-            lambda instance, request: interleaved.interleaved_1f1b(
-                instance.num_devices,
-                _chunks(instance),
-                instance.num_microbatches,
-                request.group_size,
-            )
-        ),
-        (ONE_PIPE, LOOPED),
-    ),
-    Heuristic(
-        "looped-bfs",
-        "chunk by chunk, all forwards, then all backwards in reverse",
-        _published(_looped_bfs),
-        (ONE_PIPE,),
-    ),
-    Heuristic(
-        "interleaved-zb",
-        "zero bubble over several chunks per device",
-        _published(
-            lambda instance, _: interleaved.interleaved_zero_bubble(
-                instance.num_devices, _chunks(instance), instance.num_microbatches
-            )
-        ),
-        (ONE_PIPE, LOOPED, SPLIT),
-    ),
-    Heuristic(
-        "zbv",
-        "zero bubble on a V placement",
-        _published(lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches)),
-        (ONE_PIPE, V_SHAPED, SPLIT),
-    ),
-    Heuristic(
-        "dualpipe-v",
-        "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
-        _published(
-            lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches)
-        ),
-        (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
-    ),
-    Heuristic(
-        "chimera",
-        "1F1B in both directions, merged on each device by earliest start",
-        _published(lambda instance, request: chimera(instance, request.problem)),
-        (BIDIRECTIONAL,),
-    ),
+)
+
+_LISTS = (
     Heuristic("list-tail", "list scheduling, longest tail first", _list(list_rules.list_tail)),
     Heuristic("list-work", "list scheduling, most work left first", _list(list_rules.list_work)),
     Heuristic(
@@ -205,8 +110,22 @@ _ALL = (
     ),
 )
 
-HEURISTICS: dict[str, Heuristic] = {heuristic.name: heuristic for heuristic in _ALL}
+HEURISTICS: dict[str, Heuristic] = {
+    heuristic.name: heuristic for heuristic in (*PUBLISHED, *_PINNED, *_REFRESH, *_LISTS)
+}
 """Every heuristic by name, in the order of reports."""
+
+
+def heuristics_for(instance: Instance) -> Iterator[str]:
+    """Yield the heuristics worth a line in a report on `instance`.
+
+    K-FAC heuristics are left out elsewhere, and pipeline schedules where K-FAC work is scheduled.
+    """
+    family = Family.of(instance)
+    shown = {Family.ANY, family}
+    if family is Family.ANY:
+        shown.add(Family.PIPELINE)
+    return (name for name, heuristic in HEURISTICS.items() if heuristic.family in shown)
 
 
 def find_heuristic(name: str) -> Heuristic:

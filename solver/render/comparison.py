@@ -8,9 +8,20 @@ from statistics import fmean
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
+from ppsolve.models.problem import Objective
 from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
+from ppsolve.solver.render.refresh_report import impossible_devices, per_device
 from ppsolve.solver.render.tables import Column, FittingTable
+from ppsolve.solver.render.wording import ITERATIONS, with_unit
+
+BREAKS, IMPOSSIBLE = "*", "!"
+PUBLISHED = ("pipefisher", "pipefisher-causal")
+"""Heuristics that stay beside the best schedule where space is short."""
+
+MARKS = (BREAKS, IMPOSSIBLE)
+"""Marks of iterations that a heuristic claims but breaks rules for."""
 
 
 def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
@@ -30,9 +41,11 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
         f"{len(results)} instances: {proven} proven optimal, {closed} of them reached by a "
         f"heuristic; {seconds(total)}"
     )
-    return Group(
-        _instances(results, fold_names), Text(), _heuristics(results), Text(), Text(summary)
-    )
+    parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
+    refreshes = [result for result in results if isinstance(result, RefreshResult)]
+    if refreshes:
+        parts += [*_refreshes(refreshes, fold_names), Text()]
+    return Group(*parts, Text(summary))
 
 
 def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
@@ -48,16 +61,60 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
     )
     for result in results:
         entry = best_entry(result)
+        best, bound = figures(result.value, result.bound)
+        if result.value is not None and result.objective is Objective.ITERATIONS:
+            best = with_unit(best, ITERATIONS)
         table.add_row(
             result.instance,
             result.status.value,
-            *figures(result.value, result.bound),
+            best,
+            bound,
             percent(result.gap),
             entry.name if entry else ABSENT,
             percent(entry.gap) if entry else ABSENT,
             seconds(result.wall_seconds),
         )
     return table
+
+
+def _refreshes(results: Sequence[RefreshResult], fold_names: bool) -> Iterator[RenderableType]:
+    """Yield the iterations of each device by heuristic, at best, and at least."""
+    names = dict.fromkeys(entry.name for result in results for entry in result.heuristics)
+    table = FittingTable(
+        Column("iterations\nper device", is_text=True, wraps=fold_names),
+        *(
+            Column(
+                name.replace("-", "-\n", 1), is_text=True, expendable=2 * (name not in PUBLISHED)
+            )
+            for name in names
+        ),
+        Column("best", is_text=True),
+        Column("bound", is_text=True, expendable=1),
+    )
+    marked = False
+    for result in results:
+        by_name = {entry.name: _marked(entry, result) for entry in result.heuristics}
+        marked = marked or any(mark in text for text in by_name.values() for mark in MARKS)
+        table.add_row(
+            result.instance,
+            *(by_name.get(name, ABSENT) for name in names),
+            per_device(result.iterations_of),
+            per_device(result.bound_of),
+        )
+    yield table
+    if marked:
+        yield Text(f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound", "dim")
+
+
+def _marked(entry: HeuristicEntry, result: RefreshResult) -> str:
+    if not isinstance(entry, RefreshEntry):
+        return ABSENT
+    impossible = impossible_devices(entry, result)
+    marks = [
+        (IMPOSSIBLE if device in impossible else BREAKS) if rules else ""
+        for device, rules in enumerate(entry.breaks_of or [])
+    ]
+    return per_device(entry.iterations_of, marks)
 
 
 def best_entry(result: Result) -> HeuristicEntry | None:

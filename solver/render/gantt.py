@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
+from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.models.result import SHOWN_TRANSFER
+from ppsolve.solver.render.axis import Axis, Segment
 from ppsolve.solver.render.figures import figure, shorten
-from ppsolve.solver.render.rows import GENERIC_KIND, Bar, Row, has_chunks, kinds_of
+from ppsolve.solver.render.rows import (
+    GENERIC_KIND,
+    KFAC_LETTERS,
+    Bar,
+    Row,
+    has_chunks,
+    kinds_of,
+)
 
 MIN_CHART = 8
 CROWDED = 2.5
@@ -28,8 +36,16 @@ _COLOURS: dict[str, tuple[str, ...]] = {
     OPTIMIZER_KIND: ("color(250)",),
     ALLREDUCE_KIND: ("color(176)",),
     SHOWN_TRANSFER: ("color(152)",),
+    KIND_OF["cov", "A"]: ("color(87)", "color(44)"),
+    KIND_OF["cov", "B"]: ("color(183)", "color(140)"),
+    KIND_OF["sync", "A"]: ("color(229)", "color(187)"),
+    KIND_OF["sync", "B"]: ("color(193)", "color(150)"),
+    KIND_OF["inv", "A"]: ("color(210)", "color(167)"),
+    KIND_OF["inv", "B"]: ("color(212)", "color(169)"),
+    PRECONDITION_KIND: ("color(180)", "color(137)"),
     GENERIC_KIND: ("color(75)", "color(216)", "color(114)", "color(176)", "color(222)"),
 }
+_WORK = {"cov": "curvature", "sync": "sync", "inv": "inversion"}
 _WORDS = {
     "F": "F forward",
     "B": "B backward",
@@ -38,6 +54,11 @@ _WORDS = {
     OPTIMIZER_KIND: "O optimizer",
     ALLREDUCE_KIND: "A all-reduce",
     SHOWN_TRANSFER: "> < transfers",
+    **{
+        kind: f"{KFAC_LETTERS[kind]} {_WORK[work]} {factor}"
+        for (work, factor), kind in KIND_OF.items()
+    },
+    PRECONDITION_KIND: f"{KFAC_LETTERS[PRECONDITION_KIND]} preconditioning",
 }
 
 
@@ -62,13 +83,25 @@ class Gantt:
         Name of the unit.
     window : (float, float or None)
         Draw only this part of the axis; ``None`` is its end.
+    iterations : sequence of float
+        Times at which iterations of the pipeline begin, the first of them 0.
+    small_letters : str
+        What small letters stand for.
     """
 
     def __init__(
-        self, rows: list[Row], end: float, unit: str, window: tuple[float, float | None] = (0, None)
+        self,
+        rows: list[Row],
+        end: float,
+        unit: str,
+        window: tuple[float, float | None] = (0, None),
+        *,
+        iterations: Sequence[float] = (),
+        small_letters: str = "2nd, 4th ... stage of a device",
     ) -> None:
         self.rows, self.unit, self.end = rows, unit, end
         self.window = (window[0], end if window[1] is None else window[1])
+        self.iterations, self.small_letters = iterations, small_letters
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the chart's lines, none wider than the console."""
@@ -77,34 +110,53 @@ class Gantt:
         gutter = max(map(len, names), default=0)
         shows_share = options.max_width - gutter - 7 >= MIN_CHART
         width = max(options.max_width - gutter - 2 - (5 if shows_share else 0), 1)
+        axis = Axis.of(self.window, self.iterations, width)
         edge = "|" if plain else "│"
+        if len(self.iterations) > 1:
+            yield axis.numbers(gutter + 2)
         for name, row in zip(names, self.rows, strict=True):
             line = Text(f"{name:>{gutter}} {edge}", no_wrap=True, overflow="crop", end="\n")
-            for cell in columns(row.bars, *self.window, width):
-                line.append(*_drawn(cell, plain=plain))
+            for segment in axis.segments:
+                line.append(edge if segment.column else "", "dim")
+                _draw(line, row, segment, plain=plain)
             if shows_share and row.is_device:
                 line.append(edge)
                 line.append(f"{self._busy_share(row):>4.0%}", "dim")
             yield line
-        yield from _axis(self.window, width, gutter + 1, self.unit, plain=plain)
-        yield from self._legend(width, plain=plain)
+        yield from axis.lines(gutter + 1, self.unit, plain=plain)
+        yield from self._legend(width, options.max_width, plain=plain)
 
     def _busy_share(self, row: Row) -> float:
-        return row.busy / self.end if self.end else 0.0
+        end = row.end or self.end
+        return row.busy / end if end else 0.0
 
-    def _legend(self, width: int, *, plain: bool) -> Iterator[Text]:
-        legend = Text(overflow="fold")
-        for kind in kinds_of(self.rows):
-            if kind in _WORDS:
-                legend.append(f" {_WORDS[kind]} ", _style(kind, 0))
-                legend.append(" ")
-        legend.append(f" {_dot(plain)} bubble  blank: op goes on")
-        yield legend
+    def _legend(self, width: int, room: int, *, plain: bool) -> Iterator[Text]:
+        items = [
+            Text.assemble((f" {_WORDS[kind]} ", _style(kind, 0)), " ")
+            for kind in kinds_of(self.rows)
+            if kind in _WORDS
+        ]
+        yield from _filled(
+            [*items, Text(f" {_dot(plain)} bubble "), Text(" blank: op goes on")], room
+        )
         column = float(f"{(self.window[1] - self.window[0]) / width:.3g}")
         notes = [f" 1 column = {figure(column)} {self.unit}"]
         if has_chunks(self.rows):
-            notes.append("small letters: 2nd, 4th ... stage of a device")
+            notes.append(f"small letters: {self.small_letters}")
+        if any(row.end is not None and row.end < self.window[1] for row in self.rows):
+            notes.append("a row ends with the last iteration of its device's refresh")
         yield Text("; ".join(notes), "dim", overflow="fold")
+
+
+def _filled(items: list[Text], room: int) -> Iterator[Text]:
+    """Yield lines of items, none of which is broken unless it is alone too long."""
+    line = Text(overflow="fold")
+    for item in items:
+        if line and line.cell_len + len(item.plain.rstrip()) > room:
+            yield line
+            line = Text(overflow="fold")
+        line.append_text(item)
+    yield line
 
 
 def _dot(plain: bool) -> str:
@@ -121,6 +173,20 @@ def _drawn(cell: Cell, *, plain: bool) -> tuple[str, Style | str]:
         return _dot(plain) * cell.width, "dim"
     label = cell.bar.label if len(cell.bar.label) <= cell.width else cell.bar.letter
     return f"{label:<{cell.width}}", _style(cell.bar.kind, cell.bar.shade)
+
+
+def _draw(line: Text, row: Row, segment: Segment, *, plain: bool) -> None:
+    """Append what a row shows in a segment; blanks where nothing is known of it any more."""
+    known = segment.width
+    if row.end is not None and row.end < segment.last:
+        share = (row.end - segment.first) / (segment.last - segment.first)
+        known = max(round(share * segment.width), 0)
+    at = 0
+    for cell in columns(row.bars, segment.first, segment.last, segment.width):
+        blank = min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
+        line.append(*_drawn(Cell(cell.bar, cell.width - blank), plain=plain))
+        line.append(" " * blank)
+        at += cell.width
 
 
 def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell]:
@@ -198,38 +264,3 @@ def _runs(owners: list[Bar | None]) -> list[Cell]:
         else:
             cells.append(Cell(owner, 1))
     return cells
-
-
-def _axis(
-    window: tuple[float, float], width: int, indent: int, unit: str, *, plain: bool
-) -> Iterator[Text]:
-    first, last = window
-    line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
-    marks, labels = [line] * width, [" "] * width
-    room = 0
-    for time in _ticks(first, last, width):
-        column = round((time - first) / (last - first) * width) if last > first else 0
-        text = figure(time)
-        if column < room or column + len(text) > width:
-            continue
-        marks[column] = tick
-        labels[column : column + len(text)] = text
-        room = column + len(text) + 2
-    text = "".join(labels).rstrip()
-    text += f" {unit}" if len(text) + len(unit) + 1 <= width else ""
-    yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
-    yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
-
-
-def _ticks(first: float, last: float, width: int) -> list[float]:
-    """Return round times from `first` to `last`, about one per 12 columns."""
-    wanted = max(width // 12, 1)
-    rough = (last - first) / wanted
-    if rough <= 0:
-        return [first]
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    count = int((last - first) / step) + 2
-    start = -(-first // step)
-    times = [float(f"{(start + index) * step:.12g}") for index in range(count)]
-    return [time for time in times if first <= time <= last]

@@ -9,20 +9,24 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.instances import Instance
+from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.pipeline import ExplicitPlacement, PipelineInstance
 from ppsolve.models.problem import Problem
 from ppsolve.solver.render.figures import figure, figures
-from ppsolve.solver.render.tables import facts
+from ppsolve.solver.render.kfac_view import HINT, cycle_devices, cycle_facts
+from ppsolve.solver.render.tables import facts, indented
 
 
 def describe_problem(instance: Instance, problem: Problem) -> RenderableType:
     """Return what an instance consists of, and what can be done with it."""
+    parts: list[RenderableType] = [Text(f"{instance.name}: a {instance.kind} instance", "bold")]
     rows = list(_pipeline(instance)) if isinstance(instance, PipelineInstance) else []
-    return Group(
-        Text(f"{instance.name}: a {instance.kind} instance", "bold"),
-        facts([*rows, *_sizes(problem)]),
-        Text("add a RESULT or --heuristic NAME to draw a schedule", "dim"),
-    )
+    if isinstance(instance, KfacInstance) and instance.pipeline is not None:
+        rows = [*_pipeline(instance.pipeline), *cycle_facts(instance)]
+    parts.append(facts([*rows, *_sizes(problem)]))
+    if isinstance(instance, KfacInstance):
+        parts += [Text(), indented(cycle_devices(problem)), Text()]
+    return Group(*parts, HINT)
 
 
 def _pipeline(instance: PipelineInstance) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TextIO
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from ppsolve.solver.progress import Progress, ProgressListener
 from ppsolve.solver.render.figures import figures, percent, seconds
+from ppsolve.solver.render.wording import with_unit
 
 QUIET_EVENTS = frozenset({"heuristic"})
 """Events that plain output leaves out unless asked for everything."""
@@ -25,9 +27,9 @@ def plain_line(event: Progress, unit: str) -> str:
     parts = [f"[{event.seconds:8.2f} s] {event.event}: {event.source}"]
     best, bound = figures(event.incumbent, event.bound)
     if event.incumbent is not None:
-        parts.append(f"best {best} {unit}")
+        parts.append(f"best {with_unit(best, unit)}")
     if event.bound is not None:
-        parts.append(f"bound {bound} {unit}")
+        parts.append(f"bound {with_unit(bound, unit)}")
     if event.gap is not None:
         parts.append(f"gap {percent(event.gap)}")
     return "  ".join(parts)
@@ -36,12 +38,14 @@ def plain_line(event: Progress, unit: str) -> str:
 class PlainProgress:
     """Writes each event as a line; the lines of several threads do not mix.
 
+    Of events in a row that say nothing new, the first is enough.
+
     Parameters
     ----------
     stream : text stream
         Where to write, usually stderr.
     unit : str
-        Time unit of the figures.
+        Unit of the figures.
     everything : bool
         Also write the events of `QUIET_EVENTS`.
     label : str
@@ -54,6 +58,7 @@ class PlainProgress:
         self._stream, self._unit, self._everything = stream, unit, everything
         self._label = f"{label}  " if label else ""
         self._lock = threading.Lock()
+        self._latest: Progress | None = None
 
     def __call__(self, event: Progress) -> None:
         """Write one event."""
@@ -61,6 +66,9 @@ class PlainProgress:
             return
         # Called on solver threads, where nobody could handle that stderr has been closed.
         with self._lock, suppress(OSError, ValueError):
+            if self._latest is not None and replace(self._latest, seconds=event.seconds) == event:
+                return
+            self._latest = event
             self._stream.write(f"{self._label}{plain_line(event, self._unit)}\n")
             self._stream.flush()
 
@@ -109,7 +117,7 @@ class LiveProgress:
     def _append_state(self, line: Text, event: Progress) -> None:
         best, bound = figures(event.incumbent, event.bound)
         if event.incumbent is not None:
-            line.append(f"  best {best} {self._unit}", "green")
+            line.append(f"  best {with_unit(best, self._unit)}", "green")
             line.append(f" ({self._best_by})" if self._best_by else "", "dim")
         if event.bound is not None:
             line.append(f"  bound {bound}", "cyan")

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
+from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
 from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
+from ppsolve.solver.render.refresh_ids import RefreshId
 
-COMPUTE_KINDS = ("F", "B", "I", "W", OPTIMIZER_KIND)
-COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, ALLREDUCE_KIND})
+PIPELINE_KINDS = ("F", "B", "I", "W", OPTIMIZER_KIND)
+SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
+KFAC_LETTERS = {
+    KIND_OF["cov", "A"]: "C",
+    KIND_OF["cov", "B"]: "D",
+    KIND_OF["sync", "A"]: "S",
+    KIND_OF["sync", "B"]: "T",
+    KIND_OF["inv", "A"]: "X",
+    KIND_OF["inv", "B"]: "Y",
+    PRECONDITION_KIND: "P",
+}
+"""Letters of K-FAC work: none is that of a pipeline op, whose small letters mean other stages."""
+
+COMPUTE_KINDS = (*PIPELINE_KINDS, *(kind for kind in KFAC_LETTERS if kind not in SYNC_KINDS))
+COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, ALLREDUCE_KIND, *SYNC_KINDS})
 GENERIC_KIND = "op"
-_LETTERS = {OPTIMIZER_KIND: "O", ALLREDUCE_KIND: "A"}
+_LETTERS = {OPTIMIZER_KIND: "O", ALLREDUCE_KIND: "A", **KFAC_LETTERS}
 
 
 @dataclass(frozen=True)
@@ -41,11 +56,15 @@ class Bar:
 
 @dataclass
 class Row:
-    """A named row; `is_device` rows come first and count for bubbles."""
+    """A named row; `is_device` rows come first and count for bubbles.
+
+    From `end` on nothing is known of the row, and what is idle there is no bubble.
+    """
 
     name: str
     is_device: bool
     bars: list[Bar] = field(default_factory=list)
+    end: float | None = None
 
     @property
     def busy(self) -> float:
@@ -54,7 +73,11 @@ class Row:
 
 
 def chart_rows(
-    document: ScheduleDocument, problem: Problem | None = None, *, links: bool = False
+    document: ScheduleDocument,
+    problem: Problem | None = None,
+    *,
+    links: bool = False,
+    beside: Container[str | None] = COMMUNICATION_KINDS,
 ) -> list[Row]:
     """Return the rows of a chart, devices first, in the order of their numbers.
 
@@ -66,8 +89,13 @@ def chart_rows(
         Gives every resource its row and name; without it rows follow the ops' device labels.
     links : bool
         Also return links, NICs and communication streams.
+    beside : container of str
+        Kinds of ops that keep no device busy, where the problem does not tell.
     """
-    rows = _rows_of_resources(document, problem) if problem else _rows_of_labels(document)
+    if problem is not None:
+        rows = _rows_of_resources(document, problem)
+    else:
+        rows = _rows_of_labels(document, beside)
     return [row for row in rows if row.is_device or (links and row.bars)]
 
 
@@ -85,14 +113,14 @@ def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row
     return sorted(rows, key=lambda row: not row.is_device)
 
 
-def _rows_of_labels(document: ScheduleDocument) -> list[Row]:
+def _rows_of_labels(document: ScheduleDocument, beside: Container[str | None]) -> list[Row]:
     rows: dict[tuple[int, int, str], Row] = {}
     chunks = _chunks(document)
     for position, op in enumerate(document.ops):
-        if op.device is None:
+        if op.device is None or op.kind == STEP_KIND:
             continue
-        is_device = op.kind not in COMMUNICATION_KINDS
-        stream = "" if is_device else op.id[:2]
+        is_device = op.kind not in beside
+        stream = op.id[:2] if op.id[:2] in _STREAMS and not is_device else ""
         key = (int(not is_device), op.device, stream)
         name = f"device {op.device}" if is_device else f"{_STREAMS.get(stream, 'comm')} {op.device}"
         row = rows.setdefault(key, Row(name, is_device))
@@ -120,24 +148,27 @@ def _bar(op: ScheduledOp, position: int, chunks: dict[tuple[int, int], int]) -> 
     kind = op.kind or GENERIC_KIND
     if kind == GENERIC_KIND:
         return Bar(op.start, op.end, kind, op.id[:1], op.id, position)
-    chunk = (
-        chunks.get((op.device, op.stage), 0)
-        if op.device is not None and op.stage is not None
-        else 0
-    )
+    refresh = RefreshId.of(op)
+    chunk = refresh.pipe if refresh else _chunk(op, chunks)
     if kind == SHOWN_TRANSFER:
         letter = "<" if op.id.startswith("TB") else ">"
     else:
         letter = _LETTERS.get(kind, kind[0])
         letter = letter.lower() if chunk % 2 else letter
-    number = op.stage if op.microbatch is None else op.microbatch
+    number = op.stage if op.microbatch is None and refresh is None else op.microbatch
     return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)
+
+
+def _chunk(op: ScheduledOp, chunks: dict[tuple[int, int], int]) -> int:
+    if op.device is None or op.stage is None:
+        return 0
+    return chunks.get((op.device, op.stage), 0)
 
 
 def kinds_of(rows: list[Row]) -> list[str]:
     """Return the kinds that occur, compute kinds first, in their usual order."""
     present = {bar.kind for row in rows for bar in row.bars}
-    usual = [*COMPUTE_KINDS, *sorted(COMMUNICATION_KINDS)]
+    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted(COMMUNICATION_KINDS - set(SYNC_KINDS))]
     return [kind for kind in usual if kind in present] + sorted(present - set(usual))
 
 

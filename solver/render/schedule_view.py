@@ -15,7 +15,7 @@ from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.rows import Row, chart_rows
+from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 
 Window = tuple[float, float | None]
@@ -72,8 +72,11 @@ class ScheduleView:
         makespan = float(max((op.end for op in self.document.ops), default=0))
         yield Text(self.title, "bold", overflow="fold")
         yield Gantt(rows, makespan, self.document.time_unit, self.window)
-        if not self.links and any(op.kind == ALLREDUCE_KIND for op in self.document.ops):
+        kinds = {op.kind for op in self.document.ops}
+        if not self.links and ALLREDUCE_KIND in kinds:
             yield Text(" all-reduce is not drawn; --links draws it", "dim", overflow="fold")
+        if not self.links and kinds & set(SYNC_KINDS):
+            yield Text(" syncs are not drawn; --links draws them", "dim", overflow="fold")
         yield Text()
         yield facts(self._figures(devices, makespan))
         yield Text()

@@ -1,0 +1,60 @@
+"""Labels of PipeFisher's timelines and schedules: what is said by ``cov_kron_A:<module>``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_LABEL = 500
+
+UP_PIPE = ":up_pipe"
+PROFILED_STEP = "start_end"
+START, END = "-- start --", "-- end --"
+SAVE_OFF, SAVE_ON = "turn_off_save_inputs_outgrads", "turn_on_save_inputs_outgrads"
+
+KNOWN_LABELS = (
+    PROFILED_STEP,
+    "call_forward",
+    "call_backward",
+    *(f"{kind}_kron_{factor}" for kind in ("cov", "sync", "inv") for factor in "AB"),
+)
+"""All labels, without module and pipe."""
+
+_CALL = re.compile(r"call_(forward|backward)(:up_pipe)?")
+_WORK = re.compile(r"(cov|sync|inv)_kron_([AB])(?::(?!up_pipe$)(.*?))?(:up_pipe)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Label:
+    """Parts of a label.
+
+    Parameters
+    ----------
+    text : str
+        The label.
+    kind : str
+        ``step`` (the profiled step), ``forward``, ``backward``, ``cov``, ``sync`` or ``inv``.
+    factor : str
+        ``A`` or ``B`` for K-FAC work, else empty.
+    module : str
+        Dotted path of the module, empty where the label has none.
+    pipe : int
+        0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera).
+    """
+
+    text: str
+    kind: str
+    factor: str = ""
+    module: str = ""
+    pipe: int = 0
+
+
+def parse_label(text: str) -> Label | None:
+    """Return what `text` says, or None if it is no label of a timeline."""
+    if text == PROFILED_STEP:
+        return Label(text, "step")
+    if call := _CALL.fullmatch(text):
+        return Label(text, call[1], pipe=int(call[2] is not None))
+    if work := _WORK.fullmatch(text):
+        return Label(text, work[1], work[2], work[3] or "", int(work[4] is not None))
+    return None

@@ -1,0 +1,1 @@
+"""K-FAC work in pipeline bubbles: PipeFisher's greedy, and its repaired version."""

@@ -1,0 +1,174 @@
+"""Lower bounds on the iterations that one refresh takes, and what can never be placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsolve.models.dag import Dag
+from ppsolve.models.problem import IntArray, Problem
+from ppsolve.models.refresh import RefreshPattern
+from ppsolve.models.refresh_lowering import LoweredRefresh, lower_refresh
+from ppsolve.solver.kfac.needs import data_ends, is_tidy, most_iterations, settled_after
+
+
+@dataclass(frozen=True)
+class IterationsBound:
+    """Fewest iterations that the rules leave possible.
+
+    Parameters
+    ----------
+    value : int
+        The bound, at least 1; one more than the most worth trying where none is possible.
+    by : str
+        The rule: ``trivial``, ``work`` (work that becomes ready from some moment on is more than
+        the holes from there hold) or ``window`` (an op has no hole left after its data).
+    hopeless : str or None
+        Why no number of iterations is enough, if that is so.
+    """
+
+    value: int
+    by: str
+    hopeless: str | None = None
+
+
+def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> IterationsBound:
+    """Return a lower bound on the iterations of `devices`, all of which have the same number.
+
+    At each number of iterations, from every moment at which work becomes ready, the work that
+    starts no earlier is compared with the room of the holes from there on.
+
+    Raises
+    ------
+    InputError
+        An op of the pipeline is absurdly far from the first iteration.
+    """
+    most = most_iterations(pattern, devices)
+    settled = 2 * settled_after(pattern) + 1
+    value, by, stuck = _by_sums(pattern, devices, most), "work", None
+    while value <= most:
+        counts = [value] * len(pattern.devices)
+        lowered = lower_refresh(pattern, counts, devices=devices)
+        stuck = _without_window(lowered)
+        refuted = "window" if stuck is not None else _overfull(pattern, lowered, devices)
+        if refuted is None:
+            return IterationsBound(value, by if value > 1 else "trivial")
+        if stuck is not None and not stuck.has_windows and value >= settled:
+            break
+        value, by = value + 1, refuted
+    if stuck is None:
+        counts = [settled] * len(pattern.devices)
+        stuck = _without_window(lower_refresh(pattern, counts, devices=devices))
+    return IterationsBound(most + 1, by, _why(pattern, stuck, most))
+
+
+def _why(pattern: RefreshPattern, stuck: _Stuck | None, most: int) -> str:
+    if stuck is None:
+        return f"the holes have no room for all work, however many iterations ({most} tried)"
+    length = f"{pattern.scale.time(stuck.length)} {pattern.scale.unit}"
+    return (
+        f"{stuck.op} takes {length} and fits into no hole after its data, however many "
+        f"iterations there are (margin {float(pattern.margin):g})"
+    )
+
+
+@dataclass(frozen=True)
+class _Stuck:
+    """An op without a hole after its data; `has_windows`: there are earlier ones."""
+
+    op: str
+    length: int
+    has_windows: bool
+
+
+def _without_window(lowered: LoweredRefresh) -> _Stuck | None:
+    problem = lowered.problem
+    heads = window_heads(problem)
+    if isinstance(heads, int):
+        windows = len(problem.windows[heads]) > 0
+        return _Stuck(problem.op_name(heads), int(problem.duration[heads]), windows)
+    return None
+
+
+def _by_sums(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
+    """Return a number of iterations below which data is not there, or all holes are too small.
+
+    Holes are added up only where all iterations have the same.
+    """
+    fewest = max(1, *(_data_there(pattern, device) for device in devices))
+    if is_tidy(pattern, devices):
+        for device in devices:
+            room = sum(end - start for start, end in pattern.holes(device, 1))
+            work = sum(
+                work.parts * work.length
+                for work in pattern.devices[device].work
+                if pattern.syncs_in_holes or work.label.kind != "sync"
+            )
+            if work > 0:
+                fewest = max(fewest, -(-work // room) if room else most + 1)
+    return min(fewest, most + 1)
+
+
+def _data_there(pattern: RefreshPattern, device: int) -> int:
+    """Return the iteration by whose end the data of all curvature of a device is there."""
+    own = pattern.devices[device]
+    ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
+    return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
+
+
+def _overfull(
+    pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int]
+) -> str | None:
+    """Return ``work`` where some device has more work than room, else None."""
+    problem = lowered.problem
+    heads = window_heads(problem)
+    assert not isinstance(heads, int)
+    for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
+        ops = problem.ops_by_resource[resource]
+        ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]
+        if len(ops) and _is_overfull(pattern, lowered, device, ops, heads):
+            return "work"
+    return None
+
+
+def window_heads(problem: Problem) -> IntArray | int:
+    """Return the earliest start of every op, within its windows, int64[n].
+
+    Where an op has no window that late, its number is returned instead.
+    """
+    heads = np.maximum(problem.release, problem.pinned)
+    graph = Dag.of(problem)
+    for _ in range(problem.num_ops):
+        before = heads
+        heads = graph.heads(heads)
+        for op, windows in problem.windows.items():
+            later = windows[windows[:, 1] >= heads[op]]
+            if not len(later):
+                return op
+            heads[op] = max(int(heads[op]), int(later[0, 0]))
+        if np.array_equal(heads, before):
+            break
+    return heads
+
+
+def _is_overfull(
+    pattern: RefreshPattern,
+    lowered: LoweredRefresh,
+    device: int,
+    ops: IntArray,
+    heads: IntArray,
+) -> bool:
+    """Whether the work that is ready from some moment on exceeds the room of the holes."""
+    lengths = lowered.problem.duration[ops]
+    shortest = int(lengths.min())
+    holes = pattern.holes(device, lowered.iterations[device])
+    rooms = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
+    room = np.array([r for r in rooms if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
+    for moment in np.unique(heads[ops]).tolist():
+        work = int(lengths[heads[ops] >= moment].sum())
+        left = int(np.maximum(room[:, 1] - np.maximum(room[:, 0], moment), 0).sum())
+        if work > left:
+            return True
+    return False

@@ -1,0 +1,228 @@
+"""PipeFisher's greedy repaired: causal refills, gates per module and pipe, no skipping."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from ppsolve.models.errors import InputError
+from ppsolve.models.refresh import Hole, Member, RefreshPattern, longest, meetings
+from ppsolve.solver.kfac.needs import (
+    coupled_devices,
+    data_ends,
+    most_iterations,
+    predecessors,
+    refuse_hopeless,
+    refuse_missing_data,
+)
+from ppsolve.solver.kfac.placement import DevicePlan, Order, greedy_order, plan_of_starts
+from ppsolve.solver.kfac.serial import LatestStart, SerialGenerator, Starts
+
+Generator = Callable[[int], tuple[Starts, Member | None]]
+"""From a number of iterations to starts, and the work that found no room in them."""
+
+Lengths = dict[int, dict[int, int]]
+"""Ticks that a part of each work entry takes, by device and index."""
+
+
+def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> list[DevicePlan]:
+    """Return the repaired greedy's schedule of each device.
+
+    Each device walks its holes in the order of time and puts the first work, in PipeFisher's
+    order, that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm
+    stream, are scheduled together: work by class, each op at its earliest.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        Pinned pipeline and K-FAC work.
+    order : callable
+        The order in which a device that is scheduled alone looks at its work.
+
+    Raises
+    ------
+    InputError
+        Work fits in no hole, or a curvature part has no op that makes its data.
+    """
+    refuse_missing_data(pattern)
+    met = meetings(pattern)
+    refuse_hopeless(pattern, met)
+    latest_start = _remembered(pattern)
+    lengths: Lengths = {device.device: {} for device in pattern.devices}
+    for (device, index), members in met.items():
+        lengths[device][index] = longest(pattern, members)
+    plans: dict[int, DevicePlan] = {}
+    for devices in coupled_devices(pattern, met):
+        generator: Generator = (
+            _Chronological(pattern, devices[0], latest_start, order)
+            if len(devices) == 1 and pattern.syncs_in_holes
+            else SerialGenerator(pattern, devices, met, latest_start)
+        )
+        starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
+        for device in devices:
+            plans[device] = _plan(pattern, device, starts, lengths, iterations)
+    return [plans[device.device] for device in pattern.devices]
+
+
+def _remembered(pattern: RefreshPattern) -> LatestStart:
+    known: dict[Hole, dict[int, int]] = defaultdict(dict)
+
+    def latest_start(hole: Hole, length: int) -> int:
+        of_hole = known[hole]
+        if length not in of_hole:
+            of_hole[length] = pattern.latest_start(hole, length)
+        return of_hole[length]
+
+    return latest_start
+
+
+def _fewest_iterations(
+    pattern: RefreshPattern, devices: Sequence[int], generate: Generator, lengths: Lengths
+) -> tuple[Starts, int]:
+    """Return starts in the fewest iterations in which `generate` finds room for all work.
+
+    What is done early is also valid with fewer iterations: only the last hole grows then, where
+    ops of clocks that run ahead no longer follow. One fewer is tried for just that reason.
+    """
+    enough = most_iterations(pattern, devices)
+    iterations = 1
+    starts, stuck = generate(iterations)
+    while stuck is not None:
+        if iterations >= enough:
+            raise _no_room_left(pattern, stuck, enough)
+        iterations = min(2 * iterations, enough)
+        starts, stuck = generate(iterations)
+    iterations = min(iterations, _used(pattern, starts, lengths))
+    while iterations > 1:
+        shorter, stuck = generate(iterations - 1)
+        if stuck is not None:
+            break
+        starts = shorter
+        iterations = min(iterations - 1, _used(pattern, starts, lengths))
+    return starts, iterations
+
+
+def _no_room_left(pattern: RefreshPattern, stuck: Member, iterations: int) -> InputError:
+    device, index = stuck
+    return InputError(
+        f"found no room on device {device} within {iterations} iterations; "
+        "expected larger bubbles in every iteration, or a smaller margin",
+        field=pattern.devices[device].work[index].label.text,
+    )
+
+
+def _used(pattern: RefreshPattern, starts: Starts, lengths: Lengths) -> int:
+    """Return the iterations that work at `starts` takes, at least one."""
+    return max(
+        (
+            max(-(-(start + lengths[device][index]) // pattern.period), start // pattern.period + 1)
+            for (device, index, _), start in starts.items()
+        ),
+        default=1,
+    )
+
+
+def _plan(
+    pattern: RefreshPattern, device: int, starts: Starts, lengths: Lengths, iterations: int
+) -> DevicePlan:
+    own = {key: start for key, start in starts.items() if key[0] == device}
+    parts = {(index, part): start for (_, index, part), start in own.items()}
+    used = min(iterations, _used(pattern, own, lengths))
+    return plan_of_starts(pattern, device, parts, lengths[device], used)
+
+
+class _Chronological:
+    """Fills the holes of one device in the order of time.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        Pinned pipeline and K-FAC work.
+    device : int
+        Number of the device.
+    latest_start : callable
+        `pattern.latest_start`, remembered.
+    order : callable
+        The order in which work is looked at.
+    """
+
+    def __init__(
+        self, pattern: RefreshPattern, device: int, latest_start: LatestStart, order: Order
+    ) -> None:
+        self.pattern = pattern
+        self.device = device
+        self.latest_start = latest_start
+        self.work = pattern.devices[device].work
+        self.order = order(pattern.devices[device])
+        self.data = data_ends(pattern.devices[device])
+        self.before = predecessors(pattern.devices[device])
+        self.after: list[list[int]] = [[] for _ in self.work]
+        for index, others in enumerate(self.before):
+            for other in others:
+                self.after[other].append(index)
+
+    def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
+        """Return the starts within so many iterations, and the first work that found no room."""
+        self.left = list(self.order)
+        self.done = [0] * len(self.work)
+        self.missing = [len(others) for others in self.before]
+        self.ready: list[int | None] = [
+            None if others else self._data(index) for index, others in enumerate(self.before)
+        ]
+        self.starts: Starts = {}
+        for hole in self.pattern.holes(self.device, iterations):
+            self._fill(hole)
+            if not self.left:
+                return self.starts, None
+        stuck = next((index for index in self.left if self.ready[index] is not None), None)
+        return self.starts, None if stuck is None else (self.device, stuck)
+
+    def _data(self, index: int) -> int:
+        """Return when the data of the next part of a curvature is there, else 0."""
+        return self.data[index][self.done[index]] if self.data[index] else 0
+
+    def _fill(self, hole: Hole) -> None:
+        """Put work at the cursor, or move it to where work becomes ready, to the hole's end."""
+        cursor: int | None = hole[0]
+        while cursor is not None and self.left:
+            place = self._first_that_fits(hole, cursor)
+            if place is None:
+                cursor = self._next_ready(hole, cursor)
+                continue
+            index = self.left[place]
+            cursor = self._put(index, cursor)
+            if self.done[index] == self.work[index].parts:
+                del self.left[place]
+
+    def _first_that_fits(self, hole: Hole, cursor: int) -> int | None:
+        for place, index in enumerate(self.left):
+            ready = self.ready[index]
+            if ready is None or ready > cursor:
+                continue
+            if self.latest_start(hole, self.work[index].length) >= cursor:
+                return place
+        return None
+
+    def _next_ready(self, hole: Hole, cursor: int) -> int | None:
+        """Return when, after the cursor and in time for the hole, the next work gets ready."""
+        times = [
+            ready
+            for index in self.left
+            if (ready := self.ready[index]) is not None
+            and cursor < ready <= self.latest_start(hole, self.work[index].length)
+        ]
+        return min(times, default=None)
+
+    def _put(self, index: int, start: int) -> int:
+        """Place the next part of a work entry, and return its end."""
+        self.starts[self.device, index, self.done[index]] = start
+        self.done[index] += 1
+        end = start + self.work[index].length
+        if self.done[index] < self.work[index].parts:
+            self.ready[index] = self._data(index)
+            return end
+        for other in self.after[index]:
+            self.missing[other] -= 1
+            if self.missing[other] == 0:
+                self.ready[other] = end
+        return end

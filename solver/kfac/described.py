@@ -1,0 +1,203 @@
+"""Refresh patterns of described pipelines: a heuristic's schedule with work labelled as measured.
+
+Syncs meet on comm streams, which the pattern knows nothing else about: the pipeline's own
+all-reduces and transfers shape its period, but do not keep syncs waiting.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.errors import InputError
+from ppsolve.models.kfac import FREE_PIPELINE, KfacInstance, KfacModule
+from ppsolve.models.kfac_labels import UP_PIPE, Label
+from ppsolve.models.kfac_work import FACTORS, modules_of, places, saved_bytes, work_time
+from ppsolve.models.pipeline_lowering import OPTIMIZER_KIND
+from ppsolve.models.problem import IntArray
+from ppsolve.models.refresh import DevicePattern, PinnedOp, RefreshPattern, Work
+from ppsolve.solver.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
+
+_CALLS = {
+    "F": ("forward", "call_forward"),
+    "I": ("backward", "call_backward"),
+    "B": ("backward", "call_backward"),
+    "W": ("backward_weight", "call_backward_weight"),
+}
+"""Kind and label of a pinned op by the kind of op that it is in the pipeline."""
+
+
+def described_pattern(instance: KfacInstance) -> RefreshPattern:
+    """Return the pattern of a described pipeline that is pinned to a heuristic's schedule.
+
+    The backward of a pattern is what makes the error signal; preconditions and optimizer steps
+    are of kind ``precondition``. Module names begin with ``stage<k>.`` where devices have work
+    of several stages. A stage that two pipes share gets a sync of its factors, of length 0 where
+    none is given: its inversions need the curvature of both pipes.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline, modules and the name of a heuristic as its pattern.
+
+    Raises
+    ------
+    InputError
+        The pattern is no pipeline heuristic or not feasible, a device holds several stages of a
+        pipe, or saved inputs and errors count against a memory limit.
+    NotApplicableError
+        The heuristic does not apply to the pipeline.
+    """
+    _refuse_what_has_no_pattern(instance)
+    return _Pattern(instance, pinned_iteration(instance, instance.pattern)).run()
+
+
+def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
+    assert instance.pipeline is not None
+    if instance.pattern == FREE_PIPELINE:
+        raise InputError(
+            "expected a pipeline heuristic whose schedule is pinned, got a free pipeline",
+            field="pattern",
+        )
+    check_pattern(instance.pattern)
+    devices = instance.pipeline.stage_to_device
+    if len(set(devices)) < len(devices):
+        raise InputError(
+            "iterations need one stage per device and pipe; "
+            'ask for the objective "makespan" with several stages on a device',
+            field="pattern",
+        )
+    for number, module in enumerate(instance.modules or ()):
+        if instance.pipeline.memory is not None and any(saved_bytes(module, f) for f in FACTORS):
+            raise InputError(
+                "iterations of a described pipeline know no memory limit of saved inputs and "
+                'errors; ask for the objective "makespan", or leave out the bytes',
+                field=f"modules[{number}]",
+            )
+
+
+class _Pattern:
+    def __init__(self, instance: KfacInstance, one: PinnedIteration) -> None:
+        assert instance.pipeline is not None
+        self.instance = instance
+        self.pipeline = instance.pipeline
+        self.one = one
+        self.problem = one.problem
+        self.holders: dict[int, list[int]] = defaultdict(list)
+        for stage, device in places(self.pipeline):
+            self.holders[stage].append(device)
+        self.pipes = self.pipeline.stage_devices_of_pipes()
+        stages_at: dict[int, set[int]] = defaultdict(set)
+        for stage, device in places(self.pipeline):
+            stages_at[device].add(stage)
+        for module in instance.modules or ():
+            for device in self._meeting(module):
+                stages_at[device].add(module.stage)
+        self.names_stages = any(len(stages) > 1 for stages in stages_at.values())
+
+    def run(self) -> RefreshPattern:
+        return RefreshPattern(
+            name=self.instance.name,
+            scale=self.problem.scale,
+            period=self.one.period,
+            margin=Fraction(self.instance.margin_ratio),
+            devices=tuple(
+                DevicePattern(device, tuple(self._ops(device)), self._recorded(device))
+                for device in range(self.pipeline.num_devices)
+            ),
+            syncs_in_holes=False,
+        )
+
+    def _recorded(self, device: int) -> tuple[Work, ...]:
+        """Return the work of a device as if it had been measured after the pipeline, in turn."""
+        start = self.one.period
+        found = []
+        for work in self._work(device):
+            end = start + work.parts * work.length
+            found.append(replace(work, recorded=(start, end)))
+            start = end
+        return tuple(found)
+
+    def _meeting(self, module: KfacModule) -> tuple[int, ...]:
+        """Return the devices that wait for each other in a sync: replicas, and all holders."""
+        return tuple(sorted({*self.holders[module.stage], *(module.replicas or ())}))
+
+    def _name(self, module: KfacModule) -> str:
+        return f"stage{module.stage}.{module.name}" if self.names_stages else module.name
+
+    def _ops(self, device: int) -> list[PinnedOp]:
+        found = [*self._calls(device), *self._conditions(device), *self._optimizers(device)]
+        return sorted(found, key=lambda op: (op.start, op.end))
+
+    def _calls(self, device: int) -> Iterator[PinnedOp]:
+        problem = self.problem
+        pipe_of = self.pipeline.pipe_of_microbatch.tolist()
+        mask = problem.kind_mask(*_CALLS) & (problem.device == device)
+        for op in np.flatnonzero(mask).tolist():
+            kind, label = _CALLS[problem.kinds[problem.kind[op]]]
+            pipe = pipe_of[problem.microbatch[op]]
+            yield self._pinned(label + UP_PIPE * pipe, kind, pipe, op)
+
+    def _pinned(self, label: str, kind: str, pipe: int, op: int) -> PinnedOp:
+        start = int(self.one.start[op])
+        return PinnedOp(label, kind, pipe, start, start + int(self.problem.duration[op]))
+
+    def _conditions(self, device: int) -> Iterator[PinnedOp]:
+        for (stage, holder), starts in self.one.preconditions.items():
+            if holder != device:
+                continue
+            modules = modules_of(self.instance, stage)
+            for module, start in zip(modules, starts.tolist(), strict=True):
+                end = start + self.problem.scale.ticks(Fraction(module.precondition))
+                label = f"precondition:{self._name(module)}"
+                yield PinnedOp(label, "precondition", 0, start, end)
+
+    def _optimizers(self, device: int) -> Iterator[PinnedOp]:
+        problem = self.problem
+        mask = problem.kind_mask(OPTIMIZER_KIND) & (problem.device == device)
+        for op in np.flatnonzero(mask).tolist():
+            label = "optimizer" + (f":stage{problem.stage[op]}" if self.names_stages else "")
+            yield self._pinned(label, "precondition", 0, op)
+
+    def _work(self, device: int) -> Iterator[Work]:
+        modules = self.instance.modules or ()
+        for module in modules:
+            for factor in FACTORS:
+                yield from self._curvature(device, module, factor)
+        for module in modules:
+            if device in self._meeting(module):
+                for factor in FACTORS:
+                    if work_time(module, "sync", factor) or len(self.pipes) > 1:
+                        yield self._once("sync", factor, module, self._meeting(module))
+        for module in modules:
+            if device in self.holders[module.stage]:
+                for factor in FACTORS:
+                    yield self._once("inv", factor, module, (device,))
+
+    def _curvature(self, device: int, module: KfacModule, factor: str) -> Iterator[Work]:
+        counts: IntArray = np.bincount(self.pipeline.pipe_of_microbatch)
+        for pipe, devices in enumerate(self.pipes):
+            if devices[module.stage] != device:
+                continue
+            text = f"cov_kron_{factor}:{self._name(module)}" + UP_PIPE * pipe
+            yield Work(
+                label=Label(text, "cov", factor, self._name(module), pipe),
+                parts=int(counts[pipe]),
+                length=self.problem.scale.ticks(work_time(module, "cov", factor)),
+                recorded=None,
+                meets=(device,),
+            )
+
+    def _once(self, kind: str, factor: str, module: KfacModule, meets: tuple[int, ...]) -> Work:
+        name = self._name(module)
+        return Work(
+            label=Label(f"{kind}_kron_{factor}:{name}", kind, factor, name),
+            parts=1,
+            length=self.problem.scale.ticks(work_time(module, kind, factor)),
+            recorded=None,
+            meets=meets,
+        )

@@ -1,0 +1,248 @@
+"""Fewest iterations for one refresh, proved, and the freshest schedule among those."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ppsolve.models.kfac import TieBreak
+from ppsolve.models.refresh import RefreshPattern
+from ppsolve.models.refresh_lowering import LoweredRefresh, lower_refresh
+from ppsolve.models.result import StopReason
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.demands import Rounding
+from ppsolve.solver.cpsat.engine import Outcome, solve
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.kfac.answers import Answer, Found, weigher
+from ppsolve.solver.kfac.needs import is_tidy
+from ppsolve.solver.kfac.tie_bounds import completion_bound
+from ppsolve.solver.limits import Limits
+from ppsolve.solver.memory_needs import MemoryInfeasible
+
+FIRST_SHARE = 0.5
+"""Share of the time for the plain model, before the one that counts the work in every hole."""
+
+FIRST_UNITS = 10.0
+"""Deterministic time for the plain model where there is no limit."""
+
+QUICK_LIMIT = 5.0
+"""Most seconds (or deterministic units) for a number of iterations on the first pass: most are
+settled at once, and an easy larger one should not wait for a hard smaller one."""
+
+TIE_BREAK_LIMIT = 3.0
+"""Most seconds (or deterministic units) for the tie-break of one component."""
+
+
+@dataclass
+class Budget:
+    """Time that is left, shared out among what is still to be done.
+
+    Parameters
+    ----------
+    limits : Limits
+        Limits of the whole run from now on.
+    """
+
+    limits: Limits
+    began: float = field(default_factory=time.monotonic)
+    used_units: float = 0.0
+
+    def share(self, parts: float, most: float | None = None) -> Limits:
+        """Return limits for one of so many equal parts of what is left, `most` at most."""
+        seconds, units = self.limits.seconds, self.limits.deterministic
+        if seconds is not None:
+            seconds = max(0.0, seconds - (time.monotonic() - self.began)) / parts
+        if units is not None:
+            units = max(0.0, units - self.used_units) / parts
+        if most is not None:
+            if seconds is not None:
+                seconds = min(seconds, most)
+            if units is not None or seconds is None:
+                units = most if units is None else min(units, most)
+        return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
+
+    def spend(self, outcome: Outcome) -> None:
+        """Count the deterministic time that a search took."""
+        self.used_units += outcome.deterministic_time
+
+
+class Component:
+    """Exact search for the fewest iterations of devices that have one number of them.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        The devices, coupled by syncs (usually one).
+    tie_break : TieBreak
+        What is minimised at the fewest iterations.
+    budget : Budget
+        Time.
+    """
+
+    def __init__(
+        self,
+        pattern: RefreshPattern,
+        devices: Sequence[int],
+        tie_break: TieBreak,
+        budget: Budget,
+    ) -> None:
+        self.pattern = pattern
+        self.devices = devices
+        self.tie_break = tie_break
+        self.budget = budget
+
+    def lowered(self, iterations: int, *, weighed: bool = False) -> LoweredRefresh:
+        """Lower the component at a number of iterations."""
+        counts = [iterations] * len(self.pattern.devices)
+        weigh = weigher(self.tie_break) if weighed else None
+        return lower_refresh(self.pattern, counts, devices=self.devices, weigh=weigh)
+
+    def fewest(self, known: Answer, most: int, parts: int) -> Answer:
+        """Search upwards from the bound until some number of iterations has a schedule.
+
+        Parameters
+        ----------
+        known : Answer
+            Best known schedule and bound.
+        most : int
+            The largest number worth trying.
+        parts : int
+            How many components share the time that is left.
+        """
+        if known.is_proved:
+            return known
+        answer = known
+        if known.found is None and known.lower < most and is_tidy(self.pattern, self.devices):
+            # Where the largest number is ruled out, all are: memory does not get easier.
+            answer = self._pass(known, range(most, most + 1), parts, QUICK_LIMIT)
+            if answer.lower > most or answer.stop_reason is StopReason.INTERRUPTED:
+                return answer
+        answer = self._pass(answer, range(known.lower, most + 1), parts, QUICK_LIMIT)
+        if answer.is_proved or _is_final(answer):
+            return answer
+        return self._pass(answer, range(answer.lower, most + 1), parts)
+
+    def _pass(
+        self, answer: Answer, counts: range, parts: int, quick: float | None = None
+    ) -> Answer:
+        """Try numbers of iterations in turn until one has a schedule."""
+        is_gapless = True
+        for count in counts:
+            if answer.iterations is not None and count >= answer.iterations:
+                break
+            outcome = self._attempt(count, self.budget.share(parts * 1.25, quick))
+            if outcome.schedule is not None:
+                answer = replace(answer, found=self._found(count, outcome.schedule))
+            elif not outcome.infeasible:
+                is_gapless = False
+                answer = replace(answer, stop_reason=outcome.stop_reason)
+            elif is_gapless:
+                answer = replace(answer, lower=count + 1, by="cp-sat")
+            if _is_stopped(outcome):
+                return answer
+        return replace(answer, stop_reason=StopReason.PROVED) if is_gapless else answer
+
+    def _found(self, iterations: int, schedule: Schedule) -> Found:
+        lowered = self.lowered(iterations)
+        return Found(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
+
+    def _attempt(self, iterations: int, limits: Limits) -> Outcome:
+        """Look for a schedule: first with the plain model, then counting work in holes."""
+        implied = ImpliedOrder(self.lowered(iterations).problem)
+        outcome = self._solve(implied, _first(limits), window_work=False)
+        if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
+            outcome = self._solve(implied, _rest(limits), window_work=True)
+        if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
+            # Amounts of memory were rounded down; rounded up, every schedule keeps them.
+            outcome = self._solve(implied, _rest(limits), window_work=True, rounding="up")
+            return replace(outcome, infeasible=False)
+        return outcome
+
+    def _solve(
+        self,
+        implied: ImpliedOrder,
+        limits: Limits,
+        *,
+        window_work: bool,
+        incumbent: Schedule | None = None,
+        rounding: Rounding = "down",
+        lower: int = 0,
+    ) -> Outcome:
+        try:
+            outcome = solve(
+                implied,
+                lower=lower,
+                incumbent=incumbent,
+                limits=limits,
+                rounding=rounding,
+                window_work=window_work,
+            )
+        except MemoryInfeasible:
+            return Outcome(None, None, True, StopReason.INFEASIBLE, True, 0.0)
+        self.budget.spend(outcome)
+        return outcome
+
+    def break_tie(self, answer: Answer, parts: int) -> Answer:
+        """Improve a schedule without more iterations; its tie-break value gets a bound."""
+        if answer.found is None or answer.iterations is None or self.tie_break is TieBreak.NONE:
+            return answer
+        lowered = self.lowered(answer.iterations, weighed=True)
+        incumbent = Schedule(lowered.problem, answer.found.schedule.start)
+        lower = completion_bound(self.pattern, self.devices, answer.iterations, self.tie_break)
+        limits = self.budget.share(parts, TIE_BREAK_LIMIT)
+        outcome = self._solve(
+            ImpliedOrder(lowered.problem),
+            limits,
+            window_work=False,
+            incumbent=incumbent,
+            rounding="up",
+            lower=lower,
+        )
+        best, by = incumbent, answer.found.by
+        if outcome.schedule is not None and outcome.schedule.value < incumbent.value:
+            best, by = outcome.schedule, "cp-sat"
+        reason = answer.stop_reason
+        if _is_stopped(outcome):
+            reason = StopReason.INTERRUPTED
+        bound = max(lower, outcome.bound or 0)
+        found = Found(lowered, best, by)
+        return replace(
+            answer,
+            found=found,
+            stop_reason=reason,
+            tie_break=self.tie_break,
+            tie=(best.value, bound),
+        )
+
+
+def _first(limits: Limits) -> Limits:
+    seconds, units = limits.seconds, limits.deterministic
+    if seconds is None and units is None:
+        return replace(limits, deterministic=FIRST_UNITS)
+    return replace(
+        limits,
+        seconds=None if seconds is None else seconds * FIRST_SHARE,
+        deterministic=None if units is None else units * FIRST_SHARE,
+    )
+
+
+def _rest(limits: Limits) -> Limits:
+    seconds, units = limits.seconds, limits.deterministic
+    return replace(
+        limits,
+        seconds=None if seconds is None else seconds * (1 - FIRST_SHARE),
+        deterministic=None if units is None else units * (1 - FIRST_SHARE),
+    )
+
+
+def _is_final(answer: Answer) -> bool:
+    """Whether there is nothing left to search: interrupted, or every number ruled out."""
+    return answer.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
+
+
+def _is_stopped(outcome: Outcome) -> bool:
+    return outcome.stop_reason is StopReason.INTERRUPTED

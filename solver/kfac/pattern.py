@@ -1,0 +1,56 @@
+"""Which K-FAC instances have a pinned pipeline, and their refresh pattern."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from ppsolve.models.errors import InputError
+from ppsolve.models.kfac import KfacInstance
+from ppsolve.models.problem import Objective
+from ppsolve.models.refresh import RefreshPattern, overlapping_ops
+from ppsolve.models.timelines import measured_pattern
+
+
+def is_refresh(instance: Any) -> TypeGuard[KfacInstance]:
+    """Return whether an instance asks for the fewest iterations around a pinned pipeline."""
+    return isinstance(instance, KfacInstance) and instance.judged_by is Objective.ITERATIONS
+
+
+def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPattern:
+    """Return the pinned pipeline of an instance and its K-FAC work.
+
+    Raises
+    ------
+    InputError
+        The timelines or the pattern cannot be used; names the field and the instance.
+    """
+    try:
+        if instance.timelines is not None:
+            return measured_pattern(instance, round_up=round_up)
+        from ppsolve.solver.kfac.described import described_pattern
+
+        return described_pattern(instance)
+    except InputError as error:
+        raise error.located(instance.name) from None
+
+
+def refuse_overlaps(pattern: RefreshPattern) -> None:
+    """Refuse pipeline ops of one device that overlap: no schedule could keep both.
+
+    Raises
+    ------
+    InputError
+        Names the device, both ops and by how much they overlap.
+    """
+    time, unit = pattern.scale.time, pattern.scale.unit
+    for device in pattern.devices:
+        pair = overlapping_ops(device)
+        if pair is not None:
+            first, second = pair
+            raise InputError(
+                f"expected pipeline ops that do not overlap, {first.label} runs until "
+                f"{time(first.end)} {unit} and {second.label} starts at {time(second.start)} "
+                f"{unit} on device {device.device}",
+                source=pattern.name,
+                field=f"timelines[{device.device}]",
+            )

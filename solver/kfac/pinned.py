@@ -1,0 +1,269 @@
+"""Pinned patterns: a pipeline heuristic's schedule, repeated, with the K-FAC work around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.base import did_you_mean
+from ppsolve.models.errors import InputError, NotApplicableError
+from ppsolve.models.kfac import FREE_PIPELINE, KfacInstance
+from ppsolve.models.kfac_cycle import Cycle, lay_out_cycle
+from ppsolve.models.kfac_kinds import KIND_OF
+from ppsolve.models.kfac_work import Place, lower_iteration, modules_of, places
+from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.problem import FREE, IntArray, Problem
+from ppsolve.models.refresh import RefreshPattern
+from ppsolve.models.result import HeuristicStatus
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.heuristics import HEURISTICS, run_heuristic
+from ppsolve.solver.heuristics.actions import COMPUTE_KINDS
+from ppsolve.solver.heuristics.heuristic import Family
+
+NEVER = 2**61
+"""End of the last hole; windows that reach here have no limit."""
+
+
+@dataclass(frozen=True, eq=False)
+class PinnedIteration:
+    """One iteration of a pinned pipeline, in ticks from the start of its first op.
+
+    Parameters
+    ----------
+    problem : Problem
+        One iteration of the pipeline, n ops.
+    start : int64[n]
+        Start of each op.
+    preconditions : dict of (stage, device) to int64[modules]
+        Starts of the preconditions of the stage's modules on that device.
+    complete : dict of (stage, device) to int
+        When the stage has finished the iteration on that device.
+    period : int
+        Least distance, at least 1 tick, at which iterations can follow each other.
+    """
+
+    problem: Problem
+    start: IntArray
+    preconditions: dict[Place, IntArray]
+    complete: dict[Place, int]
+    period: int
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a pattern that names no pipeline heuristic.
+
+    Raises
+    ------
+    InputError
+        Field ``pattern``; names the nearest heuristic.
+    """
+    families = {Family.PIPELINE, Family.ANY}
+    names = [name for name, heuristic in HEURISTICS.items() if heuristic.family in families]
+    if pattern not in names:
+        known = [FREE_PIPELINE, *names]
+        raise InputError(
+            f'unknown pipeline heuristic "{pattern[:60]}"' + did_you_mean(pattern[:60], known),
+            field="pattern",
+        )
+
+
+def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedIteration:
+    """Time one iteration of the pipeline as a heuristic does, and find its period.
+
+    Preconditions follow the last compute op of their device, stage by stage as gradients become
+    ready, and each stage's optimizer follows its preconditions. Alike micro-batches are numbered
+    in the order in which they run, which changes nothing but their names.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline.
+    heuristic_name : str
+        A pipeline heuristic.
+
+    Raises
+    ------
+    InputError
+        Unknown heuristic, or its schedule is not feasible for the pipeline.
+    NotApplicableError
+        The heuristic does not apply to the pipeline.
+    """
+    assert instance.pipeline is not None
+    check_pattern(heuristic_name)
+    problem = lower_iteration(instance, round_up=True)
+    outcome = run_heuristic(heuristic_name, instance.pipeline, problem)
+    if outcome.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{heuristic_name}: {outcome.reason}")
+    if outcome.status is not HeuristicStatus.FEASIBLE or outcome.schedule is None:
+        raise InputError(
+            f"{heuristic_name} gives no valid schedule of the pipeline: {outcome.reason}",
+            field="pattern",
+        )
+    return _Iteration(instance, outcome.schedule.normalised()).run()
+
+
+class _Iteration:
+    def __init__(self, instance: KfacInstance, schedule: Schedule) -> None:
+        assert instance.pipeline is not None
+        self.instance = instance
+        self.pipeline = instance.pipeline
+        self.problem = schedule.problem
+        self.start = schedule.start.copy()
+        for family in self.problem.families:
+            self.start[family] = np.sort(self.start[family], axis=0)
+        self.end = self.start + self.problem.duration
+        self.preconditions: dict[Place, IntArray] = {}
+        self.complete: dict[Place, int] = {}
+        self.busy_until = [0] * self.pipeline.num_devices
+
+    def run(self) -> PinnedIteration:
+        for device in range(self.pipeline.num_devices):
+            self._finish(device)
+        period = max(1, *self._resource_spans(), *self._stage_spans())
+        return PinnedIteration(self.problem, self.start, self.preconditions, self.complete, period)
+
+    def _finish(self, device: int) -> None:
+        """Put preconditions and optimizer steps behind the last compute op of a device."""
+        cursor = int(self.end[self._compute_ops(device)].max())
+        stages = [stage for stage, holder in places(self.pipeline) if holder == device]
+        ready = {stage: self._ready(stage, device) for stage in stages}
+        for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
+            began = max(cursor, ready[stage])
+            last = self._finish_stage(stage, device, began)
+            self.complete[stage, device] = ready[stage] if last is None else last
+            cursor = last if last is not None and last > began else cursor
+        self.busy_until[device] = cursor
+
+    def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
+        """Return the end of what a stage does on a device after its gradient, None if nothing."""
+        lengths = [
+            self.problem.scale.ticks(Fraction(module.precondition))
+            for module in modules_of(self.instance, stage)
+        ]
+        ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
+        self.preconditions[stage, device] = ends[:-1]
+        optimizer = self._single(OPTIMIZER_KIND, stage, device)
+        self.start[optimizer] = ends[-1]
+        self.end[optimizer] = ends[-1] + self.problem.duration[optimizer]
+        if not lengths and not len(optimizer):
+            return None
+        return int(max(ends[-1], self.end[optimizer].max(initial=0)))
+
+    def _compute_ops(self, device: int, stage: int | None = None) -> IntArray:
+        mask = self.problem.kind_mask(*COMPUTE_KINDS) & (self.problem.device == device)
+        if stage is not None:
+            mask &= self.problem.stage == stage
+        return np.flatnonzero(mask)
+
+    def _ready(self, stage: int, device: int) -> int:
+        """Return when the gradient of a stage is complete on a device."""
+        reduce = self._single(ALLREDUCE_KIND, stage)
+        ops = reduce if len(reduce) else self._compute_ops(device, stage)
+        return int(self.end[ops].max())
+
+    def _single(self, kind: str, stage: int, device: int | None = None) -> IntArray:
+        mask = self.problem.kind_mask(kind) & (self.problem.stage == stage)
+        if device is not None:
+            mask &= self.problem.device == device
+        return np.flatnonzero(mask)
+
+    def _resource_spans(self) -> list[int]:
+        """Return last end - first start of every resource, preconditions included."""
+        last = dict(zip(self.problem.span_resources.tolist(), self.busy_until, strict=True))
+        spans = []
+        for resource, ops in enumerate(self.problem.ops_by_resource):
+            busy = ops[self.problem.duration[ops] > 0]
+            if len(busy):
+                end = max(int(self.end[busy].max()), last.get(resource, 0))
+                spans.append(end - int(self.start[busy].min()))
+        return spans
+
+    def _stage_spans(self) -> list[int]:
+        """Return, for every stage and device, how long an iteration keeps the next one waiting."""
+        return [
+            complete - int(self.start[self._compute_ops(device, stage)].min())
+            for (stage, device), complete in self.complete.items()
+        ]
+
+
+def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) -> Problem:
+    """Pin the pipeline of a refresh cycle to a heuristic's schedule, repeated every period.
+
+    With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in
+    a hole only if t + (1 + margin) d is before the start of the next pinned op; there is no limit
+    after the last one.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline.
+    problem : Problem
+        The instance lowered by `lower_cycle`, n ops.
+    heuristic_name : str
+        A pipeline heuristic.
+
+    Returns
+    -------
+    Problem
+        The same ops and rules, and the pins.
+
+    Raises
+    ------
+    InputError
+        Unknown heuristic, or its schedule is not feasible for the pipeline.
+    NotApplicableError
+        The heuristic does not apply to the pipeline.
+    """
+    one = pinned_iteration(instance, heuristic_name)
+    cycle = lay_out_cycle(instance, round_up=True)
+    pinned = replace(problem, pinned=_pins(cycle, one))
+    if instance.margin_ratio == 0:
+        return pinned
+    return replace(pinned, windows=_windows(pinned, one.period, Fraction(instance.margin_ratio)))
+
+
+def _pins(cycle: Cycle, one: PinnedIteration) -> IntArray:
+    pins = np.full(cycle.problem.num_ops, FREE, dtype=np.int64)
+    shift = np.arange(len(cycle.number))[:, None] * one.period
+    pins[cycle.number] = one.start + shift
+    for place, ops in cycle.preconditions.items():
+        pins[ops] = one.preconditions[place] + shift
+    for place, steps in cycle.steps.items():
+        pins[steps] = one.complete[place] + shift[:-1, 0]
+    return pins
+
+
+def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntArray]:
+    """Return the allowed starts of every K-FAC op on a compute stream."""
+    rule = RefreshPattern(problem.name, problem.scale, period, margin, ())
+    kinds = [KIND_OF[kind, factor] for kind in ("cov", "inv") for factor in "AB"]
+    free = problem.kind_mask(*kinds)
+    windows: dict[int, IntArray] = {}
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        holes = _holes(problem, ops[~free[ops]])
+        of_length: dict[int, IntArray] = {}
+        for op in ops[free[ops]].tolist():
+            length = int(problem.duration[op])
+            if length not in of_length:
+                of_length[length] = _starts(rule, holes, length)
+            windows[op] = of_length[length]
+    return windows
+
+
+def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
+    """Return the holes between pinned ops of one resource, the last one without an end."""
+    busy = pinned[problem.duration[pinned] > 0]
+    busy = busy[np.argsort(problem.pinned[busy])]
+    begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
+    ends = [*problem.pinned[busy].tolist(), NEVER]
+    return [(begin, end) for begin, end in zip(begins, ends, strict=True) if end > begin]
+
+
+def _starts(rule: RefreshPattern, holes: list[tuple[int, int]], length: int) -> IntArray:
+    """Return the closed intervals of starts, int64[w, 2], of an op of some length."""
+    found = [(begin, rule.latest_start((begin, end), length)) for begin, end in holes[:-1]]
+    kept = [(first, last) for first, last in found if last >= first]
+    return np.array([*kept, (holes[-1][0], NEVER)], dtype=np.int64)

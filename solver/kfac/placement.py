@@ -1,0 +1,318 @@
+"""Where K-FAC work was put: placed ops of a device in list order, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ppsolve.models.kfac_labels import END, SAVE_OFF, SAVE_ON, START
+from ppsolve.models.refresh import (
+    WORK_KINDS,
+    DevicePattern,
+    PinnedOp,
+    RefreshPattern,
+    Work,
+    common_iterations,
+)
+
+PIPELINE, FIRST, EXTRA = "pipeline", "first", "extra"
+REFILL, UNPLACED = "refill", "unplaced"
+
+Order = Callable[[DevicePattern], list[int]]
+"""From a device to the indices of its work, in the order in which a rule looks at it."""
+
+Part = tuple[int, int]
+"""Index of a work entry of a device, and which of its parts."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One entry of a device's schedule.
+
+    Parameters
+    ----------
+    label : str
+        Label of an op or marker.
+    start, end : int
+        Ticks from the start of its iteration, as PipeFisher writes them: an op of a clock that
+        runs ahead has a negative start, and is listed before the start marker it belongs to.
+    iteration : int
+        Start markers before it, minus 1; -1 before the first.
+    phase : str
+        ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
+        iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into
+        what the list had left) or ``unplaced`` (kept at its recorded time).
+    work : int or None
+        Index into the device's work, None for ops of the pipeline and markers.
+    part : int or None
+        Part of that work; None also for what is left of a curvature that was not placed.
+    """
+
+    label: str
+    start: int
+    end: int
+    iteration: int
+    phase: str
+    work: int | None = None
+    part: int | None = None
+
+    @property
+    def length(self) -> int:
+        """Duration in ticks."""
+        return self.end - self.start
+
+    @property
+    def copy(self) -> int:
+        """Which repetition of the pattern its times are relative to."""
+        return self.iteration + (self.start < 0 and self.phase != UNPLACED)
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """Schedule of one device over the iterations of a refresh.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    placed : tuple of Placed
+        Ops, K-FAC work and markers in list order.
+    """
+
+    device: int
+    placed: tuple[Placed, ...]
+
+    @property
+    def iterations(self) -> int:
+        """Iterations that the refresh takes: start markers."""
+        return sum(entry.label == START for entry in self.placed)
+
+    def busy(self, pattern: RefreshPattern) -> int:
+        """Return how long the device is busy, in ticks.
+
+        Syncs on a comm stream do not keep the device busy.
+        """
+        work = pattern.devices[self.device].work
+        return sum(
+            entry.length
+            for entry in self.placed
+            if pattern.syncs_in_holes or entry.work is None or work[entry.work].label.kind != "sync"
+        )
+
+    def usage(self, pattern: RefreshPattern) -> float:
+        """Return the busy share of the iterations in percent."""
+        return self.busy(pattern) / (pattern.period * self.iterations) * 100
+
+    def labels(self) -> list[list[str]]:
+        """Return the labels, split before each start marker.
+
+        What comes before the first start marker is a list of its own, if there is any.
+        """
+        groups: list[list[str]] = [[]]
+        for entry in self.placed:
+            if entry.label == START:
+                groups.append([])
+            groups[-1].append(entry.label)
+        return groups if groups[0] else groups[1:]
+
+
+def common_interval(plans: Iterable[DevicePlan]) -> int:
+    """Return the refresh interval that all devices can keep, in iterations."""
+    return common_iterations([plan.iterations for plan in plans])
+
+
+def work_class(work: Work) -> int:
+    """Return the class of `work`: curvature A and B, sync A and B, inversion A and B."""
+    return 2 * WORK_KINDS.index(work.label.kind) + "AB".index(work.label.factor)
+
+
+def recorded_start(work: Work) -> int:
+    """Return when `work` was measured, in ticks; 0 where nothing ran."""
+    return 0 if work.recorded is None else work.recorded[0]
+
+
+def greedy_order(device: DevicePattern) -> list[int]:
+    """Return the indices of the device's work by class, recorded start and instance order."""
+    work = device.work
+    return sorted(
+        range(len(work)), key=lambda index: (work_class(work[index]), recorded_start(work[index]))
+    )
+
+
+def shortest_order(device: DevicePattern) -> list[int]:
+    """Return the indices of the device's work: curvature by length, then syncs and inversions.
+
+    The most saved tensors are given back soonest that way.
+    """
+    work = device.work
+    return sorted(
+        greedy_order(device),
+        key=lambda index: (WORK_KINDS.index(work[index].label.kind), work[index].length),
+    )
+
+
+def freshest_order(device: DevicePattern) -> list[int]:
+    """Return the indices of the device's work: factor after factor, the least work first.
+
+    What comes later in a factor comes first, so that started factors are finished.
+    """
+    work = device.work
+    total: dict[tuple[str, str], int] = {}
+    for entry in work:
+        factor = (entry.label.factor, entry.label.module)
+        total[factor] = total.get(factor, 0) + entry.parts * entry.length
+
+    def rank(index: int) -> tuple[int, str, str, int]:
+        label = work[index].label
+        factor = (label.factor, label.module)
+        return total[factor], *factor, -WORK_KINDS.index(label.kind)
+
+    return sorted(greedy_order(device), key=rank)
+
+
+def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
+    """Return one iteration of the pipeline with its markers, stably sorted by start.
+
+    Before sorting they come in PipeFisher's order: start marker, forwards, backwards, the rest,
+    end marker.
+    """
+    kinds = ("forward", "backward")
+    ops = sorted(
+        device.ops, key=lambda op: kinds.index(op.kind) if op.kind in kinds else len(kinds)
+    )
+    entries = [
+        Placed(START, 0, 0, 0, PIPELINE),
+        *(_pinned(op) for op in ops),
+        Placed(END, period, period, 0, PIPELINE),
+    ]
+    return sorted(entries, key=lambda entry: entry.start)
+
+
+def _pinned(op: PinnedOp) -> Placed:
+    return Placed(op.label, op.start, op.end, 0, PIPELINE)
+
+
+def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
+    """Return a zero-length marker at the end of the last entry."""
+    return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
+
+
+def numbered(device: int, entries: Iterable[Placed]) -> DevicePlan:
+    """Return the plan of entries in list order, their iterations counted by start markers."""
+    iteration = -1
+    placed = []
+    for entry in entries:
+        iteration += entry.label == START
+        placed.append(
+            Placed(
+                entry.label,
+                entry.start,
+                entry.end,
+                iteration,
+                entry.phase,
+                entry.work,
+                entry.part,
+            )
+        )
+    return DevicePlan(device, tuple(placed))
+
+
+def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int]:
+    """Return the start of each part of the device's work, in ticks from the first iteration.
+
+    What is left of a curvature that was not placed runs from its recorded start, one part after
+    the other.
+    """
+    work = pattern.devices[plan.device].work
+    starts: dict[Part, int] = {}
+    for entry in plan.placed:
+        if entry.work is None:
+            continue
+        start = entry.start + entry.copy * pattern.period
+        if entry.part is not None:
+            starts[entry.work, entry.part] = start
+            continue
+        parts = range(work[entry.work].parts)
+        left = [part for part in parts if (entry.work, part) not in starts]
+        for place, part in enumerate(left):
+            starts[entry.work, part] = start + place * work[entry.work].length
+    return starts
+
+
+def left_over(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
+    """Return (label, parts, recorded length in ticks) of all work that fitted in no hole."""
+    work = pattern.devices[plan.device].work
+    placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
+    return [
+        (
+            entry.label,
+            1
+            if entry.part is not None
+            else sum((entry.work, part) not in placed for part in range(work[entry.work].parts)),
+            entry.length,
+        )
+        for entry in plan.placed
+        if entry.phase == UNPLACED and entry.work is not None
+    ]
+
+
+def plan_of_starts(
+    pattern: RefreshPattern,
+    device: int,
+    starts: Mapping[Part, int],
+    lengths: Mapping[int, int],
+    iterations: int,
+) -> DevicePlan:
+    """Return the plan in which the device's work runs at the given times.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        Pinned pipeline and K-FAC work.
+    device : int
+        Number of the device.
+    starts : mapping
+        Start of each part in ticks from the first iteration.
+    lengths : mapping
+        Length in ticks of a part of each work entry (a sync takes the longest of its replicas).
+    iterations : int
+        Iterations of the refresh.
+    """
+    pinned = pipeline_entries(pattern.devices[device], pattern.period)
+    rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]
+    begins = sorted(op.start for op in pattern.devices[device].ops)
+    work = pattern.devices[device].work
+    for (index, part), start in starts.items():
+        copy = _copy_of(start, begins, pattern.period, iterations)
+        begin = start - copy * pattern.period
+        phase = EXTRA if copy > 0 else FIRST
+        end = begin + lengths[index]
+        rows[copy].append(Placed(work[index].label.text, begin, end, 0, phase, index, part))
+    for row in rows:
+        row.sort(key=lambda entry: _list_place(entry, work))
+    rows[0].append(save_marker(SAVE_OFF, rows[0]))
+    rows[-1].append(save_marker(SAVE_ON, rows[-1]))
+    return numbered(device, (entry for row in rows for entry in row))
+
+
+def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) -> int:
+    """Return the repetition in whose list an op at `start` comes in the order of time.
+
+    It is the one that is running, unless early ops of later ones have started, or late ops of
+    earlier ones are still to come (`begins`: starts of the ops of one repetition).
+    """
+    copy = min(start // period, iterations - 1)
+    if not begins:
+        return copy
+    while copy + 1 < iterations and begins[0] + (copy + 1) * period < start:
+        copy += 1
+    while copy > 0 and begins[-1] + (copy - 1) * period > start:
+        copy -= 1
+    return copy
+
+
+def _list_place(entry: Placed, work: Sequence[Work]) -> tuple[int, int, int, int]:
+    """Return the key that sorts entries of one repetition, zero-length work before what waits."""
+    if entry.work is None:
+        return entry.start, 0 if entry.label == START else 2, 0, 0
+    return entry.start, 1, entry.end, work_class(work[entry.work])

@@ -1,0 +1,66 @@
+"""Lower bounds on the tie-breaks: total completion time when work may be cut at will."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from ppsolve.models.kfac import TieBreak
+from ppsolve.models.refresh import DevicePattern, Hole, RefreshPattern
+
+
+def completion_bound(
+    pattern: RefreshPattern, devices: Sequence[int], iterations: int, tie_break: TieBreak
+) -> int:
+    """Return a lower bound on the sum of the ends that a tie-break counts, in ticks.
+
+    By the k-th end at least the k smallest jobs are done, each with the work that only it needs:
+    an inversion with the curvature (and sync) that comes before it. Work is poured into the
+    holes as if it could be cut anywhere.
+    """
+    if tie_break is TieBreak.NONE:
+        return 0
+    jobs = _inversions if tie_break is TieBreak.STALENESS else _every_op
+    return sum(
+        _poured(pattern.holes(device, iterations), jobs(pattern, pattern.devices[device]))
+        for device in devices
+    )
+
+
+def _every_op(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
+    """Return the length of every op that only this device does."""
+    return [
+        work.length for work in device.work if work.label.kind != "sync" for _ in range(work.parts)
+    ]
+
+
+def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
+    """Return, for every inversion, its length with the work that is counted for no other."""
+    before: dict[tuple[str, str, int], int] = defaultdict(int)
+    for work in device.work:
+        label = work.label
+        if label.kind == "cov":
+            before[label.factor, label.module, label.pipe] += work.parts * work.length
+        elif label.kind == "sync" and pattern.syncs_in_holes and len(work.meets) == 1:
+            before[label.factor, label.module, 0] += work.length
+    found = []
+    for work in device.work:
+        label = work.label
+        if label.kind == "inv":
+            own = before.pop((label.factor, label.module, label.pipe), 0)
+            found.append(own + work.length)
+    return found
+
+
+def _poured(holes: Sequence[Hole], jobs: Iterable[int]) -> int:
+    """Return the sum of the times by which the holes have room for the 1, 2, ... smallest jobs."""
+    total, place, full = 0, 0, 0
+    for need in accumulate(sorted(jobs)):
+        while place < len(holes) and full + holes[place][1] - holes[place][0] < need:
+            full += holes[place][1] - holes[place][0]
+            place += 1
+        if place == len(holes):
+            return total
+        total += holes[place][0] + need - full
+    return total

@@ -1,0 +1,1 @@
+"""K-FAC work around a pinned pipeline: heuristics, exact search, check, results."""

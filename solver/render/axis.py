@@ -1,0 +1,120 @@
+"""The time axis of a chart: which columns show which time, and where iterations begin."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rich.text import Text
+
+from ppsolve.solver.render.figures import figure
+
+Window = tuple[float, float]
+MIN_SEGMENT = 5
+"""Iterations narrower than this are not told apart by separators."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of time that is drawn without a separator in it.
+
+    Parameters
+    ----------
+    first, last : float
+        Its ends.
+    column, width : int
+        Its first column, and how many it has.
+    """
+
+    first: float
+    last: float
+    column: int
+    width: int
+
+    def column_of(self, time: float) -> int:
+        """Return the column in which `time` begins."""
+        if self.last <= self.first:
+            return self.column
+        return self.column + round((time - self.first) / (self.last - self.first) * self.width)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A window of time over `width` columns, a column of each separator included."""
+
+    window: Window
+    width: int
+    segments: tuple[Segment, ...]
+    iterations: Sequence[float]
+
+    @classmethod
+    def of(cls, window: Window, iterations: Sequence[float], width: int) -> Axis:
+        """Divide a window where iterations begin, if there is room for separators."""
+        inner = [time for time in iterations if window[0] < time < window[1]]
+        if width < MIN_SEGMENT * (len(inner) + 1):
+            inner = []
+        whole = Segment(*window, 0, width - len(inner))
+        segments = []
+        for number, (first, last) in enumerate(pairwise([window[0], *inner, window[1]])):
+            left, right = whole.column_of(first), whole.column_of(last)
+            segments.append(Segment(first, last, left + number, right - left))
+        return cls(window, width, tuple(segments), iterations)
+
+    def column_of(self, time: float) -> int:
+        """Return the column in which `time` begins."""
+        number = bisect_right([segment.first for segment in self.segments], time) - 1
+        return self.segments[max(number, 0)].column_of(time)
+
+    def numbers(self, indent: int) -> Text:
+        """Return the line above a chart that says where which iteration begins."""
+        first, last = self.window
+        labels = [" "] * self.width
+        room = 0
+        for number, start in enumerate(self.iterations):
+            end = self.iterations[number + 1] if number + 1 < len(self.iterations) else math.inf
+            if end <= first or start >= last:
+                continue
+            column = self.column_of(max(start, first))
+            text = str(number)
+            if column < room or column + len(text) > self.width:
+                continue
+            labels[column : column + len(text)] = text
+            room = column + len(text) + 1
+        head = "iteration"[: indent - 1].rjust(indent - 1) + " "
+        return Text(head + "".join(labels).rstrip(), "dim", no_wrap=True, overflow="crop")
+
+    def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
+        """Yield the line below a chart and the times under it."""
+        line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
+        marks, labels = [line] * self.width, [" "] * self.width
+        for segment in self.segments[1:]:
+            marks[segment.column - 1] = "+" if plain else "┴"
+        room = 0
+        for time in _ticks(*self.window, self.width):
+            column, text = self.column_of(time), figure(time)
+            if column < room or column + len(text) > self.width:
+                continue
+            marks[column] = tick
+            labels[column : column + len(text)] = text
+            room = column + len(text) + 2
+        text = "".join(labels).rstrip()
+        text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
+        yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
+        yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
+
+
+def _ticks(first: float, last: float, width: int) -> list[float]:
+    """Return round times from `first` to `last`, about one per 12 columns."""
+    wanted = max(width // 12, 1)
+    rough = (last - first) / wanted
+    if rough <= 0:
+        return [first]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    count = int((last - first) / step) + 2
+    start = -(-first // step)
+    times = [float(f"{(start + index) * step:.12g}") for index in range(count)]
+    return [time for time in times if first <= time <= last]

@@ -1,0 +1,63 @@
+"""Words and colours for statuses, objectives, units and broken rules."""
+
+from __future__ import annotations
+
+import re
+
+from ppsolve.models.kfac_result import RefreshEntry
+from ppsolve.models.problem import Objective
+from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, Status
+
+STATUS_STYLE = {
+    Status.OPTIMAL: "bold green",
+    Status.FEASIBLE: "bold yellow",
+    Status.INFEASIBLE: "bold red",
+    Status.UNKNOWN: "bold red",
+}
+ENTRY_STYLE = {
+    HeuristicStatus.FEASIBLE: "",
+    HeuristicStatus.INFEASIBLE: "yellow",
+    HeuristicStatus.FAILED: "red",
+    HeuristicStatus.NOT_APPLICABLE: "dim",
+}
+OBJECTIVE_WORDS = {
+    Objective.MAKESPAN: "makespan",
+    Objective.DEVICE_SPAN: "device span",
+    Objective.ITERATIONS: "iterations",
+}
+ITERATIONS = "iterations"
+
+_MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
+_LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
+
+
+def value_unit(objective: Objective, time_unit: str) -> str:
+    """Return what values of an objective count: iterations, or the unit of time."""
+    return ITERATIONS if objective is Objective.ITERATIONS else time_unit
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``."""
+    return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
+
+
+def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
+    """Return what became of a heuristic, in a few words or with the whole reason."""
+    if entry.status is HeuristicStatus.FEASIBLE:
+        if entry.value is None or entry.value != result.value:
+            return "feasible"
+        return "optimal" if result.status is Status.OPTIMAL else "best"
+    word = entry.status.value.replace("_", " ")
+    if not entry.reason:
+        return word
+    if not verbose and isinstance(entry, RefreshEntry) and entry.breaks:
+        return word
+    if not verbose and (memory := _MEMORY.match(entry.reason)):
+        return f"{word}: {memory['excess']}"
+    return f"{word}: {separated(entry.reason, result.time_unit)}"
+
+
+def separated(text: str, unit: str) -> str:
+    """Return `text` with thousands separators in its times, which the unit follows."""
+    pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
+    return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)
