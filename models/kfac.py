@@ -95,7 +95,7 @@ class KfacModule(StrictModel):
     sync_a, sync_b : number
         All-reduce of each factor over the replicas, once a refresh.
     replicas : list of int, optional
-        Devices that share the module's factors and meet in its sync; default: those that hold
+        Devices that share the module's factors and meet in its sync, besides those that hold
         the stage.
     inverse_a, inverse_b : number
         Inversion of each factor, once a refresh, on each device that holds the stage.
@@ -153,8 +153,8 @@ class KfacInstance(StrictModel):
     refresh_interval : int, optional
         Iterations of a refresh cycle (makespan, default 1), or the most that are allowed.
     max_age : int, optional
-        Inverses must be ready for the preconditioning of this iteration of the cycle (0: the one
-        their curvature comes from). Default: the end of the cycle.
+        Of the makespan: inverses must be ready for the preconditioning of this iteration of the
+        cycle (0: the one their curvature comes from). Default: the end of the cycle.
     tie_break : {"staleness", "usage", "none"}
         Among schedules with fewest iterations: least total completion time of inversions, or of
         all K-FAC work, or the first one found.
@@ -180,6 +180,15 @@ class KfacInstance(StrictModel):
     tie_break: TieBreak = TieBreak.STALENESS
     sync_groups: tuple[tuple[Whole, ...], ...] = ()
     saved: SavedMemory | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unit(cls, data: Any) -> Any:
+        """Let the pipeline have the instance's time unit where it names none."""
+        if not isinstance(data, dict) or not isinstance(data.get("pipeline"), dict):
+            return data
+        unit = data.get("time_unit", cls.model_fields["time_unit"].default)
+        return {**data, "pipeline": {"time_unit": unit, **data["pipeline"]}}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -250,6 +259,8 @@ class KfacInstance(StrictModel):
             names.add((module.stage, module.name))
             if module.replicas is not None:
                 self._check_devices(module.replicas, f"modules[{index}].replicas", set())
+        if self.max_age is not None and self.judged_by is Objective.ITERATIONS:
+            raise InputError('expected only with the objective "makespan"', field="max_age")
         if self.max_age is not None and self.max_age >= self.cycle_length:
             raise InputError(
                 f"expected less than the refresh interval {self.cycle_length}, got {self.max_age}",

@@ -16,6 +16,7 @@ from ppsolve.models.kfac_work import (
     FACTORS,
     Place,
     lower_iteration,
+    meeting,
     modules_of,
     places,
     saved_bytes,
@@ -140,19 +141,19 @@ class _CycleLowering:
         """Add the resources of the pipeline, and the comm streams that syncs need."""
         names = {name: self.builder.add_resource(name) for name in self.iteration.resource_names}
         self.compute = self.iteration.span_resources
-        meeting = {
+        devices = {
             device
             for module in self.modules
             if module.sync_a or module.sync_b
             for device in self._meeting(module)
         }
         self.comm: dict[int, int] = {}
-        for device in sorted(meeting):
+        for device in sorted(devices):
             name = f"comm {device}"
             self.comm[device] = names[name] if name in names else self.builder.add_resource(name)
 
-    def _meeting(self, module: KfacModule) -> Sequence[int]:
-        return module.replicas or self.holders[module.stage]
+    def _meeting(self, module: KfacModule) -> tuple[int, ...]:
+        return meeting(module, self.holders[module.stage])
 
     def _repeat_pipeline(self) -> None:
         one, number = self.iteration, self.number
@@ -293,14 +294,14 @@ class _CycleLowering:
         return self.preconditions[module.stage, device][:, place]
 
     def _add_sync(self, module: KfacModule, factor: str, gate: IntArray) -> IntArray:
-        meeting = self._meeting(module)
+        devices = self._meeting(module)
         kind = KIND_OF["sync", factor]
         sync = self.builder.add_ops(
             kind,
             np.array([self.scale.ticks(work_time(module, "sync", factor))], dtype=np.int64),
-            np.array([self.comm[device] for device in meeting]),
+            np.array([self.comm[device] for device in devices]),
             stage=module.stage,
-            device=meeting[0],
+            device=devices[0],
         )
         self.builder.add_precedences(gate, sync)
         self.names[int(sync[0])] = f"{kind}{module.stage}:{module.name}"

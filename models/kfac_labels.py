@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 MAX_LABEL = 500
+"""Characters of a label; module paths have about 40."""
 
 UP_PIPE = ":up_pipe"
 PROFILED_STEP = "start_end"
@@ -22,6 +23,11 @@ KNOWN_LABELS = (
 
 _CALL = re.compile(r"call_(forward|backward)(:up_pipe)?")
 _WORK = re.compile(r"(cov|sync|inv)_kron_([AB])(?::(?!up_pipe$)(.*?))?(:up_pipe)?", re.DOTALL)
+
+
+def precondition_label(module: str) -> str:
+    """Return the label of a module's preconditioning in patterns of described pipelines."""
+    return f"precondition:{module}"
 
 
 @dataclass(frozen=True)

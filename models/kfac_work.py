@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from ppsolve.models.kfac import KfacInstance, KfacModule
@@ -29,6 +29,19 @@ def places(pipeline: PipelineInstance) -> list[Place]:
 def modules_of(instance: KfacInstance, stage: int) -> list[KfacModule]:
     """Return the modules of a stage, in the order of the instance."""
     return [module for module in instance.modules or () if module.stage == stage]
+
+
+def meeting(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
+    """Return the devices that meet in a module's syncs: its replicas and all that hold the stage.
+
+    Parameters
+    ----------
+    module : KfacModule
+        The module.
+    holders : iterable of int
+        Devices that hold its stage.
+    """
+    return tuple(sorted({*holders, *(module.replicas or ())}))
 
 
 def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:

@@ -178,11 +178,11 @@ class RefreshPattern:
 
     def latest_start(self, hole: Hole, length: int) -> int:
         """Return the last tick at which an op of `length` may start in `hole` (or earlier)."""
-        if self.margin == 0:
+        over, parts = self.margin.as_integer_ratio()
+        if over == 0:
             return hole[1] - length
-        limit = hole[1] - length * (1 + self.margin)
-        whole = limit.numerator // limit.denominator
-        return whole - 1 if limit.denominator == 1 else whole
+        # In whole numbers: this is asked for every op and hole. The limit itself is too late.
+        return (hole[1] * parts - length * (parts + over) - 1) // parts
 
     def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
         """Return the closed intervals of starts that an op of `length` may have on `device`."""

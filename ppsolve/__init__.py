@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ppsolve.models.given import load_schedule
     from ppsolve.models.graph import GraphInstance
     from ppsolve.models.instances import Instance, load_instance, parse_instance
+    from ppsolve.models.kfac import KfacInstance
     from ppsolve.models.pipeline import PipelineInstance
     from ppsolve.models.problem import Objective, Problem
     from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument, Status
@@ -38,6 +39,7 @@ _HOME = {
     "HeuristicEntry": "models.result",
     "InputError": "models.errors",
     "Instance": "models.instances",
+    "KfacInstance": "models.kfac",
     "NotApplicableError": "models.errors",
     "Objective": "models.problem",
     "PipelineInstance": "models.pipeline",
@@ -64,6 +66,7 @@ __all__ = [
     "HeuristicEntry",
     "InputError",
     "Instance",
+    "KfacInstance",
     "NotApplicableError",
     "Objective",
     "PipelineInstance",

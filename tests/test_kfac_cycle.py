@@ -208,9 +208,8 @@ def test_each_copy_waits_for_its_own_gradient_where_nothing_is_reduced() -> None
 def test_replicas_meet_in_a_sync() -> None:
     module = {"stage": 0, **MODULE, "sync_b": 3, "replicas": [1, 2]}
     problem = lower_cycle(instance(3, 1, [module]))
-    assert resources(problem, "SB0:m") == ["comm 1", "comm 2"]
+    assert resources(problem, "SB0:m") == ["comm 0", "comm 1", "comm 2"]
     assert resources(problem, "IB0:m") == ["device 0"]
-    assert "comm 0" not in problem.resource_names
     assert "SA0:m" not in names(problem)
 
 

@@ -305,8 +305,13 @@ def refusal(base: dict[str, Any], **fields: Any) -> str:
         (DESCRIBED, {"modules": []}, "modules"),
         (DESCRIBED, {"sync_groups": [[0, 1]]}, "only with timelines"),
         (DESCRIBED, {"saved": {"capacity": 1}}, "only with timelines"),
-        (DESCRIBED, {"time_unit": "ns"}, 'expected "ns" as of the instance, got "us"'),
+        (
+            DESCRIBED,
+            {"time_unit": "ns", "pipeline": {**DESCRIBED["pipeline"], "time_unit": "us"}},
+            'expected "ns" as of the instance, got "us"',
+        ),
         (DESCRIBED, {"pattern": "free", "objective": "iterations"}, 'expected "makespan"'),
+        (DESCRIBED, {"objective": "iterations"}, 'max_age: expected only with the objective "make'),
         (DESCRIBED, {"max_age": 2}, "expected less than the refresh interval 2, got 2"),
         (DESCRIBED, {"modules": [DESCRIBED["modules"][0]] * 2}, 'stage 0 has two modules "m"'),
         (
@@ -342,7 +347,7 @@ def test_defaults() -> None:
     assert made.judged_by is Objective.ITERATIONS
     free = KfacInstance.parse({**DESCRIBED, "pattern": "free", "objective": None})
     assert free.judged_by is Objective.MAKESPAN
-    pinned = KfacInstance.parse({**DESCRIBED, "objective": None})
+    pinned = KfacInstance.parse({**DESCRIBED, "objective": None, "max_age": None})
     assert pinned.judged_by is Objective.ITERATIONS
     once = KfacInstance.parse({**DESCRIBED, "refresh_interval": None, "max_age": 0})
     assert once.cycle_length == 1
@@ -350,7 +355,8 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("pattern", ["gpipee", "", "pipefisher", "free "])
 def test_an_unknown_pattern_is_refused_when_used(pattern: str) -> None:
-    made = KfacInstance.parse({**DESCRIBED, "pattern": pattern, "objective": None})
+    fields = {"pattern": pattern, "objective": None, "max_age": None}
+    made = KfacInstance.parse({**DESCRIBED, **fields})
     with pytest.raises(InputError, match="pattern"):
         ppsolve.optimize(made, time_limit=0)
 

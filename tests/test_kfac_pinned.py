@@ -25,7 +25,9 @@ from ppsolve.solver.heuristics.list_rules import list_serial
 from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.kfac.around import place_around
 from ppsolve.solver.kfac.described import described_pattern
+from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.pinned import NEVER, pinned_cycle, pinned_iteration
+from ppsolve.solver.kfac.placement import plan_of_starts
 from ppsolve.solver.limits import Limits
 
 SHIPPED = sorted((Path(__file__).parents[1] / "instances" / "kfac" / "free").glob("*.json"))
@@ -326,6 +328,27 @@ def test_pattern_of_a_described_pipeline() -> None:
         ("inv_kron_B:m", 1, 1, (1,)),
     ]
     assert pattern.holes(0, 2) == [(2, 5), (12, 15)]
+
+
+def test_an_inverse_ages_until_a_precondition_starts_after_it() -> None:
+    # Device 1 preconditions at 7, and 10 later in the next iteration.
+    pattern = described_pattern(iterations())
+    assert [op.start for op in pattern.devices[1].ops if op.kind == "precondition"] == [7]
+    inversion = [w.label.kind for w in pattern.devices[1].work].index("inv")
+    for start, age in ((4, 0), (5, 1), (7, 1), (14, 1), (15, 2)):
+        starts = {(inversion, 0): start}
+        plan = plan_of_starts(pattern, 1, starts, {inversion: 3}, 2)
+        (ages,) = Refresh(pattern, [plan]).figures()["ages_of"]
+        assert ages == {"inv_kron_A:m": age}, start
+
+
+def test_replicas_meet_all_devices_that_hold_the_stage() -> None:
+    module = {"stage": 0, **MODULE, "sync_a": 1, "replicas": [1]}
+    problem = lower_cycle(instance(modules=[module]))
+    assert [n for n in problem.resource_names if n.startswith("comm")] == ["comm 0", "comm 1"]
+    pattern = described_pattern(iterations(modules=[module]))
+    syncs = [w.meets for device in pattern.devices for w in device.work if w.label.kind == "sync"]
+    assert syncs == [(0, 1), (0, 1)]
 
 
 def test_pattern_of_split_backwards_with_an_optimizer() -> None:

@@ -128,6 +128,7 @@ CLAIMS: dict[str, list[Any]] = {
     "bound": [1, 3, 99, "2", [2], {}, float("nan"), -(10**400)],
     "gap": [0.5, -0.1, "0", [], float("nan")],
     "bound_of": [[3, 2], [99, 99], "22", [None, 2], [2], 5],
+    "bubble_ratio": [0.9, -1, "x", [], float("nan")],
     "makespan": [1, "x", [], float("nan")],
     "device_span": [1, "x", {}],
     "time_unit": ["us", 3, []],
@@ -162,6 +163,8 @@ def test_an_optimum_needs_a_bound() -> None:
     weaker = {**document(), "bound": 1, "gap": 0.5, "bound_of": [1, 1]}
     assert "objective" in refused(weaker)
     assert refused({**weaker, "status": "FEASIBLE"}) == set()
+    unbound = {**weaker, "status": "FEASIBLE", "bound": None, "gap": None, "bound_of": [99, 99]}
+    assert "objective" in refused(unbound)
 
 
 @pytest.mark.parametrize("data", [None, 3, "x", [], {}, True, b"x", 1.5, [[]], {"ops": {}}])

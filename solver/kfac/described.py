@@ -15,8 +15,8 @@ import numpy as np
 
 from ppsolve.models.errors import InputError
 from ppsolve.models.kfac import FREE_PIPELINE, KfacInstance, KfacModule
-from ppsolve.models.kfac_labels import UP_PIPE, Label
-from ppsolve.models.kfac_work import FACTORS, modules_of, places, saved_bytes, work_time
+from ppsolve.models.kfac_labels import UP_PIPE, Label, precondition_label
+from ppsolve.models.kfac_work import FACTORS, meeting, modules_of, places, saved_bytes, work_time
 from ppsolve.models.pipeline_lowering import OPTIMIZER_KIND
 from ppsolve.models.problem import IntArray
 from ppsolve.models.refresh import DevicePattern, PinnedOp, RefreshPattern, Work
@@ -123,8 +123,7 @@ class _Pattern:
         return tuple(found)
 
     def _meeting(self, module: KfacModule) -> tuple[int, ...]:
-        """Return the devices that wait for each other in a sync: replicas, and all holders."""
-        return tuple(sorted({*self.holders[module.stage], *(module.replicas or ())}))
+        return meeting(module, self.holders[module.stage])
 
     def _name(self, module: KfacModule) -> str:
         return f"stage{module.stage}.{module.name}" if self.names_stages else module.name
@@ -153,7 +152,7 @@ class _Pattern:
             modules = modules_of(self.instance, stage)
             for module, start in zip(modules, starts.tolist(), strict=True):
                 end = start + self.problem.scale.ticks(Fraction(module.precondition))
-                label = f"precondition:{self._name(module)}"
+                label = precondition_label(self._name(module))
                 yield PinnedOp(label, "precondition", 0, start, end)
 
     def _optimizers(self, device: int) -> Iterator[PinnedOp]:

@@ -199,12 +199,14 @@ class Component:
             limits,
             window_work=False,
             incumbent=incumbent,
-            rounding="up",
             lower=lower,
         )
         best, by = incumbent, answer.found.by
-        if outcome.schedule is not None and outcome.schedule.value < incumbent.value:
-            best, by = outcome.schedule, "cp-sat"
+        better = outcome.schedule
+        # Amounts of memory are rounded down: the bound holds, a schedule need not.
+        is_valid = better is not None and not check_schedule(lowered.problem, better)
+        if better is not None and is_valid and better.value < incumbent.value:
+            best, by = better, "cp-sat"
         reason = answer.stop_reason
         if _is_stopped(outcome):
             reason = StopReason.INTERRUPTED

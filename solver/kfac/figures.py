@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from ppsolve.models.kfac_labels import precondition_label
 from ppsolve.models.refresh import RefreshPattern
 from ppsolve.solver.kfac.placement import DevicePlan, absolute_starts, common_interval
 
@@ -66,13 +67,20 @@ class Refresh:
         return peak
 
     def _ages(self, plan: DevicePlan) -> dict[str, int]:
-        work = self.pattern.devices[plan.device].work
-        ends: dict[str, int] = {}
+        """Return how many iterations pass before each inverse is used.
+
+        Measured timelines say nothing of preconditioning: there it is used at the iteration's end.
+        """
+        device, period = self.pattern.devices[plan.device], self.pattern.period
+        uses = {op.label: op.start for op in device.ops}
+        ages: dict[str, int] = {}
         for (index, _), start in absolute_starts(plan, self.pattern).items():
-            if work[index].label.kind == "inv":
-                text = work[index].label.text
-                ends[text] = max(ends.get(text, 0), start + work[index].length)
-        return {text: max(-(-end // self.pattern.period) - 1, 0) for text, end in ends.items()}
+            work = device.work[index]
+            if work.label.kind == "inv":
+                text = work.label.text
+                late = start + work.length - uses.get(precondition_label(work.label.module), period)
+                ages[text] = max(ages.get(text, 0), -(-late // period))
+        return ages
 
     def _oldest(self, plan: DevicePlan) -> int | None:
         ages = self._ages(plan).values()

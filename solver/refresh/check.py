@@ -149,6 +149,9 @@ def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
     status = data.get("status")
     if status == Status.OPTIMAL and (bound is None or bound != iterations):
         yield _wrong(f"status is OPTIMAL, the bound is {data.get('bound')}, not {iterations}")
+    bounds, own = data.get("bound_of"), data.get("iterations_of")
+    if bounds is not None and not _are_at_most(bounds, own):
+        yield _wrong(f"bound_of {_short(bounds)} goes beyond iterations_of {_short(own)}")
     if bound is None:
         return
     if bound > iterations:
@@ -156,9 +159,6 @@ def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
     expected = (iterations - bound) / iterations
     if gap is not None and abs(gap - expected) > TOLERANCE:
         yield _wrong(f"gap is given as {data['gap']}, value and bound have {expected:.6g}")
-    bounds, own = data.get("bound_of"), data.get("iterations_of")
-    if bounds is not None and not _are_at_most(bounds, own):
-        yield _wrong(f"bound_of {_short(bounds)} goes beyond iterations_of {_short(own)}")
 
 
 def _are_at_most(bounds: Any, counts: Any) -> bool:
@@ -192,7 +192,8 @@ def _figure_claims(
     data: dict[str, Any], pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
 ) -> Iterator[Violation]:
     """Yield every figure of a refresh that the schedule does not have."""
-    actual = Refresh(pattern, plans_of(pattern, lowered, schedule)).figures()
+    refresh = Refresh(pattern, plans_of(pattern, lowered, schedule))
+    actual = refresh.figures()
     if data.get("labels") is not None and not _same_labels(data["labels"], actual, pattern):
         yield _wrong("labels are not what the schedule has, in the order in which it runs")
     for field in EXACT_FIELDS:
@@ -201,6 +202,9 @@ def _figure_claims(
     for field in ROUNDED_FIELDS:
         if data.get(field) is not None and not _close(data[field], actual[field]):
             yield _wrong(f"{field} is given as {_short(data[field])}, not {_short(actual[field])}")
+    bubble = _number(data, "bubble_ratio")
+    if bubble is not None and abs(bubble - (1 - refresh.usage)) > TOLERANCE:
+        yield _wrong(f"bubble_ratio is given as {bubble:g}, not {1 - refresh.usage:.6g}")
 
 
 def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ppsolve.models.errors import InputError
 from ppsolve.models.kfac import KfacInstance, TieBreak
@@ -22,6 +23,7 @@ from ppsolve.solver.kfac.needs import (
     settled_after,
 )
 from ppsolve.solver.kfac.pattern import refuse_overlaps
+from ppsolve.solver.kfac.placement import DevicePlan
 from ppsolve.solver.options import Options
 from ppsolve.solver.progress import Progress, ProgressListener
 from ppsolve.solver.refresh.heuristics import (
@@ -180,9 +182,10 @@ class RefreshRun:
         for place, part in enumerate(parts):
             if self._is_interrupted():
                 return
-            self.state.answers[place] = part.fewest(
-                self.state.answers[place], self._most(part.devices), count - place
-            )
+            known = self.state.answers[place]
+            if not known.is_proved:
+                most = self._most(part.devices)
+                self.state.answers[place] = part.fewest(known, most, count - place)
             self._tell("bound", EXACT)
             self.state.infeasible = self._within_limits()
             if self.state.infeasible is not None:
@@ -208,10 +211,13 @@ class RefreshRun:
         most = most_iterations(self.pattern, devices)
         if not is_tidy(self.pattern, devices):
             return most
-        outcome = run_refresh_heuristic(CAUSAL, replace(self.pattern, saved=()))
-        if outcome.plans is None:
+        if self._without_memory is None:
             return most
-        return min(most, max(outcome.plans[device].iterations for device in devices) + 1)
+        return min(most, max(self._without_memory[device].iterations for device in devices) + 1)
+
+    @cached_property
+    def _without_memory(self) -> Sequence[DevicePlan] | None:
+        return run_refresh_heuristic(CAUSAL, replace(self.pattern, saved=())).plans
 
     def _within_limits(self) -> str | None:
         """Return why no schedule keeps the refresh interval or the memory, if that is proved."""

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ppsolve.models.errors import InputError
+from ppsolve.models.kfac_labels import MAX_LABEL
 from ppsolve.solver.convert.pickles.names import Maker
 from ppsolve.solver.convert.pickles.numpy_parts import Array, Dtype
 
@@ -16,9 +17,6 @@ ScheduleLabels = list[list[list[str]]]
 
 MAX_ITEMS = 500_000
 """Entries of a timeline or schedule, one that is referred to many times counting each time."""
-
-MAX_LABEL = 500
-"""Characters of a label; module paths have about 40."""
 
 
 class _Budget:
