@@ -187,7 +187,7 @@ def field_path(location: Iterable[int | str]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part.isidentifier() and part not in UNION_TAGS:
-            path += f".{part}" if path else part
+            path += f".{part[:60]}" if path else part[:60]
     return path
 
 
@@ -202,7 +202,7 @@ def explain(
     message = issue["msg"].removeprefix("Value error, ")
     if issue["type"] == "extra_forbidden":
         owner = _model_at(model, location[:-1])
-        name = str(location[-1])
+        name = str(location[-1])[:60]
         message = f'unknown field "{name}"' + (
             did_you_mean(name, field_names(owner)) if owner else ""
         )

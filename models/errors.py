@@ -34,8 +34,17 @@ class InputError(PpsolveError):
         return InputError(self.message, source=self.source or source, field=self.field)
 
 
+LONGEST_PART = 600
+"""Characters of a source, field or message that are shown."""
+
+
 def _on_one_line(text: str) -> str:
-    """Escape what would break a line or the terminal: names in a file may hold anything."""
+    """Escape what would break a line or the terminal, and cut what is endless.
+
+    Names in a file may hold anything.
+    """
+    if len(text) > LONGEST_PART:
+        text = f"{text[:LONGEST_PART]}..."
     if text.isprintable():
         return text
     return "".join(
@@ -45,6 +54,10 @@ def _on_one_line(text: str) -> str:
 
 class NotApplicableError(PpsolveError):
     """A heuristic was asked for an instance that it is not defined on."""
+
+
+class HeuristicFailedError(PpsolveError):
+    """A heuristic gave up on an instance that it is defined on; says why in its own words."""
 
 
 class DeadlockError(PpsolveError):

@@ -14,11 +14,13 @@ from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.models.io import read_json, source_name
 from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.kfac_cycle import lower_cycle
+from ppsolve.models.overlap import OverlapInstance
+from ppsolve.models.overlap_lowering import lower_overlap
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.pipeline_lowering import lower_pipeline
 from ppsolve.models.problem import Problem
 
-Instance = PipelineInstance | GraphInstance | KfacInstance
+Instance = PipelineInstance | GraphInstance | KfacInstance | OverlapInstance
 """Any instance; told apart by its ``kind``."""
 
 MAX_TOTAL_TICKS = 2.0**58
@@ -28,6 +30,7 @@ KINDS: dict[str, type[Instance]] = {
     "pipeline": PipelineInstance,
     "graph": GraphInstance,
     "kfac": KfacInstance,
+    "overlap": OverlapInstance,
 }
 
 AnyInstance = TypeVar("AnyInstance", bound=Instance)
@@ -114,6 +117,8 @@ def _lowered(instance: Instance, *, round_up: bool) -> Problem:
         return lower_pipeline(instance, round_up=round_up)
     if isinstance(instance, KfacInstance):
         return lower_cycle(instance, round_up=round_up)
+    if isinstance(instance, OverlapInstance):
+        return lower_overlap(instance, round_up=round_up)
     return lower_graph(instance, round_up=round_up)
 
 

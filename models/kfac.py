@@ -19,7 +19,8 @@ from ppsolve.models.base import (
 )
 from ppsolve.models.errors import InputError
 from ppsolve.models.kfac_labels import KNOWN_LABELS, MAX_LABEL, parse_label
-from ppsolve.models.pipeline import PerDevice, PipelineInstance, check_length
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.pipeline_entries import PerDevice, check_length
 from ppsolve.models.problem import Objective
 
 FREE_PIPELINE = "free"
@@ -233,6 +234,12 @@ class KfacInstance(StrictModel):
                 raise InputError("expected only with timelines", field=field)
         if self.modules is None:
             raise InputError("this field is required with a pipeline", field="modules")
+        if self.pipeline.collectives is not None:
+            raise InputError(
+                "expected a pipeline without collectives around K-FAC work (its syncs are fields "
+                "of the modules)",
+                field="pipeline.collectives",
+            )
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',

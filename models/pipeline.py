@@ -8,64 +8,24 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from ppsolve.models.base import (
-    Number,
-    StrictModel,
-    Whole,
-    as_decimal,
-    describe,
-    did_you_mean,
-    error_at,
-)
+from ppsolve.models.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.errors import InputError
+from ppsolve.models.pipeline_entries import (
+    DeviceMatrix,
+    PerBoundary,
+    PerDevice,
+    PerStage,
+    PerStageAndMicrobatch,
+    SegmentsPerStage,
+    check_length,
+    entry_at,
+)
 from ppsolve.models.problem import IntArray, Objective, ScheduleObjective
 
 MAX_OPS = 5_000_000
 """Larger instances are refused rather than left to exhaust the memory of the machine."""
 
 NAMED_PLACEMENTS = ("linear", "interleaved", "vshape", "wave", "bidirectional")
-
-
-def _numbers(value: Any, depth: int, what: str, at: tuple[int, ...] = ()) -> Any:
-    """Check a number or nested lists of numbers down to `depth`; the shape is checked later."""
-    if depth > 0 and isinstance(value, list | tuple | np.ndarray):
-        return tuple(
-            _numbers(item, depth - 1, what, (*at, index)) for index, item in enumerate(value)
-        )
-    if isinstance(value, list | tuple | dict | str) or value is None:
-        raise error_at(at, f"expected {what}, got {describe(value)}")
-    try:
-        return as_decimal(value)
-    except ValueError as error:
-        raise error_at(at, str(error)) from None
-
-
-def _matrix(value: Any) -> Any:
-    what = "a number or a matrix with a row and a column per device"
-    for row, values in enumerate(value if isinstance(value, list | tuple | np.ndarray) else ()):
-        if not isinstance(values, list | tuple | np.ndarray):
-            raise error_at((row,), f"expected {what}, got {describe(values)} for a row")
-    return _numbers(value, 2, what)
-
-
-def _shape(depth: int, what: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: _numbers(value, depth, what))
-
-
-PerStage = Annotated[
-    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage")
-]
-PerStageAndMicrobatch = Annotated[
-    Number | tuple[Number | tuple[Number, ...], ...],
-    _shape(2, "a number, or a list with one entry per stage (a number or one per micro-batch)"),
-]
-PerDevice = Annotated[
-    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per device")
-]
-PerBoundary = Annotated[
-    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage boundary")
-]
-DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
 
 
 class ExplicitPlacement(StrictModel):
@@ -171,19 +131,53 @@ class Memory(StrictModel):
     static: PerStage = Field(default=0, validate_default=True)
 
 
-def check_length(field: str, entry: Any, expected: int, what: str) -> None:
-    """Refuse a list of other than `expected` entries, one per `what`.
+class TensorParallel(StrictModel):
+    """All-reduces of tensor parallelism inside the ops of one kind.
 
-    Raises
-    ------
-    InputError
-        Names `field`.
+    An op is `segments` pieces of equal length (its duration / `segments`), each followed by an
+    all-reduce of length `allreduce` on the comm stream of the device. Both are a number or a list
+    with one number per stage. The next piece waits for the all-reduce, and so does what uses the
+    result of the op: the next stage (a transfer leaves after the last all-reduce) and, after a
+    forward, the backward of the stage. Between two pieces the device may run other ops.
     """
-    if isinstance(entry, tuple) and len(entry) != expected:
-        raise InputError(
-            f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
-            field=field,
-        )
+
+    segments: SegmentsPerStage = 1
+    allreduce: PerStage
+
+
+class Collectives(StrictModel):
+    """Collectives that run on a comm stream beside the compute stream of each device.
+
+    Times are a number or a list with one number per stage.
+
+    Parameters
+    ----------
+    forward, backward, backward_input : TensorParallel, optional
+        All-reduces of activations inside forwards, and of input gradients inside backwards:
+        `backward` where backwards are fused, `backward_input` where they are split. A
+        weight-gradient backward waits for the last piece of its input-gradient backward, not for
+        the all-reduce behind it.
+    reduce_scatter : number or list, optional
+        Reduce-scatter of a stage's gradients, after its last W or B and before its optimizer. It
+        stands in for `allreduce` of the pipeline.
+    all_gather : number or list, optional
+        All-gather of a stage's parameters, before its first forward; it may start at time 0.
+    comm_streams : str
+        ``shared``: one comm stream per device. ``per_kind``: one for tensor parallelism, one for
+        data parallelism (reduce-scatter, all-gather, all-reduce of gradients).
+    """
+
+    forward: TensorParallel | None = None
+    backward: TensorParallel | None = None
+    backward_input: TensorParallel | None = None
+    reduce_scatter: PerStage | None = None
+    all_gather: PerStage | None = None
+    comm_streams: Literal["shared", "per_kind"] = "shared"
+
+    def by_kind(self) -> dict[str, TensorParallel]:
+        """Return the tensor parallelism of each op kind that has any: F, B, I."""
+        given = {"F": self.forward, "B": self.backward, "I": self.backward_input}
+        return {kind: inside for kind, inside in given.items() if inside is not None}
 
 
 class PipelineInstance(StrictModel):
@@ -203,6 +197,7 @@ class PipelineInstance(StrictModel):
     memory: Memory | None = None
     allreduce: PerStage | None = None
     optimizer: PerStage | None = None
+    collectives: Collectives | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
 
     @model_validator(mode="after")
@@ -222,6 +217,8 @@ class PipelineInstance(StrictModel):
             check_length("memory.static", self.memory.static, self.num_stages, "stage")
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
         check_length("optimizer", self.optimizer, self.num_stages, "stage")
+        if self.collectives is not None:
+            self._check_collectives(self.collectives)
         check_length("p2p.bytes", self.p2p.bytes, self.num_stages - 1, "stage boundary")
         self._check_matrix("p2p.latency", self.p2p.latency)
         self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
@@ -261,6 +258,36 @@ class PipelineInstance(StrictModel):
             raise InputError(
                 f"expected at least one stage on every device, device {empty[0]} has none",
                 field="placement.stage_to_device",
+            )
+
+    def _check_collectives(self, collectives: Collectives) -> None:
+        wrong = "backward" if self.times.is_split else "backward_input"
+        if getattr(collectives, wrong) is not None:
+            right = {"backward": "backward_input", "backward_input": "backward"}[wrong]
+            raise InputError(
+                f'expected "{right}", as in the times of the pipeline, got "{wrong}"',
+                field=f"collectives.{wrong}",
+            )
+        if self.allreduce is not None and collectives.reduce_scatter is not None:
+            raise InputError(
+                'expected either "allreduce" of the pipeline or "reduce_scatter", not both',
+                field="collectives.reduce_scatter",
+            )
+        for field, entry in collectives:
+            for name, value in entry if isinstance(entry, TensorParallel) else [("", entry)]:
+                path = f"collectives.{field}" + (f".{name}" if name else "")
+                check_length(path, value, self.num_stages, "stage")
+        self._check_segments(collectives)
+
+    def _check_segments(self, collectives: Collectives) -> None:
+        ops = self.num_stages
+        for inside in collectives.by_kind().values():
+            pieces = [int(entry_at(inside.segments, stage)) for stage in range(self.num_stages)]
+            ops += 2 * sum(pieces)
+        if ops * self.num_microbatches > MAX_OPS:
+            raise InputError(
+                f"expected at most {MAX_OPS} ops, all-reduces and segments included",
+                field="collectives",
             )
 
     def _check_per_microbatch(self, field: str, entry: Any) -> None:

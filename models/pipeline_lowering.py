@@ -11,6 +11,16 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.pipeline_collectives import (
+    ALL_GATHER_KIND,
+    DATA_PARALLEL,
+    REDUCE_SCATTER_KIND,
+    CommStreams,
+    OpGrid,
+    SegmentedOps,
+    collective_times,
+)
+from ppsolve.models.pipeline_entries import entry_at
 from ppsolve.models.problem import IntArray, Pool, Problem, ProblemBuilder
 from ppsolve.models.timescale import TimeScale
 
@@ -23,8 +33,11 @@ def lower_pipeline(
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
-    Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; transfers follow,
-    then all-reduces and optimizer ops.
+    Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; all-reduces inside
+    ops and all-gathers follow where there are any, then transfers, then all-reduces (or
+    reduce-scatters) of gradients and optimizer ops. An op with collectives inside is several ops,
+    see `ppsolve.models.pipeline_collectives`; it acquires its activation at the start of its first
+    piece and gives back at the end of its last piece.
 
     Parameters
     ----------
@@ -51,12 +64,6 @@ def _decimals(entry: Any) -> Iterator[Decimal]:
         yield entry
 
 
-def _at(entry: Any, *indices: int) -> Fraction:
-    for index in indices:
-        entry = entry[index] if isinstance(entry, tuple) else entry
-    return Fraction(entry)
-
-
 class _Lowering:
     def __init__(
         self, instance: PipelineInstance, *, round_up: bool, also: Iterable[Fraction]
@@ -76,7 +83,7 @@ class _Lowering:
         self.scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
-        self.grid: dict[str, IntArray] = {}
+        self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.given_names: dict[int, str] = {}
 
@@ -85,23 +92,26 @@ class _Lowering:
         entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
         for entry in entries:
             yield from map(Fraction, set(_decimals(entry)))
+        yield from collective_times(instance)
         for boundary, source, target in self.boundary_pairs:
             yield self._latency(source, target)
             if instance.p2p.mode != "delay":
                 yield self._transfer_time(boundary, source, target)
 
     def _latency(self, source: int, target: int) -> Fraction:
-        return _at(self.instance.p2p.latency, source, target)
+        return entry_at(self.instance.p2p.latency, source, target)
 
     def _transfer_time(self, boundary: int, source: int, target: int) -> Fraction:
         p2p = self.instance.p2p
-        return _at(p2p.bytes, boundary) / _at(p2p.bandwidth, source, target)
+        return entry_at(p2p.bytes, boundary) / entry_at(p2p.bandwidth, source, target)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
         self.compute = [builder.add_resource(f"device {d}") for d in range(instance.num_devices)]
+        self.streams = CommStreams(instance, builder)
         self._add_compute_ops()
         self._add_local_precedences()
+        self._add_all_gathers()
         if instance.p2p.mode == "delay":
             self._add_delays()
         else:
@@ -118,40 +128,71 @@ class _Lowering:
         )
 
     def _add_compute_ops(self) -> None:
-        instance = self.instance
-        shape = (instance.num_stages, instance.num_microbatches)
-        stages = np.arange(shape[0])[:, None]
-        for kind, entry in instance.times.by_kind().items():
-            rows = [self._ticks_row(entry, stage, shape[1]) for stage in range(shape[0])]
-            self.grid[kind] = self.builder.add_ops(
-                kind,
-                np.stack(rows),
-                np.asarray(self.compute)[self.devices][..., None],
-                stage=stages,
-                device=self.devices,
-                microbatch=np.arange(shape[1]),
-            )
+        cut = SegmentedOps(self.builder, self.streams, self.scale, self.given_names)
+        for kind, entry in self.instance.times.by_kind().items():
+            if kind in cut.inside:
+                self._add_segments(cut, kind, entry)
+            else:
+                self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
+        for kind in cut.inside:
+            self.grid[kind] = cut.with_allreduces(kind, self.devices)
 
-    def _ticks_row(self, entry: Any, stage: int, num_microbatches: int) -> IntArray:
+    def _add_grid(self, kind: str, entry: Any) -> IntArray:
+        num_stages, num_microbatches = self.devices.shape
+        rows = [self._ticks_row(entry, stage, num_microbatches) for stage in range(num_stages)]
+        return self.builder.add_ops(
+            kind,
+            np.stack(rows),
+            np.asarray(self.compute)[self.devices][..., None],
+            stage=np.arange(num_stages)[:, None],
+            device=self.devices,
+            microbatch=np.arange(num_microbatches),
+        )
+
+    def _add_segments(self, cut: SegmentedOps, kind: str, entry: Any) -> None:
+        for stage, devices in enumerate(self.devices):
+            segments = int(entry_at(cut.inside[kind].segments, stage))
+            row = self._ticks_row(entry, stage, len(devices), segments)
+            resources = np.asarray(self.compute)[devices][:, None]
+            cut.add_pieces(kind, row, segments, resources, stage=stage, device=devices)
+
+    def _ticks_row(
+        self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
+    ) -> IntArray:
         value = entry[stage] if isinstance(entry, tuple) else entry
-        if isinstance(value, tuple):
-            return np.array([self.scale.ticks(Fraction(v)) for v in value], dtype=np.int64)
-        return np.full(num_microbatches, self.scale.ticks(Fraction(value)), dtype=np.int64)
+        values = value if isinstance(value, tuple) else (value,)
+        ticks = [self.scale.ticks(Fraction(v) / segments) for v in values]
+        return np.broadcast_to(np.array(ticks, dtype=np.int64), num_microbatches)
 
     @property
-    def returning(self) -> IntArray:
+    def returning(self) -> OpGrid:
         """Ops that carry the gradient to the previous stage: I, or B where fused."""
         return self.grid["I"] if self.instance.times.is_split else self.grid["B"]
 
     @property
-    def finishing(self) -> IntArray:
+    def finishing(self) -> OpGrid:
         """Ops after which a stage's weight gradient is complete: W, or B where fused."""
         return self.grid["W"] if self.instance.times.is_split else self.grid["B"]
 
     def _add_local_precedences(self) -> None:
-        self.builder.add_precedences(self.grid["F"], self.returning)
+        self.builder.add_precedences(self.grid["F"].done, self.returning.first)
         if self.instance.times.is_split:
-            self.builder.add_precedences(self.grid["I"], self.grid["W"])
+            self.builder.add_precedences(self.grid["I"].last, self.grid["W"].first)
+
+    def _add_all_gathers(self) -> None:
+        collectives = self.instance.collectives
+        if collectives is None or collectives.all_gather is None:
+            return
+        comm = self.streams.of(DATA_PARALLEL)
+        for stage in range(self.instance.num_stages):
+            holders = self._holders(stage)
+            gather = self._single_op(
+                ALL_GATHER_KIND, collectives.all_gather, stage, [comm[d] for d in holders], holders
+            )
+            self.builder.add_precedences(gather, self.grid["F"].first[stage])
+
+    def _holders(self, stage: int) -> list[int]:
+        return sorted({devices[stage] for devices in self.pipes})
 
     def _add_delays(self) -> None:
         table = np.zeros((self.instance.num_devices,) * 2, dtype=np.int64)
@@ -159,8 +200,8 @@ class _Lowering:
             table[source, target] = self.scale.ticks(self._latency(source, target))
         up, down = self.devices[:-1], self.devices[1:]
         forward, returning = self.grid["F"], self.returning
-        self.builder.add_precedences(forward[:-1], forward[1:], table[up, down])
-        self.builder.add_precedences(returning[1:], returning[:-1], table[down, up])
+        self.builder.add_precedences(forward.done[:-1], forward.first[1:], table[up, down])
+        self.builder.add_precedences(returning.done[1:], returning.first[:-1], table[down, up])
 
     def _add_transfers(self) -> None:
         resources = self._transfer_resources()
@@ -172,7 +213,7 @@ class _Lowering:
                 for pipe, devices in enumerate(self.pipes):
                     columns = np.flatnonzero(self.instance.pipe_of_microbatch == pipe)
                     source, target = devices[sender], devices[receiver]
-                    before, after = grid[sender, columns], grid[receiver, columns]
+                    before, after = grid.done[sender, columns], grid.first[receiver, columns]
                     if source == target:
                         self.builder.add_precedences(before, after)
                         continue
@@ -200,16 +241,13 @@ class _Lowering:
 
     def _add_stage_tail_ops(self) -> None:
         instance = self.instance
-        comm: dict[int, int] = {}
-        if instance.allreduce is not None:
-            comm = {d: self.builder.add_resource(f"comm {d}") for d in range(instance.num_devices)}
+        kind, entry = self._reduction()
+        comm = [] if entry is None else self.streams.of(DATA_PARALLEL)
         for stage in range(instance.num_stages):
-            holders = sorted({devices[stage] for devices in self.pipes})
-            ready = self.finishing[stage]
-            if instance.allreduce is not None:
-                reduce = self._single_op(
-                    ALLREDUCE_KIND, instance.allreduce, stage, [comm[d] for d in holders], holders
-                )
+            holders = self._holders(stage)
+            ready = self.finishing.last[stage]
+            if entry is not None:
+                reduce = self._single_op(kind, entry, stage, [comm[d] for d in holders], holders)
                 self.builder.add_precedences(ready, reduce)
                 ready = np.array([reduce])
             if instance.optimizer is not None:
@@ -220,13 +258,20 @@ class _Lowering:
                     if len(holders) > 1:
                         self.given_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
                     own = self.devices[stage] == device
-                    before = ready if instance.allreduce is not None else ready[own]
+                    before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)
+
+    def _reduction(self) -> tuple[str, Any]:
+        """Return kind and time of what combines the gradients of a stage."""
+        collectives = self.instance.collectives
+        if collectives is not None and collectives.reduce_scatter is not None:
+            return REDUCE_SCATTER_KIND, collectives.reduce_scatter
+        return ALLREDUCE_KIND, self.instance.allreduce
 
     def _single_op(
         self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
     ) -> int:
-        ticks = np.array([self.scale.ticks(_at(entry, stage))], dtype=np.int64)
+        ticks = np.array([self.scale.ticks(entry_at(entry, stage))], dtype=np.int64)
         ops = self.builder.add_ops(kind, ticks, np.array(resources), stage=stage, device=devices[0])
         return int(ops[0])
 
@@ -243,7 +288,7 @@ class _Lowering:
             key: tuple[Any, ...] = (int(pipe),)
             if per_microbatch:
                 key += tuple(
-                    _at(entry, stage, microbatch)
+                    entry_at(entry, stage, microbatch)
                     for entry in self.instance.times.by_kind().values()
                     for stage in range(self.instance.num_stages)
                 )
@@ -251,7 +296,7 @@ class _Lowering:
         return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
 
     def _vectors(self, members: IntArray) -> IntArray:
-        columns = [grid[:, members].T for grid in self.grid.values()]
+        columns = [grid.rows[:, members].T for grid in self.grid.values()]
         for microbatches, transfer in self.transfers:
             shared = np.isin(microbatches, members)
             if shared.any():
@@ -263,7 +308,7 @@ class _Lowering:
         if memory is None:
             return []
         share = Fraction(memory.released_by_backward_weight)
-        activation = [_at(memory.activation, s) for s in range(self.instance.num_stages)]
+        activation = [entry_at(memory.activation, s) for s in range(self.instance.num_stages)]
         releases = (
             [("I", 1 - share), ("W", share)]
             if self.instance.times.is_split
@@ -272,7 +317,7 @@ class _Lowering:
         static = [Fraction(0)] * self.instance.num_devices
         for devices in self.pipes:
             for stage, device in enumerate(devices):
-                static[device] += _at(memory.static, stage)
+                static[device] += entry_at(memory.static, stage)
         return [
             self._pool(device, activation, releases, static[device])
             for device in range(self.instance.num_devices)
@@ -297,7 +342,8 @@ class _Lowering:
                     continue
                 if amount not in amounts:
                     amounts.append(amount)
-                mine = self.grid[kind][stage, here[stage]]
+                grid = self.grid[kind].first if kind == "F" else self.grid[kind].last
+                mine = grid[stage, here[stage]]
                 ops.append(mine)
                 indices.append(np.full(len(mine), amounts.index(amount), dtype=np.int64))
             return np.concatenate(ops), np.concatenate(indices)
@@ -306,7 +352,7 @@ class _Lowering:
         parts = [events(kind, share) for kind, share in releases]
         return Pool(
             name=f"device {device}",
-            capacity=_at(self.instance.memory.capacity, device),
+            capacity=entry_at(self.instance.memory.capacity, device),
             initial=static,
             amounts=tuple(amounts),
             acquire_op=acquire_op,

@@ -127,6 +127,8 @@ class Problem:
         sorted and disjoint.
     weight : int64[n]
         Weights of the ends for the objective `COMPLETION`.
+    points : int64[...]
+        Ops of length zero that hold their place on their resources: no op runs around them.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Problem:
     given_names: Mapping[int, str] = field(repr=False)
     windows: Mapping[int, IntArray] = field(default_factory=dict, repr=False)
     weight: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    points: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
 
     @property
     def num_ops(self) -> int:
@@ -195,6 +198,13 @@ class Problem:
             owner[order[bounds[r] : bounds[r + 1]]].astype(np.int64)
             for r in range(self.num_resources)
         )
+
+    @cached_property
+    def holds_place(self) -> BoolArray:
+        """Whether each op occupies its resources: it has a length, or is a point."""
+        mask = self.duration > 0
+        mask[self.points] = True
+        return mask
 
     @cached_property
     def is_compute(self) -> BoolArray:
@@ -306,6 +316,7 @@ class ProblemBuilder:
         given_names: Mapping[int, str] | None = None,
         windows: Mapping[int, IntArray] | None = None,
         weight: IntArray | None = None,
+        points: IntArray | None = None,
     ) -> Problem:
         """Assemble the problem from everything that was added."""
 
@@ -342,4 +353,5 @@ class ProblemBuilder:
             given_names=given_names or {},
             windows=windows or {},
             weight=np.zeros(0, dtype=np.int64) if weight is None else weight,
+            points=np.zeros(0, dtype=np.int64) if points is None else points,
         )

@@ -51,6 +51,7 @@ class StopReason(StrEnum):
     DETERMINISTIC = "deterministic_limit"
     INTERRUPTED = "interrupted"
     ROUNDING = "memory_rounding"
+    NO_PROGRAM = "no_program_order"
     TOO_LARGE = "too_large_for_exact_model"
     INFEASIBLE = "proved_infeasible"
 

@@ -15,7 +15,8 @@ class Violation:
         ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``window``
         (a start outside the holes that have room), ``precedence``, ``overlap``, ``memory``,
         ``label`` (a document gives an op another kind, stage, device or micro-batch than its id
-        says), or ``objective`` (a document claims another figure than its schedule has, or a
+        says), ``order`` (a program order that is none, or runs otherwise than the schedule beside
+        it), or ``objective`` (a document claims another figure than its schedule has, or a
         bound, gap or status that contradicts its value).
     message : str
         What is wrong, with names and times in the instance's unit.

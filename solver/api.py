@@ -8,6 +8,7 @@ from typing import Any
 from ppsolve.models.errors import NotApplicableError
 from ppsolve.models.given import parse_given
 from ppsolve.models.instances import Instance
+from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
 from ppsolve.models.violation import Violation
@@ -128,7 +129,12 @@ def simulate(
     outcome = run_heuristic(heuristic, instance, problem, group_size)
     if outcome.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{heuristic} is not applicable: {outcome.reason}")
-    return heuristic_entry(outcome, with_schedule=True)
+    entry = heuristic_entry(outcome, with_schedule=True)
+    if isinstance(instance, OverlapInstance):
+        from ppsolve.solver.overlap.report import overlap_entry
+
+        return overlap_entry(instance, problem, entry, outcome)
+    return entry
 
 
 def check(
@@ -166,4 +172,8 @@ def check(
     if isinstance(schedule, Schedule):
         return check_schedule(problem, schedule)
     given, violations = parse_given(schedule, problem)
+    if isinstance(instance, OverlapInstance):
+        from ppsolve.solver.overlap.check import check_order
+
+        violations = violations + check_order(instance, problem, schedule, given)
     return violations + ([] if given is None else check_schedule(problem, given))

@@ -68,6 +68,7 @@ class _Check:
             *self._windows(),
             *self._precedences(),
             *self._overlaps(),
+            *self._points(),
             *(violation for pool in self.problem.pools for violation in self._memory(pool)),
         ]
 
@@ -161,6 +162,18 @@ class _Check:
             f"{self._time(self.end[first])}",
             names,
         )
+
+    def _points(self) -> Iterator[Violation]:
+        """Look for a point inside an op: the last op to start before it must have ended."""
+        problem = self.problem
+        for op in problem.points.tolist():
+            for resource in problem.resources_of(op).tolist():
+                others = problem.ops_by_resource[resource]
+                around = others[
+                    (self.start[others] < self.start[op]) & (self.start[op] < self.end[others])
+                ]
+                for other in around.tolist():
+                    yield self._overlap(other, op, resource)
 
     def _memory(self, pool: Pool) -> Iterator[Violation]:
         unit, amounts, room = _whole_amounts(pool)

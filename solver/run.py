@@ -10,6 +10,9 @@ from threading import Lock
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.metrics import measure
+from ppsolve.models.overlap import OverlapInstance
+from ppsolve.models.overlap_lowering import LoweredOverlap
+from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import (
     HeuristicStatus,
@@ -54,6 +57,7 @@ class WrongScheduleError(Exception):
 class _Best:
     schedule: Schedule | None = None
     by: str | None = None
+    order: list[int] | None = None
 
 
 class _Watch:
@@ -114,6 +118,7 @@ class Run:
         self._outcomes: list[Outcome] = []
         self._stop: StopReason | None = None
         self._reason: str | None = None
+        self._least_bytes: float | None = None
 
     def execute(self) -> Result:
         """Run every phase until the optimum is proved or a limit is reached."""
@@ -122,6 +127,7 @@ class Run:
             self._run_heuristics()
             if self._stop is None:
                 self._solve_exactly()
+            self._minimise_bytes()
         except MemoryInfeasible as error:
             self._stop, self._reason = StopReason.INFEASIBLE, str(error)
         except KeyboardInterrupt:
@@ -165,7 +171,7 @@ class Run:
             if outcome.status is HeuristicStatus.NOT_APPLICABLE:
                 continue
             if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
-                self._offer(outcome.schedule, name)
+                self._offer(outcome.schedule, name, outcome.order)
             self._tell("heuristic", name, self._value, self._bound.value)
         self._is_closed()
 
@@ -184,18 +190,16 @@ class Run:
             self._stop = StopReason.GAP
         return self._stop is not None
 
-    def _offer(self, schedule: Schedule, by: str) -> None:
+    def _offer(self, schedule: Schedule, by: str, order: list[int] | None = None) -> None:
         schedule = schedule.normalised()
-        violations = check_schedule(self.problem, schedule)
-        if violations:
-            raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
+        self._check(schedule, by)
         if schedule.value < self._bound.value:
             raise WrongScheduleError(
                 f"{by} found {schedule.value} below the bound {self._bound.value} "
                 f"of {self._bound.name}"
             )
         if self._value is None or schedule.value < self._value:
-            self._best = _Best(schedule, by)
+            self._best = _Best(schedule, by, order)
             self._tell("incumbent", by, schedule.value, self._bound.value)
 
     def _solve_exactly(self) -> None:
@@ -211,6 +215,11 @@ class Run:
         self._tell("phase", EXACT, self._value, self._bound.value)
         if isinstance(self.instance, KfacInstance):
             self._pin_first(self.instance, limits)
+            if self._is_closed():
+                return
+            limits = self.options.limits(self._elapsed)
+        if isinstance(self.instance, PipelineInstance) and self.instance.collectives is not None:
+            self._plan_first(self.instance, limits)
             if self._is_closed():
                 return
             limits = self.options.limits(self._elapsed)
@@ -232,9 +241,59 @@ class Run:
         if answer.bound is not None and answer.bound > self._bound.value:
             self._bound = Bound(EXACT, answer.bound)
         if answer.schedule is not None:
-            self._offer(answer.schedule, EXACT)
+            self._offer_exact(answer.schedule)
         if self._value is not None and self._value == self._bound.value:
             self._stop = StopReason.PROVED
+
+    def _offer_exact(self, schedule: Schedule) -> None:
+        if not isinstance(self.instance, OverlapInstance):
+            self._offer(schedule, EXACT)
+            return
+        from ppsolve.solver.overlap.realise import realised
+        from ppsolve.solver.overlap.settle import settled
+
+        lowered = LoweredOverlap.of(self.instance, self.problem)
+        found = realised(self.instance, lowered, schedule)
+        if found is None:
+            early = settled(schedule, self.options.limits(self._elapsed))
+            found = None if early is None else realised(self.instance, lowered, early)
+        if found is None:
+            self._stop = StopReason.NO_PROGRAM
+        else:
+            self._offer(found[1], EXACT, found[0])
+
+    def _minimise_bytes(self) -> None:
+        """Lower the peak of live bytes at the best makespan, where that is asked for."""
+        instance, best = self.instance, self._best
+        if not isinstance(instance, OverlapInstance) or best.order is None:
+            return
+        limits = self.options.limits(self._elapsed)
+        if instance.objective != "makespan_then_bytes" or limits.seconds == 0:
+            return
+        from ppsolve.solver.overlap.least_bytes import least_bytes
+        from ppsolve.solver.overlap.realise import run_order
+
+        assert best.schedule is not None
+        self._tell("phase", "live bytes", self._value, self._bound.value)
+        least = least_bytes(instance, best.order, best.schedule.makespan, limits)
+        lowered = LoweredOverlap.of(instance, self.problem)
+        schedule = run_order(instance, lowered, least.order)[0]
+        self._check(schedule, "live bytes")
+        self._best = _Best(schedule, best.by, least.order)
+        self._least_bytes = float(least.lower)
+
+    def _check(self, schedule: Schedule, by: str) -> None:
+        violations = check_schedule(self.problem, schedule)
+        if violations:
+            raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
+
+    def _plan_first(self, instance: PipelineInstance, limits: Limits) -> None:
+        from ppsolve.solver.best_pipeline import best_pipeline
+
+        outcome = best_pipeline(instance, self.problem, limits)
+        if outcome is not None and outcome.schedule is not None:
+            self._outcomes.append(outcome)
+            self._offer(outcome.schedule, outcome.name)
 
     def _pin_first(self, instance: KfacInstance, limits: Limits) -> None:
         from ppsolve.solver.pinned_first import pinned_first
@@ -258,7 +317,7 @@ class Run:
             found["bubble_over_compute"] = measure(schedule).bubble_over_compute
             found["gap"] = relative_gap(schedule.value, self._bound.value, schedule.value)
             found["schedule"] = ScheduleDocument.of(schedule)
-        return Result.model_validate(
+        result = Result.model_validate(
             {
                 "instance": problem.name,
                 "status": status,
@@ -280,3 +339,11 @@ class Run:
                 **found,
             }
         )
+        if not isinstance(self.instance, OverlapInstance):
+            return result
+        from ppsolve.solver.overlap.report import overlap_result
+
+        program = overlap_result(
+            self.instance, self.problem, result, self._outcomes, self._best.order
+        )
+        return program.model_copy(update={"least_peak_bytes": self._least_bytes})

@@ -17,10 +17,11 @@ MOST_LINES = 500
 LAYERS = {
     "models": [],
     "base": ["timing", "checker", "progress", "limits", "holds", "implied", "memory_needs"],
-    "methods": ["bounds", "heuristics", "cpsat", "improve", "kfac"],
+    "methods": ["bounds", "heuristics", "cpsat", "improve", "kfac", "overlap"],
     "solving": [
         "exact",
         "lowering",
+        "best_pipeline",
         "pinned_first",
         "refresh",
         "options",
@@ -39,8 +40,11 @@ A module imports from its own layer and from lower ones.
 
 LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat",
+    "ppsolve.solver.best_pipeline",
     "ppsolve.solver.exact",
     "ppsolve.solver.kfac.exact",
+    "ppsolve.solver.overlap.least_bytes",
+    "ppsolve.solver.overlap.settle",
     "ppsolve.solver.pinned_first",
 )
 """Importing these loads OR-tools, so all others import them inside functions only."""

@@ -12,6 +12,7 @@ import pytest
 from ppsolve.models.instance_text import instance_text
 from ppsolve.models.instances import load_instance, lower
 from ppsolve.models.kfac import KfacInstance
+from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.solver.bestknown.entries import instance_files
 
@@ -19,7 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 INSTANCES = ROOT / "instances"
 EVERY = instance_files(INSTANCES)
 KFAC = [name for name in EVERY if name.startswith("kfac/")]
-FILES = [name for name in EVERY if name not in KFAC]
+OVERLAP = [name for name in EVERY if name.startswith("overlap/")]
+OF_OTHER_SCRIPTS = ("kfac/", "overlap/", "overlap_pipelines/")
+FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
 
 
 @cache
@@ -69,6 +72,26 @@ def test_script_makes_the_kfac_set_byte_for_byte() -> None:
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == KFAC
     assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in KFAC}
+
+
+def test_script_makes_the_overlap_set_byte_for_byte() -> None:
+    made = script("make_overlap_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert sorted(texts) == OVERLAP
+    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in OVERLAP}
+
+
+def test_overlap_set_has_what_it_promises() -> None:
+    loaded = [load_instance(INSTANCES / name) for name in OVERLAP]
+    programs = [instance for instance in loaded if isinstance(instance, OverlapInstance)]
+    assert len(programs) == len(OVERLAP) >= 15
+    assert max(len(program.nodes) for program in programs) >= 1000
+    assert {program.collective_order for program in programs} == {"frozen", "free"}
+    assert any(program.max_live_bytes is not None for program in programs)
+    assert any(program.max_in_flight is not None for program in programs)
+    assert any(len(program.groups) > 1 for program in programs)
+    types = {node.collective for program in programs for node in program.nodes}
+    assert {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"} <= types
 
 
 def test_kfac_set_has_what_it_promises() -> None:

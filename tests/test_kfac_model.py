@@ -301,6 +301,11 @@ def refusal(base: dict[str, Any], **fields: Any) -> str:
         (MEASURED, {"refresh_interval": 0}, "refresh_interval"),
         (MEASURED, {"refresh_interval": 1.5}, "expected a whole number"),
         (MEASURED, {"margin": 0}, 'did you mean "margin_ratio"?'),
+        (
+            DESCRIBED,
+            {"pipeline": {**DESCRIBED["pipeline"], "collectives": {"all_gather": 1}}},
+            "pipeline.collectives: expected a pipeline without collectives",
+        ),
         (DESCRIBED, {"modules": ...}, "modules: this field is required with a pipeline"),
         (DESCRIBED, {"modules": []}, "modules"),
         (DESCRIBED, {"sync_groups": [[0, 1]]}, "only with timelines"),

@@ -215,8 +215,8 @@ def _print(solved: list[tuple[_Case, Result]], *, quiet: bool, verbose: bool) ->
             console.print(summary_line(result), soft_wrap=True)
         return
     if verbose or len(results) == 1:
-        for result in results:
-            console.print(report(result, verbose=verbose))
+        for result, (case, _) in zip(results, solved, strict=True):
+            console.print(report(result, verbose=verbose, instance=case.instance))
     if len(results) > 1:
         console.print(
             comparison(results, fold_names=any(c.shown != c.instance.name for c, _ in solved))

@@ -25,6 +25,9 @@ CoupleReplicas = Annotated[
         "--couple-replicas", help="Let syncs of devices with replicas of the same modules meet."
     ),
 ]
+GraphFile = Annotated[
+    str, typer.Argument(metavar="GRAPH", help="Graph in program order (JSON); - is stdin.")
+]
 RefreshFile = Annotated[
     Path,
     typer.Argument(metavar="RESULT", help="Result or heuristic entry (JSON); - is stdin."),
@@ -50,6 +53,9 @@ def register(app: typer.Typer) -> None:
     )
     group.command("pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle.")(
         convert_pipefisher_schedule_command
+    )
+    group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")(
+        convert_overlap_graph_command
     )
     group.callback()(_group)
     app.add_typer(group, name="convert")
@@ -101,6 +107,23 @@ def convert_pipefisher_command(
     check_writable(Path(output), *timeline_files(paths)[0])
     for line in (*(f"warning: {text}" for text in warnings), *(f"note: {text}" for text in notes)):
         typer.echo(line, err=True)
+    write_text(output, instance_text(instance))
+
+
+def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> None:
+    """Convert a graph of compute, collectives and waits to an overlap instance.
+
+    The graph lists its nodes in program order: {"name", "unit", "nodes": [{"name", "kind",
+    "duration", "deps"}, ...]}. Warnings about fields that are not used go to stderr.
+    """
+    check_writable(Path(output), graph)
+    from ppsolve.models.instance_text import instance_text
+    from ppsolve.models.io import write_text
+    from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
+
+    instance, warnings = convert_overlap_graph(graph)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
     write_text(output, instance_text(instance))
 
 

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
+from ppsolve.solver.cli.program_order import expect_program, order_of, print_order
 from ppsolve.solver.cli.solving import exit_code, solve
+
+if TYPE_CHECKING:
+    from ppsolve.models.instances import Instance
+    from ppsolve.models.result import Result
+
+PrintOrder = Annotated[
+    bool,
+    typer.Option(
+        "--print-order",
+        help="Print only the new program order, a name per line (kind overlap).",
+        rich_help_panel=opt.OUTPUT,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +45,7 @@ def optimize_command(
     round_up: opt.RoundUp = False,
     as_json: opt.Json = False,
     output: opt.Output = None,
+    prints_order: PrintOrder = False,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -46,12 +65,41 @@ def optimize_command(
         opt.split_names(heuristics),
         round_up,
     )
+    if prints_order:
+        _refuse_json(output, as_json=as_json)
     from ppsolve.models.instances import load_instance
 
-    result = solve(file, load_instance(file), options, quiet=quiet, verbose=verbose)
-    if not deliver(result, output, as_json=as_json):
-        from ppsolve.solver.render.reports import report, summary_line
-
-        shown = summary_line(result) if quiet else report(result, verbose=verbose)
-        stdout_console().print(shown, soft_wrap=quiet)
+    instance = load_instance(file)
+    if prints_order:
+        expect_program(instance, file, "--print-order")
+    result = solve(file, instance, options, quiet=quiet, verbose=verbose)
+    used_stdout = deliver(result, output, as_json=as_json)
+    if prints_order:
+        _print_order(result)
+    elif not used_stdout:
+        _print_report(result, instance, quiet=quiet, verbose=verbose)
     raise typer.Exit(exit_code(result, fail_on_gap))
+
+
+def _refuse_json(output: Path | None, *, as_json: bool) -> None:
+    from ppsolve.models.errors import InputError
+
+    if as_json or str(output) == "-":
+        raise InputError("expected either JSON or the order on stdout", field="--print-order")
+
+
+def _print_report(result: Result, instance: Instance, *, quiet: bool, verbose: bool) -> None:
+    from ppsolve.solver.render.reports import report, summary_line
+
+    shown = summary_line(result) if quiet else report(result, verbose=verbose, instance=instance)
+    stdout_console().print(shown, soft_wrap=quiet)
+
+
+def _print_order(result: Result) -> None:
+    """Print the program order, or say on stderr what there is instead."""
+    from ppsolve.solver.render.reports import summary_line
+
+    if order_of(result) is None:
+        say(summary_line(result).plain)
+    else:
+        print_order(result, result.instance)

@@ -13,8 +13,8 @@ Kind = Annotated[
     str | None,
     typer.Argument(
         metavar="[KIND]",
-        help="pipeline, graph, kfac, result, heuristic, schedule, kfac-result or kfac-heuristic; "
-        "none: any instance.",
+        help="pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
+        "kfac-heuristic, overlap-result, overlap-heuristic; none: any instance.",
         show_default=False,
     ),
 ]
@@ -41,6 +41,7 @@ def schema_command(kind: Kind = None) -> None:
 def _documents() -> dict[str, type[BaseModel]]:
     from ppsolve.models.instances import KINDS
     from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
+    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
     from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 
     return {
@@ -50,6 +51,8 @@ def _documents() -> dict[str, type[BaseModel]]:
         "schedule": ScheduleDocument,
         "kfac-result": RefreshResult,
         "kfac-heuristic": RefreshEntry,
+        "overlap-result": OverlapResult,
+        "overlap-heuristic": OverlapEntry,
     }
 
 

@@ -13,6 +13,7 @@ import typer
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
+from ppsolve.solver.cli.program_order import expect_program, plain_reason, print_order
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ppsolve.models.instances import Instance
     from ppsolve.models.problem import Problem
     from ppsolve.models.result import HeuristicEntry, Result
+    from ppsolve.models.schedule import Schedule
 
 MAX_EXPONENT = 30
 """Numbers of more digits before the point are no times that anything could be drawn of."""
@@ -37,6 +39,10 @@ HeuristicName = Annotated[
     str | None, typer.Option("--heuristic", metavar="NAME", help="Draw what this heuristic does.")
 ]
 Links = Annotated[bool, typer.Option("--links", help="Also draw links and comm streams.")]
+Order = Annotated[
+    bool,
+    typer.Option("--order", help="Only print the program order, a name per line (kind overlap)."),
+]
 Width = Annotated[
     int | None, typer.Option(metavar="N", min=MIN_WIDTH, help="Columns [the terminal's].")
 ]
@@ -61,6 +67,7 @@ def show_command(
     first: First = 0.0,
     last: Last = None,
     iteration: Iteration = None,
+    order: Order = False,
     width: Width = None,
     round_up: opt.RoundUp = False,
     verbose: opt.Verbose = False,
@@ -74,6 +81,9 @@ def show_command(
     window = (first, None if last == inf else last)
     drawing = _Drawing(links, window, round_up, _iterations(iteration, window))
     _refuse_contradictions(given, heuristic, drawing)
+    if order:
+        _print_order(given, heuristic, drawing)
+        return
     if given.instance is None:
         view = _of_result(given, drawing)
     else:
@@ -154,6 +164,24 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, drawing: _Drawi
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
 
+def _print_order(given: _Given, heuristic: str | None, drawing: _Drawing) -> None:
+    """Print the program order of a result, or the one that a heuristic makes."""
+    from ppsolve.models.errors import InputError
+
+    instance = given.instance
+    if instance is not None:
+        expect_program(instance, given.instance_source, "--order")
+    if instance is None or given.data is not None:
+        print_order(_owner(given.data, given.source), given.source)
+        return
+    if heuristic is None:
+        raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
+    with about_file(instance, given.instance_source):
+        entry = simulate_entry(instance, heuristic, group_size=None, round_up=drawing.round_up)
+    refuse_not_applicable(entry)
+    print_order(entry, f"{given.instance_source}, {heuristic}")
+
+
 def _of_instance(
     instance: Instance,
     given: _Given,
@@ -174,6 +202,7 @@ def _of_instance(
 def _of_instance_and_result(instance: Instance, given: _Given, drawing: _Drawing) -> RenderableType:
     from ppsolve.models.errors import InputError
     from ppsolve.models.given import parse_given
+    from ppsolve.models.overlap import OverlapInstance
     from ppsolve.solver.kfac.pattern import is_refresh
     from ppsolve.solver.render.views import view_of_schedule
 
@@ -187,8 +216,27 @@ def _of_instance_and_result(instance: Instance, given: _Given, drawing: _Drawing
     if violations:
         say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
     title = _title(instance.name, data.get("best_by") or data.get("name"))
-    claimed = _owner(data, given.source) if is_refresh(instance) else None
+    claimed = None
+    if is_refresh(instance) or isinstance(instance, OverlapInstance):
+        claimed = _owner(data, given.source)
+    _warn_of_order(instance, schedule, claimed, given.source)
     return view_of_schedule(title, instance, schedule, claimed, **drawing.keywords())
+
+
+def _warn_of_order(
+    instance: Instance, schedule: Schedule, claimed: Result | HeuristicEntry | None, source: str
+) -> None:
+    """Say so where the program order of a result does not run as its schedule."""
+    from ppsolve.models.overlap import OverlapInstance
+    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
+    from ppsolve.solver.render.overlap_view import program_of
+
+    if not isinstance(instance, OverlapInstance):
+        return
+    if not isinstance(claimed, OverlapResult | OverlapEntry):
+        return
+    if claimed.order is not None and program_of(instance, schedule, claimed.order) is None:
+        say(f"warning: {source}: its order does not run as its schedule; the schedule is drawn")
 
 
 def _problem(instance: Instance, data: Any, drawing: _Drawing) -> Problem:
@@ -211,7 +259,8 @@ def _of_entry(instance: Instance, entry: HeuristicEntry, drawing: _Drawing) -> R
 
     refuse_not_applicable(entry)
     if entry.schedule is None:
-        raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
+        why = plain_reason(entry.reason or "")
+        raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
     document = entry.schedule.model_dump()
     schedule = parse_given(document, _problem(instance, document, drawing))[0]
     if schedule is None:
@@ -260,21 +309,31 @@ def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
     from pydantic import ValidationError
 
     from ppsolve.models.base import explain
-    from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
-    from ppsolve.models.result import HeuristicEntry, Result
 
-    is_refresh = "iterations_of" in data
-    model: type[Result | HeuristicEntry]
+    models = _models_of(data)
     if "instance" in data:
-        model = RefreshResult if is_refresh else Result
+        model: type[Result | HeuristicEntry] = models[0]
     elif "name" in data:
-        model = RefreshEntry if is_refresh else HeuristicEntry
+        model = models[1]
     else:
         return None
     try:
         return model.model_validate(data)
     except ValidationError as error:
         raise explain(error, model, source) from None
+
+
+def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
+    """Return what a result and a heuristic entry are that have the fields of `data`."""
+    from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
+    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
+    from ppsolve.models.result import HeuristicEntry, Result
+
+    if "iterations_of" in data:
+        return RefreshResult, RefreshEntry
+    if "exposed_wait" in data:
+        return OverlapResult, OverlapEntry
+    return Result, HeuristicEntry
 
 
 def _refuse_huge_numbers(data: Any, source: str) -> None:

@@ -66,7 +66,7 @@ class Constraints:
 
     def _no_overlap(self) -> None:
         for ops in self.problem.ops_by_resource:
-            busy = ops[self.problem.duration[ops] > 0]
+            busy = ops[self.problem.holds_place[ops]]
             if len(busy) > 1:
                 self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
 

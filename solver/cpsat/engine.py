@@ -74,6 +74,7 @@ def solve(
     limits: Limits,
     rounding: Rounding = "down",
     window_work: bool = False,
+    upper: int | None = None,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -93,6 +94,8 @@ def solve(
         How memory amounts are rounded where they have no small exact scale.
     window_work : bool
         Count the work in every hole: proves more where holes are nearly full, takes longer.
+    upper : int, optional
+        Look for schedules of at most this value only, where there is no incumbent.
     on_incumbent, on_bound : callable, optional
         Told each better objective value and bound, in ticks, from solver threads.
 
@@ -104,11 +107,12 @@ def solve(
     began = time.monotonic()
     model = cp_model.CpModel()
     ordered = None if incumbent is None else index_ordered(implied, incumbent)
-    windows = start_windows(implied, None if ordered is None else ordered.value)
+    windows = start_windows(implied, upper if ordered is None else ordered.value)
     if windows.shut(implied.problem) is not None:
         return Outcome(None, None, True, StopReason.INFEASIBLE, True, 0.0)
-    upper = _largest(implied.problem, windows) if ordered is None else ordered.value
-    variables = Variables(model, implied, windows, min(lower, upper), upper)
+    most = _largest(implied.problem, windows) if ordered is None else ordered.value
+    most = most if upper is None else min(most, upper)
+    variables = Variables(model, implied, windows, min(lower, most), most)
     constraints = Constraints(variables, implied, rounding)
     constraints.add_all()
     if window_work:

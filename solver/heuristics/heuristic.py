@@ -8,6 +8,7 @@ from enum import Enum
 
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac import KfacInstance
+from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.problem import Objective, Problem
 from ppsolve.models.result import HeuristicStatus
@@ -35,10 +36,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """A heuristic's schedule and, for pipelines, the action strings of each device."""
+    """A heuristic's schedule and, for pipelines, the action strings of each device.
+
+    For overlap instances `order` is the program order, as positions of nodes, and `broken` a rule
+    of programs that it breaks and no schedule can show.
+    """
 
     schedule: Schedule
-    orders: list[list[str]] | None
+    orders: list[list[str]] | None = None
+    order: list[int] | None = None
+    broken: str | None = None
 
 
 PlanFunction = Callable[[Request], Plan]
@@ -52,6 +59,7 @@ class Family(Enum):
     PIPELINE = "a pipeline"
     CYCLE = "K-FAC work around a described pipeline (objective makespan)"
     REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
+    OVERLAP = "a program of kernels and collectives (kind overlap)"
 
     @classmethod
     def of(cls, instance: Instance) -> Family:
@@ -59,6 +67,8 @@ class Family(Enum):
         if isinstance(instance, KfacInstance):
             is_cycle = instance.judged_by is Objective.MAKESPAN
             return cls.CYCLE if is_cycle else cls.REFRESH
+        if isinstance(instance, OverlapInstance):
+            return cls.OVERLAP
         return cls.PIPELINE if isinstance(instance, PipelineInstance) else cls.ANY
 
 
@@ -132,6 +142,8 @@ class Outcome:
         Why it is not feasible.
     orders : list of list of str, or None
         Action strings per device, for pipelines.
+    order : list of int, or None
+        Program order of an overlap instance, as positions of nodes.
     """
 
     name: str
@@ -139,3 +151,4 @@ class Outcome:
     schedule: Schedule | None = None
     reason: str | None = None
     orders: list[list[str]] | None = None
+    order: list[int] | None = None

@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator
 from ppsolve.models.base import did_you_mean
 from ppsolve.models.errors import (
     DeadlockError,
+    HeuristicFailedError,
     InputError,
     MemoryDeadlockError,
     NotApplicableError,
 )
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac import KfacInstance
+from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import HeuristicStatus
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics import list_rules
-from ppsolve.solver.heuristics.actions import orders_of
+from ppsolve.solver.heuristics.greedy_collectives import orders_if_whole, with_collectives
 from ppsolve.solver.heuristics.heuristic import (
     Family,
     Heuristic,
@@ -35,8 +37,22 @@ from ppsolve.solver.heuristics.sweep import list_sweep
 def _list(generate: Callable[[Problem], Schedule]) -> PlanFunction:
     def plan(request: Request) -> Plan:
         schedule = generate(request.problem).normalised()
+        if isinstance(request.instance, OverlapInstance):
+            from ppsolve.solver.overlap.plans import plan_of_schedule
+
+            return plan_of_schedule(request.instance, schedule)
         is_pipeline = isinstance(request.instance, PipelineInstance)
-        return Plan(schedule, orders_of(schedule) if is_pipeline else None)
+        return Plan(schedule, orders_if_whole(schedule) if is_pipeline else None)
+
+    return plan
+
+
+def _overlap(name: str) -> PlanFunction:
+    def plan(request: Request) -> Plan:
+        from ppsolve.solver.overlap.plans import plan_of_rule
+
+        assert isinstance(request.instance, OverlapInstance)
+        return plan_of_rule(name, request.instance, request.problem)
 
     return plan
 
@@ -89,6 +105,51 @@ _REFRESH = (
     ),
 )
 
+_PASSES = {
+    "original": "the program as it is",
+    "sink-waits": "Inductor's sink_waits: each wait down to its first user",
+    "raise-comms": "Inductor's raise_comms: each collective up to its last dependency",
+    "reorder-compute": "Inductor's reorder_compute_for_overlap: kernels behind collectives",
+    "inductor-default": "reorder-compute, sink-waits, raise-comms",
+    "inductor-tests": "sink-waits, raise-comms, reorder-compute",
+    "inductor-list-sink": "Inductor's list scheduling, waits last",
+    "inductor-list-raise": "Inductor's list scheduling, collectives first",
+    "inductor-list-reorder": "Inductor's list scheduling, both, kernels behind collectives",
+}
+
+_OVERLAP = tuple(
+    Heuristic(name + suffix, summary + note, _overlap(name + suffix), Family.OVERLAP)
+    for suffix, note in (("", ""), ("-stable", "; ties by program order"))
+    for name, summary in _PASSES.items()
+    if (name, suffix) != ("original", "-stable")
+)
+
+_TWO_STREAM = {
+    "two-stream-tail": "longest path below first",
+    "two-stream-communication": "most communication on a path below first",
+    "two-stream-next-collective": "what the earliest collective needs first",
+    "two-stream-program": "program order first",
+}
+
+_STREAMS = (
+    *(
+        Heuristic(
+            name + suffix,
+            f"list scheduling on both streams, {summary}{note}",
+            _overlap(name + suffix),
+            Family.OVERLAP,
+        )
+        for suffix, note in (("", ""), ("-fit", "; kernels that fit behind a collective"))
+        for name, summary in _TWO_STREAM.items()
+    ),
+    Heuristic(
+        "latest-launch",
+        "the best two-stream list, each collective launched as late as it stays hidden",
+        _overlap("latest-launch"),
+        Family.OVERLAP,
+    ),
+)
+
 _LISTS = (
     Heuristic("list-tail", "list scheduling, longest tail first", _list(list_rules.list_tail)),
     Heuristic("list-work", "list scheduling, most work left first", _list(list_rules.list_work)),
@@ -111,7 +172,15 @@ _LISTS = (
 )
 
 HEURISTICS: dict[str, Heuristic] = {
-    heuristic.name: heuristic for heuristic in (*PUBLISHED, *_PINNED, *_REFRESH, *_LISTS)
+    heuristic.name: heuristic
+    for heuristic in (
+        *map(with_collectives, PUBLISHED),
+        *_PINNED,
+        *_REFRESH,
+        *_OVERLAP,
+        *_STREAMS,
+        *_LISTS,
+    )
 }
 """Every heuristic by name, in the order of reports."""
 
@@ -170,9 +239,9 @@ def run_heuristic(
         plan = heuristic.plan(Request(instance, problem, group_size))
     except NotApplicableError as error:
         return Outcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
-    except (DeadlockError, MemoryDeadlockError) as error:
+    except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
         return Outcome(name, HeuristicStatus.FAILED, reason=str(error))
     violations = check_schedule(problem, plan.schedule)
-    status = HeuristicStatus.INFEASIBLE if violations else HeuristicStatus.FEASIBLE
-    reason = str(violations[0]) if violations else None
-    return Outcome(name, status, plan.schedule, reason, plan.orders)
+    reason = str(violations[0]) if violations else plan.broken
+    status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
+    return Outcome(name, status, plan.schedule, reason, plan.orders, plan.order)

@@ -9,16 +9,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
-from ppsolve.models.problem import Objective
+from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
 from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, Status
-from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
+from ppsolve.solver.overlap.passes import STABLE
+from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
 from ppsolve.solver.render.refresh_report import impossible_devices, per_device
 from ppsolve.solver.render.tables import Column, FittingTable
-from ppsolve.solver.render.wording import ITERATIONS, with_unit
+from ppsolve.solver.render.wording import ITERATIONS, value_unit, with_unit
 
 BREAKS, IMPOSSIBLE = "*", "!"
 PUBLISHED = ("pipefisher", "pipefisher-causal")
 """Heuristics that stay beside the best schedule where space is short."""
+
+COMPILED = ("original", "inductor-default")
+"""Orders that the best one is compared with: the program's and the compiler's."""
 
 MARKS = (BREAKS, IMPOSSIBLE)
 """Marks of iterations that a heuristic claims but breaks rules for."""
@@ -45,6 +49,9 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
     refreshes = [result for result in results if isinstance(result, RefreshResult)]
     if refreshes:
         parts += [*_refreshes(refreshes, fold_names), Text()]
+    programs = [result for result in results if isinstance(result, OverlapResult)]
+    if programs:
+        parts += [_programs(programs, fold_names), Text()]
     return Group(*parts, Text(summary))
 
 
@@ -59,11 +66,12 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         Column("its gap", expendable=3),
         Column("time", expendable=4),
     )
+    names_units = len({unit for unit in map(_unit, results) if unit != ITERATIONS}) > 1
     for result in results:
         entry = best_entry(result)
         best, bound = figures(result.value, result.bound)
-        if result.value is not None and result.objective is Objective.ITERATIONS:
-            best = with_unit(best, ITERATIONS)
+        if result.value is not None and (names_units or _unit(result) == ITERATIONS):
+            best = with_unit(best, _unit(result))
         table.add_row(
             result.instance,
             result.status.value,
@@ -75,6 +83,42 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
             seconds(result.wall_seconds),
         )
     return table
+
+
+def _programs(results: Sequence[OverlapResult], fold_names: bool) -> RenderableType:
+    """Return what is exposed and held by the best program orders, and by the default passes."""
+    table = FittingTable(
+        Column("program", is_text=True, wraps=fold_names),
+        Column("exposed"),
+        Column("of\nmakespan"),
+        Column("max in\nflight", expendable=1),
+        Column("peak live\nbytes", expendable=2),
+        *(Column(f"exposed,\n{name}", expendable=3) for name in COMPILED),
+    )
+    for result in results:
+        wait, makespan = result.exposed_wait, result.makespan
+        table.add_row(
+            result.instance,
+            figure(wait),
+            percent(wait / makespan) if wait is not None and makespan else ABSENT,
+            figure(result.max_in_flight),
+            figure(result.peak_live_bytes),
+            *(_exposed(result, name) for name in COMPILED),
+        )
+    return table
+
+
+def _exposed(result: OverlapResult, name: str) -> str:
+    entry = next((entry for entry in result.heuristics if entry.name == name), None)
+    if not isinstance(entry, OverlapEntry):
+        return ABSENT
+    if entry.status is HeuristicStatus.FEASIBLE:
+        return figure(entry.exposed_wait)
+    return entry.status.value.replace("_", " ")
+
+
+def _unit(result: Result) -> str:
+    return value_unit(result.objective, result.time_unit)
 
 
 def _refreshes(results: Sequence[RefreshResult], fold_names: bool) -> Iterator[RenderableType]:
@@ -132,12 +176,25 @@ def _is_closed_by_heuristic(result: Result) -> bool:
     return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
 
 
+def _changes_nothing(name: str, results: Sequence[Result]) -> bool:
+    """Whether a variant that does not depend on names does what its original does, everywhere."""
+    base = name.removesuffix(STABLE)
+    if base == name:
+        return False
+    reached = [
+        {e.name: (e.status, e.value) for e in result.heuristics if e.name in {name, base}}
+        for result in results
+    ]
+    return all(found.get(name) == found.get(base) for found in reached)
+
+
 def _heuristics(results: Sequence[Result]) -> RenderableType:
+    has_failed = any(e.status is HeuristicStatus.FAILED for r in results for e in r.heuristics)
     table = FittingTable(
         Column("heuristic", is_text=True),
         Column("feasible", expendable=1),
         Column("infeasible", expendable=2),
-        Column("failed", expendable=3),
+        Column("failed", expendable=1 if has_failed else 3),
         Column("n.a.", expendable=4),
         Column("reaches best"),
         Column("mean gap"),
@@ -146,7 +203,7 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
     for name in dict.fromkeys(entry.name for result in results for entry in result.heuristics):
         pairs = [(r, e) for r in results for e in r.heuristics if e.name == name]
         count = {status: sum(e.status is status for _, e in pairs) for status in HeuristicStatus}
-        if count[HeuristicStatus.NOT_APPLICABLE] == len(pairs):
+        if count[HeuristicStatus.NOT_APPLICABLE] == len(pairs) or _changes_nothing(name, results):
             continue
         feasible = [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
         gaps = [entry.gap for _, entry in feasible if entry.gap is not None]

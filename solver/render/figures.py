@@ -41,6 +41,16 @@ def figures(*values: float | None) -> list[str]:
     return [ABSENT if value is None else f"{Decimal(repr(value)):,f}" for value in values]
 
 
+def compact(value: float) -> str:
+    """Return an amount in at most four characters where it is below 10^18: ``12``, ``1.3M``."""
+    for power, suffix in enumerate(("", "k", "M", "G", "T", "P")):
+        scaled = value / 1000**power
+        if scaled < 999.5 or (not suffix and value == int(value) and value < 10_000):
+            digits = 0 if scaled >= 9.95 or scaled == int(scaled) else 1
+            return f"{scaled:.{digits}f}{suffix}"
+    return f"{value:.0e}".replace("e+", "e")
+
+
 def percent(ratio: float | None) -> str:
     """Return a ratio as a percentage with two decimals; a tiny gap never reads as none."""
     if ratio is None:

@@ -10,13 +10,21 @@ from rich.style import Style
 from rich.text import Text
 
 from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.pipeline_collectives import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KINDS,
+    REDUCE_SCATTER_KIND,
+)
 from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.models.result import SHOWN_TRANSFER
 from ppsolve.solver.render.axis import Axis, Segment
-from ppsolve.solver.render.figures import figure, shorten
+from ppsolve.solver.render.curves import Curve
+from ppsolve.solver.render.figures import compact, figure, shorten
+from ppsolve.solver.render.overlap_rows import OVERLAP_COLOURS, OVERLAP_WORDS
 from ppsolve.solver.render.rows import (
     GENERIC_KIND,
     KFAC_LETTERS,
+    WAIT_KIND,
     Bar,
     Row,
     has_chunks,
@@ -35,6 +43,9 @@ _COLOURS: dict[str, tuple[str, ...]] = {
     "W": ("color(114)", "color(71)"),
     OPTIMIZER_KIND: ("color(250)",),
     ALLREDUCE_KIND: ("color(176)",),
+    **dict.fromkeys(ALLREDUCE_KINDS.values(), ("color(176)", "color(133)")),
+    ALL_GATHER_KIND: ("color(114)",),
+    REDUCE_SCATTER_KIND: ("color(222)",),
     SHOWN_TRANSFER: ("color(152)",),
     KIND_OF["cov", "A"]: ("color(87)", "color(44)"),
     KIND_OF["cov", "B"]: ("color(183)", "color(140)"),
@@ -44,6 +55,7 @@ _COLOURS: dict[str, tuple[str, ...]] = {
     KIND_OF["inv", "B"]: ("color(212)", "color(169)"),
     PRECONDITION_KIND: ("color(180)", "color(137)"),
     GENERIC_KIND: ("color(75)", "color(216)", "color(114)", "color(176)", "color(222)"),
+    **OVERLAP_COLOURS,
 }
 _WORK = {"cov": "curvature", "sync": "sync", "inv": "inversion"}
 _WORDS = {
@@ -52,13 +64,16 @@ _WORDS = {
     "I": "I input gradient",
     "W": "W weight gradient",
     OPTIMIZER_KIND: "O optimizer",
-    ALLREDUCE_KIND: "A all-reduce",
+    **dict.fromkeys((ALLREDUCE_KIND, *ALLREDUCE_KINDS.values()), "A all-reduce"),
+    ALL_GATHER_KIND: "G all-gather",
+    REDUCE_SCATTER_KIND: "S reduce-scatter",
     SHOWN_TRANSFER: "> < transfers",
     **{
         kind: f"{KFAC_LETTERS[kind]} {_WORK[work]} {factor}"
         for (work, factor), kind in KIND_OF.items()
     },
     PRECONDITION_KIND: f"{KFAC_LETTERS[PRECONDITION_KIND]} preconditioning",
+    **OVERLAP_WORDS,
 }
 
 
@@ -87,6 +102,10 @@ class Gantt:
         Times at which iterations of the pipeline begin, the first of them 0.
     small_letters : str
         What small letters stand for.
+    curves : sequence of Curve
+        Amounts over time that are drawn below the rows, with their largest value.
+    idle : str
+        What it is called that nothing runs in a row.
     """
 
     def __init__(
@@ -98,16 +117,19 @@ class Gantt:
         *,
         iterations: Sequence[float] = (),
         small_letters: str = "2nd, 4th ... stage of a device",
+        curves: Sequence[Curve] = (),
+        idle: str = "bubble",
     ) -> None:
         self.rows, self.unit, self.end = rows, unit, end
         self.window = (window[0], end if window[1] is None else window[1])
         self.iterations, self.small_letters = iterations, small_letters
+        self.curves, self.idle = curves, idle
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the chart's lines, none wider than the console."""
         plain = options.ascii_only
         names = [shorten(row.name, NAME_WIDTH) for row in self.rows]
-        gutter = max(map(len, names), default=0)
+        gutter = max((len(name) for name in [*names, *(c.name for c in self.curves)]), default=0)
         shows_share = options.max_width - gutter - 7 >= MIN_CHART
         width = max(options.max_width - gutter - 2 - (5 if shows_share else 0), 1)
         axis = Axis.of(self.window, self.iterations, width)
@@ -123,6 +145,11 @@ class Gantt:
                 line.append(edge)
                 line.append(f"{self._busy_share(row):>4.0%}", "dim")
             yield line
+        for curve in self.curves:
+            line = Text(f"{curve.name:>{gutter}} {edge}", no_wrap=True, overflow="crop")
+            line.append(curve.drawn(self.window, width, plain=plain), "color(110)")
+            line.append(f"{edge}{compact(curve.most):>4}" if shows_share else "", "dim")
+            yield line
         yield from axis.lines(gutter + 1, self.unit, plain=plain)
         yield from self._legend(width, options.max_width, plain=plain)
 
@@ -131,13 +158,11 @@ class Gantt:
         return row.busy / end if end else 0.0
 
     def _legend(self, width: int, room: int, *, plain: bool) -> Iterator[Text]:
-        items = [
-            Text.assemble((f" {_WORDS[kind]} ", _style(kind, 0)), " ")
-            for kind in kinds_of(self.rows)
-            if kind in _WORDS
-        ]
+        kinds = reversed([kind for kind in kinds_of(self.rows) if kind in _WORDS])
+        named = reversed({_WORDS[kind]: kind for kind in kinds}.items())
+        items = [Text.assemble((f" {words} ", _style(kind, 0)), " ") for words, kind in named]
         yield from _filled(
-            [*items, Text(f" {_dot(plain)} bubble "), Text(" blank: op goes on")], room
+            [*items, Text(f" {_dot(plain)} {self.idle} "), Text(" blank: op goes on")], room
         )
         column = float(f"{(self.window[1] - self.window[0]) / width:.3g}")
         notes = [f" 1 column = {figure(column)} {self.unit}"]
@@ -145,6 +170,8 @@ class Gantt:
             notes.append(f"small letters: {self.small_letters}")
         if any(row.end is not None and row.end < self.window[1] for row in self.rows):
             notes.append("a row ends with the last iteration of its device's refresh")
+        if self.curves:
+            notes.append("curves: full height is the number at the right end")
         yield Text("; ".join(notes), "dim", overflow="fold")
 
 
@@ -165,14 +192,17 @@ def _dot(plain: bool) -> str:
 
 def _style(kind: str, shade: int) -> Style:
     colours = _COLOURS.get(kind, ("color(252)",))
+    if not colours:
+        return Style(dim=True)
     return Style(color="color(16)", bgcolor=colours[shade % len(colours)])
 
 
 def _drawn(cell: Cell, *, plain: bool) -> tuple[str, Style | str]:
     if cell.bar is None:
         return _dot(plain) * cell.width, "dim"
-    label = cell.bar.label if len(cell.bar.label) <= cell.width else cell.bar.letter
-    return f"{label:<{cell.width}}", _style(cell.bar.kind, cell.bar.shade)
+    label = cell.bar.text(cell.width)
+    fill = label if cell.bar.kind == WAIT_KIND else " "
+    return f"{label:{fill}<{cell.width}}", _style(cell.bar.kind, cell.bar.shade)
 
 
 def _draw(line: Text, row: Row, segment: Segment, *, plain: bool) -> None:

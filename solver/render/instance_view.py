@@ -10,15 +10,19 @@ from rich.text import Text
 
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac import KfacInstance
+from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.pipeline import ExplicitPlacement, PipelineInstance
 from ppsolve.models.problem import Problem
 from ppsolve.solver.render.figures import figure, figures
 from ppsolve.solver.render.kfac_view import HINT, cycle_devices, cycle_facts
+from ppsolve.solver.render.overlap_view import describe_overlap
 from ppsolve.solver.render.tables import facts, indented
 
 
 def describe_problem(instance: Instance, problem: Problem) -> RenderableType:
     """Return what an instance consists of, and what can be done with it."""
+    if isinstance(instance, OverlapInstance):
+        return describe_overlap(instance)
     parts: list[RenderableType] = [Text(f"{instance.name}: a {instance.kind} instance", "bold")]
     rows = list(_pipeline(instance)) if isinstance(instance, PipelineInstance) else []
     if isinstance(instance, KfacInstance) and instance.pipeline is not None:

@@ -9,9 +9,19 @@ from rich.text import Text
 
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
+from ppsolve.models.overlap import OverlapInstance
+from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
 from ppsolve.models.problem import Objective
 from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio, seconds
+from ppsolve.solver.render.overlap_report import (
+    exposed_text,
+    most_exposed,
+    overlap_entry_facts,
+    overlap_heuristics,
+    plain_failure,
+    program_facts,
+)
 from ppsolve.solver.render.refresh_report import (
     broken_claims,
     device_table,
@@ -43,18 +53,27 @@ def summary_line(result: Result) -> Text:
         line.append(f" {with_unit(value, value_unit(result.objective, result.time_unit))}")
     if result.bound is not None:
         line.append(f", bound {bound}, gap {percent(result.gap)}")
+    if isinstance(result, OverlapResult) and result.exposed_wait is not None:
+        line.append(f", exposed {exposed_text(result, result.makespan, result.time_unit)}")
     if result.reason:
         line.append(f" ({separated(result.reason, result.time_unit)})")
     line.append(f", {seconds(result.wall_seconds)}")
     return line
 
 
-def report(result: Result, *, verbose: bool = False) -> RenderableType:
-    """Return a result: the best schedule, the bound, and every heuristic beside them."""
+def report(
+    result: Result, *, verbose: bool = False, instance: Instance | None = None
+) -> RenderableType:
+    """Return a result: the best schedule, the bound, and every heuristic beside them.
+
+    The instance, where it is known, gives caps that the result does not repeat.
+    """
     title = Text(f"{result.instance}: ")
     title.append(result.status.value, STATUS_STYLE[result.status])
     if isinstance(result, RefreshResult):
         return Group(title, *_refresh(result, title, verbose=verbose))
+    if isinstance(result, OverlapResult):
+        return Group(title, *_overlap(result, instance, verbose=verbose))
     parts: list[RenderableType] = [title, facts(_facts(result, verbose=verbose))]
     if result.heuristics:
         parts += [Text(), *_heuristics(result, verbose=verbose)]
@@ -72,6 +91,46 @@ def _refresh(result: RefreshResult, title: Text, *, verbose: bool) -> Iterator[R
         yield Text()
         yield refresh_heuristics(_ordered(result), result, verbose=verbose)
     yield from broken_claims(result)
+
+
+def _overlap(
+    result: OverlapResult, instance: Instance | None, *, verbose: bool
+) -> Iterator[RenderableType]:
+    program = instance if isinstance(instance, OverlapInstance) else None
+    yield facts(
+        [
+            *_value_facts(result),
+            *program_facts(
+                result, result.makespan, result.time_unit, program, result.least_peak_bytes
+            ),
+            *_ending(result, verbose=verbose),
+        ]
+    )
+    if result.heuristics:
+        entries = [
+            entry
+            for entry in _ordered(result)
+            if verbose or entry.status is not HeuristicStatus.NOT_APPLICABLE
+        ]
+        yield Text()
+        yield from overlap_heuristics(entries, result, verbose=verbose)
+    if result.exposed:
+        yield Text()
+        yield from most_exposed(result, verbose=verbose)
+
+
+def _value_facts(result: OverlapResult) -> Iterator[tuple[str, str]]:
+    unit = result.time_unit
+    value, lower = figures(result.value, result.bound)
+    if result.value is not None:
+        yield "makespan", f"{value} {unit}" + (f"  by {result.best_by}" if result.best_by else "")
+    if result.bound is not None:
+        yield (
+            "lower bound",
+            f"{lower} {unit}" + (f"  by {result.bound_by}" if result.bound_by else ""),
+        )
+    if result.gap is not None:
+        yield "gap", percent(result.gap)
 
 
 def _facts(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -153,14 +212,24 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
         counted = ITERATIONS if isinstance(entry, RefreshEntry) else unit
         line.append(f" {with_unit(figure(entry.value), counted)}")
     if entry.reason:
-        line.append(f" ({separated(entry.reason, unit)})")
+        line.append(f" ({separated(_plain(entry), unit)})")
     return line
+
+
+def _plain(entry: HeuristicEntry) -> str:
+    """Return the reason of an entry; that of a failed pass in plain words."""
+    reason = entry.reason or ""
+    return plain_failure(reason) if entry.status is HeuristicStatus.FAILED else reason
 
 
 def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     """Return what one heuristic reaches on an instance."""
     title = Text(f"{entry.name} on {instance.name}: ")
     title.append(entry.status.value, ENTRY_STYLE[entry.status] or "bold green")
+    if isinstance(entry, OverlapEntry) and isinstance(instance, OverlapInstance):
+        unit = instance.time_unit
+        why = [("reason", separated(_plain(entry), unit))] if entry.reason else []
+        return Group(title, facts([*why, *overlap_entry_facts(entry, unit, instance)]))
     if not isinstance(entry, RefreshEntry):
         return Group(title, facts(_entry_facts(entry, instance.time_unit)))
     if entry.value is not None:

@@ -6,6 +6,11 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
+from ppsolve.models.pipeline_collectives import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KINDS,
+    REDUCE_SCATTER_KIND,
+)
 from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.models.problem import Problem
 from ppsolve.models.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
@@ -25,9 +30,18 @@ KFAC_LETTERS = {
 """Letters of K-FAC work: none is that of a pipeline op, whose small letters mean other stages."""
 
 COMPUTE_KINDS = (*PIPELINE_KINDS, *(kind for kind in KFAC_LETTERS if kind not in SYNC_KINDS))
-COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, ALLREDUCE_KIND, *SYNC_KINDS})
+COLLECTIVE_LETTERS = {
+    ALLREDUCE_KIND: "A",
+    **dict.fromkeys(ALLREDUCE_KINDS.values(), "A"),
+    ALL_GATHER_KIND: "G",
+    REDUCE_SCATTER_KIND: "S",
+}
+"""Letters of the collectives of pipelines."""
+
+COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, *COLLECTIVE_LETTERS, *SYNC_KINDS})
 GENERIC_KIND = "op"
-_LETTERS = {OPTIMIZER_KIND: "O", ALLREDUCE_KIND: "A", **KFAC_LETTERS}
+WAIT_KIND = "wait"
+_LETTERS = {OPTIMIZER_KIND: "O", **COLLECTIVE_LETTERS, **KFAC_LETTERS}
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,8 @@ class Bar:
         What fits into one cell, and what is written where there is room.
     shade : int
         Tells virtual stages of one device (or neighbouring generic ops) apart.
+    short : str
+        What is written where there is room for it, but not for the label.
     """
 
     start: float
@@ -52,6 +68,12 @@ class Bar:
     letter: str
     label: str
     shade: int = 0
+    short: str = ""
+
+    def text(self, width: int) -> str:
+        """Return the longest of its names that fits into `width` cells, else its letter."""
+        names = (self.label, self.short)
+        return next((name for name in names if name and len(name) <= width), self.letter)
 
 
 @dataclass
@@ -68,8 +90,8 @@ class Row:
 
     @property
     def busy(self) -> float:
-        """Sum of the lengths of the bars."""
-        return sum(bar.end - bar.start for bar in self.bars)
+        """Sum of the lengths of the bars, without waits."""
+        return sum(bar.end - bar.start for bar in self.bars if bar.kind != WAIT_KIND)
 
 
 def chart_rows(
@@ -167,9 +189,9 @@ def _chunk(op: ScheduledOp, chunks: dict[tuple[int, int], int]) -> int:
 
 def kinds_of(rows: list[Row]) -> list[str]:
     """Return the kinds that occur, compute kinds first, in their usual order."""
-    present = {bar.kind for row in rows for bar in row.bars}
+    present = dict.fromkeys(bar.kind for row in rows for bar in row.bars)
     usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted(COMMUNICATION_KINDS - set(SYNC_KINDS))]
-    return [kind for kind in usual if kind in present] + sorted(present - set(usual))
+    return [kind for kind in usual if kind in present] + [k for k in present if k not in usual]
 
 
 def has_chunks(rows: list[Row]) -> bool:

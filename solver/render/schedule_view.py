@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,7 +15,7 @@ from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
+from ppsolve.solver.render.rows import COLLECTIVE_LETTERS, SYNC_KINDS, Row, chart_rows
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 
 Window = tuple[float, float | None]
@@ -73,14 +73,17 @@ class ScheduleView:
         yield Text(self.title, "bold", overflow="fold")
         yield Gantt(rows, makespan, self.document.time_unit, self.window)
         kinds = {op.kind for op in self.document.ops}
-        if not self.links and ALLREDUCE_KIND in kinds:
-            yield Text(" all-reduce is not drawn; --links draws it", "dim", overflow="fold")
+        if not self.links and kinds & COLLECTIVE_LETTERS.keys():
+            is_one = kinds & COLLECTIVE_LETTERS.keys() == {ALLREDUCE_KIND}
+            what = "all-reduce is not drawn; --links draws it"
+            text = what if is_one else "collectives are not drawn; --links draws them"
+            yield Text(f" {text}", "dim", overflow="fold")
         if not self.links and kinds & set(SYNC_KINDS):
             yield Text(" syncs are not drawn; --links draws them", "dim", overflow="fold")
         yield Text()
         yield facts(self._figures(devices, makespan))
         yield Text()
-        yield self._device_table(devices, makespan)
+        yield busy_table(devices, makespan, self.peaks)
 
     def _figures(self, devices: list[Row], makespan: float) -> Iterator[tuple[str, str]]:
         unit = self.document.time_unit
@@ -89,27 +92,31 @@ class ScheduleView:
         for name, value in self.ratios.items():
             yield name, ratio(value)
 
-    def _device_table(self, devices: list[Row], makespan: float) -> RenderableType:
-        table = FittingTable(
-            Column("device", is_text=True),
-            Column("busy"),
-            Column("idle"),
-            Column("busy %", expendable=3),
-            Column("first start", expendable=1),
-            Column("last end", expendable=2),
-            *([Column("peak memory")] if self.peaks else []),
+
+def busy_table(
+    rows: list[Row], makespan: float, peaks: Mapping[str, Peak] | None = None, head: str = "device"
+) -> RenderableType:
+    """Return the table of how long each row of a chart is busy, with peak memory if given."""
+    table = FittingTable(
+        Column(head, is_text=True),
+        Column("busy"),
+        Column("idle"),
+        Column("busy %", expendable=3),
+        Column("first start", expendable=1),
+        Column("last end", expendable=2),
+        *([Column("peak memory")] if peaks else []),
+    )
+    for row in rows:
+        table.add_row(
+            row.name,
+            figure(row.busy),
+            figure(makespan - row.busy),
+            f"{row.busy / makespan:.1%}" if makespan else ABSENT,
+            figure(_first(row)),
+            figure(_last(row)),
+            *([str(peaks.get(row.name, ABSENT))] if peaks else []),
         )
-        for row in devices:
-            table.add_row(
-                row.name,
-                figure(row.busy),
-                figure(makespan - row.busy),
-                f"{row.busy / makespan:.1%}" if makespan else ABSENT,
-                figure(_first(row)),
-                figure(_last(row)),
-                *([str(self.peaks.get(row.name, ABSENT))] if self.peaks else []),
-            )
-        return indented(table)
+    return indented(table)
 
 
 def _first(row: Row) -> float | None:

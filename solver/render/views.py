@@ -7,10 +7,13 @@ from rich.console import RenderableType
 from ppsolve.models.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac_result import RefreshFigures
+from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.schedule import Schedule
 from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
 from ppsolve.solver.render import schedule_view
+from ppsolve.solver.render.overlap_rows import is_overlap_document
+from ppsolve.solver.render.overlap_view import view_of_overlap, view_of_overlap_document
 from ppsolve.solver.render.refresh_view import RefreshView, Repeats, repeats_of
 from ppsolve.solver.render.schedule_view import Window
 
@@ -46,6 +49,8 @@ def view_of_schedule(
             problem = schedule.problem
             return RefreshView(title, document, repeats, problem, figures, links, window)
     _refuse_iterations(iterations)
+    if isinstance(instance, OverlapInstance):
+        return view_of_overlap(title, instance, schedule, source, window)
     return schedule_view.view_of_schedule(title, schedule, links=links, window=window)
 
 
@@ -65,6 +70,8 @@ def view_of_document(
         figures = source if isinstance(source, RefreshFigures) else None
         return RefreshView(title, document, repeats, None, figures, links, window)
     _refuse_iterations(iterations)
+    if is_overlap_document(document):
+        return view_of_overlap_document(title, document, source, window)
     return schedule_view.view_of_document(title, document, source, links=links, window=window)
 
 

@@ -1,0 +1,59 @@
+"""Program orders of overlap instances on stdout: one name per line, for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ppsolve.models.instances import Instance
+    from ppsolve.models.result import HeuristicEntry, Result
+
+
+def expect_program(instance: Instance, path: str | Path, option: str) -> None:
+    """Refuse instances that have no program order.
+
+    Raises
+    ------
+    InputError
+        The instance is of another kind than ``overlap``.
+    """
+    from ppsolve.models.errors import InputError
+    from ppsolve.models.io import source_name
+    from ppsolve.models.overlap import OverlapInstance
+
+    if not isinstance(instance, OverlapInstance):
+        message = f"expected an overlap instance, this is of kind {instance.kind}"
+        raise InputError(message, source=source_name(path), field=option)
+
+
+def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
+    """Print the program order of a result or of a heuristic's entry.
+
+    Raises
+    ------
+    InputError
+        There is none; says why if that is known.
+    """
+    from ppsolve.models.errors import InputError
+
+    names = order_of(found)
+    if names is None:
+        why = f": {plain_reason(found.reason)}" if found is not None and found.reason else ""
+        raise InputError(f"there is no program order in it{why}", source=source, field="order")
+    sys.stdout.write("".join(f"{name}\n" for name in names))
+
+
+def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
+    """Return the names of the nodes in program order, None where there is no order."""
+    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
+
+    return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
+
+
+def plain_reason(reason: str) -> str:
+    """Return why there is no order; failures of passes in plain words."""
+    from ppsolve.solver.render.overlap_report import plain_failure
+
+    return plain_failure(reason)

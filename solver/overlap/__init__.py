@@ -1,0 +1,1 @@
+"""Overlap of compute and communication: timing of program orders, and rules that make orders."""

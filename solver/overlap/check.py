@@ -1,0 +1,108 @@
+"""What a document claims of a program order, beside the schedule that it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from ppsolve.models.base import as_finite, did_you_mean
+from ppsolve.models.errors import InputError
+from ppsolve.models.overlap import OverlapInstance
+from ppsolve.models.overlap_lowering import LoweredOverlap
+from ppsolve.models.problem import Problem
+from ppsolve.models.schedule import Schedule
+from ppsolve.models.violation import Violation
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.overlap.realise import crowded_group, run_order
+from ppsolve.solver.overlap.replay import is_valid_order
+from ppsolve.solver.overlap.report import ProgramReport
+
+
+def check_order(
+    instance: OverlapInstance, problem: Problem, given: Any, schedule: Schedule | None
+) -> list[Violation]:
+    """Check the program order of a document, where it has one.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    problem : Problem
+        What it lowers to.
+    given : pydantic model or dict
+        The document.
+    schedule : Schedule or None
+        The schedule that was read from it.
+
+    Raises
+    ------
+    InputError
+        The order is not a list of the names of nodes.
+    """
+    data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+    names = data.get("order") if isinstance(data, dict) else None
+    if names is None:
+        return []
+    order = _positions(instance, names)
+    found = list(_wrong(instance, problem, order, schedule))
+    return found or list(_claims(data, ProgramReport(instance, problem, order).figures()))
+
+
+def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
+    """Yield the figures of a program that a document gives and its order does not have."""
+    for field in ("exposed_wait", "max_in_flight", "peak_live_bytes", "estimate"):
+        given = data.get(field)
+        if given is None:
+            continue
+        try:
+            is_so = math.isclose(float(as_finite(given)), actual[field], rel_tol=1e-9)
+        except ValueError as error:
+            raise InputError(str(error), field=field) from None
+        if not is_so:
+            text = f"{field} is given as {given}, the order has {actual[field]}"
+            yield Violation("objective", text, ())
+
+
+def _positions(instance: OverlapInstance, names: Any) -> list[int]:
+    if not isinstance(names, list | tuple):
+        raise InputError("expected a list with the name of every node", field="order")
+    found = []
+    for place, name in enumerate(names):
+        if not isinstance(name, str) or name not in instance.index_of:
+            shown = name[:60] if isinstance(name, str) else ""
+            raise InputError(
+                f'unknown node "{shown}"' + did_you_mean(shown, instance.index_of),
+                field=f"order[{place}]",
+            )
+        found.append(instance.index_of[name])
+    return found
+
+
+def _wrong(
+    instance: OverlapInstance, problem: Problem, order: list[int], schedule: Schedule | None
+) -> Iterator[Violation]:
+    if len(order) != len(instance.nodes) or not is_valid_order(instance, order):
+        yield Violation(
+            "order",
+            "the order does not hold every node once, after what it depends on and, where it is "
+            "frozen, after the collectives before it",
+            (),
+        )
+        return
+    again, timed = run_order(instance, LoweredOverlap.of(instance, problem), order)
+    if crowded := crowded_group(instance, timed):
+        yield Violation("order", crowded, ())
+    if schedule is not None and again.makespan != schedule.makespan:
+        time, unit = problem.scale.time, problem.scale.unit
+        yield Violation(
+            "order",
+            f"the order runs in {time(again.makespan)} {unit}, the schedule takes "
+            f"{time(schedule.makespan)} {unit}",
+            (),
+        )
+    if schedule is not None and not check_schedule(problem, schedule):
+        for violation in check_schedule(problem, again):
+            yield Violation("order", f"as the order runs, {violation.message}", violation.ops)

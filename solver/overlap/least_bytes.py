@@ -1,0 +1,120 @@
+"""The least peak of live bytes at a given makespan, by halving the cap."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from ppsolve.models.overlap import OverlapInstance
+from ppsolve.models.overlap_lowering import LoweredOverlap, lower_overlap
+from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.limits import Limits
+from ppsolve.solver.memory_needs import MemoryInfeasible
+from ppsolve.solver.overlap.realise import realised
+from ppsolve.solver.overlap.replay import live_bytes, replay
+
+
+@dataclass(frozen=True)
+class LeastBytes:
+    """A program order and what is known of the least peak of live bytes.
+
+    Parameters
+    ----------
+    order : list of int
+        Positions of the nodes in the new order.
+    lower : Fraction
+        Proved: no order of this makespan has a smaller peak.
+    """
+
+    order: list[int]
+    lower: Fraction
+
+
+def least_bytes(
+    instance: OverlapInstance, order: Sequence[int], makespan: int, limits: Limits
+) -> LeastBytes:
+    """Lower the peak of live bytes without a longer makespan.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    order : sequence of int
+        A valid order that takes `makespan` ticks.
+    makespan : int
+        What the order may take.
+    limits : Limits
+        Time for all searches together.
+    """
+    search = _Search(instance, makespan, limits)
+    best = list(order)
+    low, high = 0, search.peak(best)
+    while low < high and not search.is_over():
+        cap = (low + high) // 2
+        found = search.within(cap)
+        if found is None:
+            low = cap + 1
+        elif not found:
+            break
+        else:
+            best, high = found, search.peak(found)
+    return LeastBytes(best, low * search.unit)
+
+
+class _Search:
+    def __init__(self, instance: OverlapInstance, makespan: int, limits: Limits) -> None:
+        self.instance, self.makespan, self.limits = instance, makespan, limits
+        self.began = time.monotonic()
+        self.units_used = 0.0
+        self.durations = lower_overlap(instance, round_up=True).duration[: len(instance.nodes)]
+        sizes = [Fraction(node.bytes) for node in instance.nodes if node.bytes]
+        denominator = math.lcm(*(size.denominator for size in sizes))
+        whole = [int(size * denominator) for size in sizes]
+        self.unit = Fraction(math.gcd(*whole) or 1, denominator)
+
+    def peak(self, order: Sequence[int]) -> int:
+        """Return the peak of an order in whole units."""
+        timed = replay(self.instance, order, self.durations.tolist())
+        return int(live_bytes(self.instance, timed.start, timed.end).peak / self.unit)
+
+    def is_over(self) -> bool:
+        """Whether the time is used up."""
+        left = self._left()
+        return left.seconds == 0 or left.deterministic == 0
+
+    def _left(self) -> Limits:
+        seconds, units = self.limits.seconds, self.limits.deterministic
+        if seconds is not None:
+            seconds = max(0.0, seconds - (time.monotonic() - self.began))
+        if units is not None:
+            units = max(0.0, units - self.units_used)
+        return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
+
+    def within(self, cap: int) -> list[int] | None:
+        """Return an order that keeps a cap; None if there is none, empty if it is not known."""
+        bound = self.unit * cap
+        given = Decimal(bound.numerator) / Decimal(bound.denominator)
+        limited = self.instance.model_copy(update={"max_live_bytes": given})
+        problem = lower_overlap(limited, round_up=True)
+        try:
+            outcome = solve(
+                ImpliedOrder(problem),
+                lower=0,
+                incumbent=None,
+                upper=self.makespan,
+                limits=self._left(),
+            )
+        except MemoryInfeasible:
+            return None
+        self.units_used += outcome.deterministic_time
+        if outcome.infeasible:
+            return None
+        if outcome.schedule is None:
+            return []
+        found = realised(limited, LoweredOverlap.of(limited, problem), outcome.schedule)
+        return [] if found is None or found[1].makespan > self.makespan else found[0]

@@ -1,0 +1,130 @@
+"""An overlap instance as the passes see it: nodes by position, with users, ties and whole times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Self
+
+from ppsolve.models.overlap import NodeKind, OverlapInstance
+
+
+@dataclass(frozen=True)
+class Program:
+    """The nodes 0..n-1 of an instance in program order.
+
+    Parameters
+    ----------
+    kind : list of NodeKind
+        What each node is.
+    duration : list of int
+        Lengths, all in one unit that makes them whole.
+    deps, users : list of list of int
+        Direct dependencies and direct users of each node, chained collectives included.
+    comms : list of int
+        The collectives.
+    rank : list of int
+        Place of each node in the order that breaks ties.
+    """
+
+    kind: list[NodeKind]
+    duration: list[int]
+    deps: list[list[int]]
+    users: list[list[int]]
+    comms: list[int]
+    rank: list[int]
+
+    @classmethod
+    def of(cls, instance: OverlapInstance, *, by_name: bool) -> Self:
+        """Return the program with each collective depending on the previous one of its group.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The instance; its passes chain collectives even where their order is free.
+        by_name : bool
+            Break ties by the string order of names, else by program order.
+        """
+        deps = chained_deps(instance)
+        names = [node.name for node in instance.nodes]
+        places = range(len(names))
+        by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
+        return cls(
+            kind=[node.kind for node in instance.nodes],
+            duration=whole([node.duration for node in instance.nodes])[0],
+            deps=deps,
+            users=users_of(deps),
+            comms=instance.of_kind(NodeKind.COMM),
+            rank=inverse(by_rank),
+        )
+
+    def permuted(self, order: list[int]) -> Self:
+        """Return the same program with its nodes renumbered as they come in `order`."""
+        place = inverse(order)
+        return type(self)(
+            kind=[self.kind[node] for node in order],
+            duration=[self.duration[node] for node in order],
+            deps=[[place[dep] for dep in self.deps[node]] for node in order],
+            users=[sorted(place[user] for user in self.users[node]) for node in order],
+            comms=sorted(place[comm] for comm in self.comms),
+            rank=[self.rank[node] for node in order],
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.kind)
+
+    def first_collective(self) -> list[int]:
+        """Return the number of the first collective that each node is or leads to.
+
+        Returns
+        -------
+        list of int
+            Numbers count collectives in program order; the number of collectives where a node
+            leads to none.
+        """
+        found = [len(self.comms)] * self.size
+        for number, comm in enumerate(self.comms):
+            found[comm] = number
+        for node in range(self.size - 1, -1, -1):
+            for dep in self.deps[node]:
+                found[dep] = min(found[dep], found[node])
+        return found
+
+
+def chained_deps(instance: OverlapInstance) -> list[list[int]]:
+    """Return direct dependencies, each collective's previous one of its group among them."""
+    deps = [list(given) for given in instance.deps]
+    for comm, previous in instance.previous_in_group.items():
+        if previous not in deps[comm]:
+            deps[comm].append(previous)
+    return deps
+
+
+def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
+    """Return for every node, in program order, the nodes that have it among their `deps`."""
+    listed = list(deps)
+    users: list[list[int]] = [[] for _ in listed]
+    for node, given in enumerate(listed):
+        for dep in given:
+            users[dep].append(node)
+    return users
+
+
+def inverse(order: list[int]) -> list[int]:
+    """Return the place of every node in `order`, a permutation."""
+    place = [0] * len(order)
+    for position, node in enumerate(order):
+        place[node] = position
+    return place
+
+
+def whole(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
+    """Return whole amounts and the factor that made them whole."""
+    exact = [Fraction(amount) for amount in amounts]
+    factor = math.lcm(*(amount.denominator for amount in exact))
+    return [int(amount * factor) for amount in exact], factor

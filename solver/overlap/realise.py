@@ -1,0 +1,237 @@
+"""From a schedule to a program order, and from a program order to the schedule that it runs as."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+
+from ppsolve.models.overlap import NodeKind, OverlapInstance
+from ppsolve.models.overlap_lowering import LoweredOverlap
+from ppsolve.models.problem import IntArray
+from ppsolve.models.schedule import Schedule
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.overlap.replay import Replay, replay
+
+_WAIT, _KERNEL, _LAUNCH = 0, 1, 2
+
+Key = tuple[int, int, int, int]
+
+
+def realised(
+    instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule
+) -> tuple[list[int], Schedule] | None:
+    """Return a program order that keeps a schedule's promise, and the schedule it runs as.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program, n nodes.
+    lowered : LoweredOverlap
+        What it lowers to.
+    schedule : Schedule
+        A schedule of that problem.
+
+    Returns
+    -------
+    (list of int, Schedule) or None
+        Positions of the nodes in the new order, and the schedule of its replay; None where no
+        order that was tried keeps every rule, which only caps can cause.
+    """
+    best: tuple[list[int], Schedule] | None = None
+    for late in (False, True) if lowered.problem.pools else (False,):
+        order = program_order(instance, lowered, schedule, late=late)
+        again, timed = run_order(instance, lowered, order)
+        broken = crowded_group(instance, timed) or check_schedule(lowered.problem, again)
+        if not broken and (best is None or again.makespan < best[1].makespan):
+            best = order, again
+    return best
+
+
+def crowded_group(instance: OverlapInstance, timed: Replay) -> str | None:
+    """Return what is wrong with collectives in flight, counted along a program order, or None."""
+    for group, count in timed.in_flight.items():
+        cap = instance.cap_of(group)
+        if cap is not None and count > cap:
+            where = f" of group {group}" if len(instance.groups) > 1 else ""
+            return f"in flight: {count} of {cap} collectives{where}"
+    return None
+
+
+def program_order(
+    instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule, *, late: bool = False
+) -> list[int]:
+    """Return the program order of a schedule.
+
+    Kernels keep their order, and collectives that of their stream. Each collective comes once
+    its dependencies and the previous one of its group are there, each wait just before its first
+    user; points of the compute stream keep their place.
+
+    Parameters
+    ----------
+    instance, lowered, schedule
+        As for `realised`.
+    late : bool
+        Launch collectives as late as their starts allow, and let waits hold kernels back to
+        their starts, so that outputs are made no earlier than in the schedule.
+    """
+    return _Emitter(instance, lowered, schedule, late=late).run()
+
+
+class _Emitter:
+    def __init__(
+        self, instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule, *, late: bool
+    ) -> None:
+        self.instance = instance
+        self.late = late
+        self.start: list[int] = schedule.start.tolist()
+        self.end: list[int] = schedule.end.tolist()
+        self.length: list[int] = lowered.problem.duration.tolist()
+        self.launch = lowered.launch
+        self.points = set(lowered.problem.points.tolist())
+        self.order: list[int] = []
+        self.emitted = [False] * len(instance.nodes)
+        self.kernels = sorted(
+            (node for node in instance.of_kind(NodeKind.COMPUTE) if self.length[node]),
+            key=lambda node: self.start[node],
+        )
+        self.before = self._before()
+        self.after: list[list[int]] = [[] for _ in instance.nodes]
+        for node, earlier in enumerate(self.before):
+            for other in earlier:
+                self.after[other].append(node)
+        self.ending: dict[int, list[int]] = defaultdict(list)
+        for node in instance.of_kind(NodeKind.COMM):
+            self.ending[self.end[node]].append(node)
+
+    def run(self) -> list[int]:
+        missing = [len(earlier) for earlier in self.before]
+        ready = [
+            (self._key(node), node)
+            for node, count in enumerate(missing)
+            if not count and self._is_queued(node)
+        ]
+        heapq.heapify(ready)
+        while ready:
+            _, node = heapq.heappop(ready)
+            if self.emitted[node]:
+                continue
+            for emitted in [*self._waits_before(node), node]:
+                self.emitted[emitted] = True
+                self.order.append(emitted)
+                for other in self.after[emitted]:
+                    missing[other] -= 1
+                    if not missing[other]:
+                        heapq.heappush(ready, (self._key(other), other))
+        self.order += [node for node, done in enumerate(self.emitted) if not done]
+        return self.order
+
+    def _is_queued(self, node: int) -> bool:
+        """Whether a node has a place of its own: all but waits that go before their first user."""
+        return self.instance.nodes[node].kind is not NodeKind.WAIT or node in self.points
+
+    def _before(self) -> list[list[int]]:
+        """Return what must be emitted before each queued node, plain waits looked through."""
+        instance = self.instance
+        before: list[set[int]] = []
+        for deps in instance.deps:
+            earlier: set[int] = set()
+            for dep in deps:
+                earlier |= {dep} if self._is_queued(dep) else before[dep]
+            before.append(earlier)
+        streams: dict[str, list[int]] = defaultdict(list)
+        for node in instance.of_kind(NodeKind.COMM):
+            streams[instance.group_of(node)].append(node)
+        for own in streams.values():
+            own.sort(key=lambda node: (self.start[node], self.length[node] > 0, node))
+            for first, second in pairwise(own):
+                before[second].add(first)
+        return [
+            sorted(earlier) if self._is_queued(node) else [] for node, earlier in enumerate(before)
+        ]
+
+    def _key(self, node: int) -> Key:
+        """Return where a queued node stands: by time, points before the kernels that start then."""
+        kind = self.instance.nodes[node].kind
+        if kind is NodeKind.WAIT:
+            return self.start[node], 0, _WAIT, node
+        if kind is NodeKind.COMPUTE:
+            return self.start[node], int(self.length[node] > 0), _KERNEL, node
+        if self.late:
+            return self._latest_launch(node), 0, _LAUNCH, node
+        if node in self.launch:
+            return self.start[self.launch[node]], 0, _LAUNCH, node
+        return -1, 0, _LAUNCH, node
+
+    def _latest_launch(self, node: int) -> int:
+        """Return the start of the kernel that runs when a collective starts, else that start."""
+        time = self.start[node]
+        place = bisect_left(self.kernels, time, key=lambda kernel: self.start[kernel]) - 1
+        if place >= 0 and self.end[self.kernels[place]] > time:
+            return self.start[self.kernels[place]]
+        return time
+
+    def _waits_before(self, node: int) -> list[int]:
+        """Return the waits to emit before a node: those it needs, and those that explain a gap.
+
+        A kernel that starts at the end of a collective, later than it could, does so behind that
+        collective's wait.
+        """
+        found: list[int] = []
+        for dep in self.instance.deps[node]:
+            self._add_wait(dep, found)
+        if self.late and self.instance.nodes[node].kind is NodeKind.COMPUTE and self.length[node]:
+            for other in self.ending.get(self.start[node], ()):
+                wait = self.instance.wait_of[other]
+                if all(self.emitted[dep] for dep in self.instance.deps[wait]):
+                    self._add_wait(wait, found, early=True)
+        return found
+
+    def _add_wait(self, wait: int, found: list[int], *, early: bool = False) -> None:
+        """Add a wait that is still to come, after the waits that it depends on."""
+        if self.emitted[wait] or wait in found:
+            return
+        if self._is_queued(wait) and not early:
+            return
+        for dep in self.instance.deps[wait]:
+            self._add_wait(dep, found)
+        found.append(wait)
+
+
+def run_order(
+    instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]
+) -> tuple[Schedule, Replay]:
+    """Return the schedule as which a program order runs on its streams, and the replay.
+
+    A wait counts at the moment at which it lets the compute stream go on, a launch at the moment
+    at which the compute stream comes to it.
+    """
+    problem, count = lowered.problem, len(instance.nodes)
+    timed = replay(instance, order, problem.duration[:count].tolist())
+    start = np.zeros(problem.num_ops, dtype=np.int64)
+    start[:count] = timed.start
+    waits = instance.of_kind(NodeKind.WAIT)
+    start[waits] = timed.end[waits]
+    _place_launches(instance, lowered, order, timed.end, start)
+    for op in lowered.release.values():
+        users = problem.before[problem.after == op]
+        start[op] = (start[users] + problem.duration[users]).max(initial=0)
+    return Schedule(problem, start), timed
+
+
+def _place_launches(
+    instance: OverlapInstance,
+    lowered: LoweredOverlap,
+    order: list[int],
+    end: IntArray,
+    start: IntArray,
+) -> None:
+    clock = 0
+    for node in order:
+        if instance.nodes[node].kind is not NodeKind.COMM:
+            clock = max(clock, int(end[node]))
+        elif node in lowered.launch:
+            start[lowered.launch[node]] = clock
