@@ -229,23 +229,24 @@ def large(name: str, layers: int, order: str) -> OverlapInstance:
     program = Program(name, collective_order=order)
     last = program.kernel("embed", 60)
     for layer in range(layers):
-        full = program.collective(f"gather{layer}", _about(draw, 170), kind="all_gather")
-        first = program.kernel(f"attention{layer}", _about(draw, 70), last, full)
-        last = program.kernel(f"mlp{layer}", _about(draw, 90), first, full)
+        full = program.collective(f"gather{layer}", about(draw, 170), kind="all_gather")
+        first = program.kernel(f"attention{layer}", about(draw, 70), last, full)
+        last = program.kernel(f"mlp{layer}", about(draw, 90), first, full)
     last = program.kernel("loss", 80, last)
     for layer in reversed(range(layers)):
-        full = program.collective(f"regather{layer}", _about(draw, 170), kind="all_gather")
-        first = program.kernel(f"mlp_grad{layer}", _about(draw, 160), last, full)
-        last = program.kernel(f"attention_grad{layer}", _about(draw, 120), first, full)
-        weights = program.kernel(f"weight_grad{layer}", _about(draw, 150), last)
+        full = program.collective(f"regather{layer}", about(draw, 170), kind="all_gather")
+        first = program.kernel(f"mlp_grad{layer}", about(draw, 160), last, full)
+        last = program.kernel(f"attention_grad{layer}", about(draw, 120), first, full)
+        weights = program.kernel(f"weight_grad{layer}", about(draw, 150), last)
         part = program.collective(
-            f"scatter{layer}", _about(draw, 200), weights, kind="reduce_scatter"
+            f"scatter{layer}", about(draw, 200), weights, kind="reduce_scatter"
         )
-        program.kernel(f"step{layer}", _about(draw, 15), part)
+        program.kernel(f"step{layer}", about(draw, 15), part)
     return program.finish()
 
 
-def _about(draw: np.random.Generator, time: int) -> int:
+def about(draw: np.random.Generator, time: int) -> int:
+    """Return a whole number within a quarter of `time`."""
     return int(draw.integers(time * 3 // 4, time * 5 // 4, endpoint=True))
 
 
