@@ -210,6 +210,8 @@ def explain(
         message = "this field is required"
     elif issue["type"] in {"model_type", "model_attributes_type", "dict_type"}:
         message = f"expected an object, got {describe(issue['input'])}"
+    elif issue["type"] in {"tuple_type", "list_type"}:
+        message = f"expected a list, got {describe(issue['input'])}"
     elif not message.startswith("expected"):
         message = f"{message[0].lower()}{message[1:]}, got {describe(issue['input'])}"
     return InputError(message, source=source, field=path or None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.overlap import NodeKind, OverlapInstance
 from ppsolve.models.overlap_families import alike_parts
-from ppsolve.models.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.problem import FREE, Objective, Pool, Problem, ProblemBuilder
 from ppsolve.models.timescale import TimeScale
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
@@ -234,8 +234,3 @@ def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: in
         found.update(users.get(user, []) or [user] if is_alias else [user])
     covered = {dep for user in found for dep in instance.deps[user]}
     return sorted(found - covered)
-
-
-def program_durations(problem: Problem, count: int) -> IntArray:
-    """Return the durations of the first `count` ops, the nodes of the program, in ticks."""
-    return problem.duration[:count]

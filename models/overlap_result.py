@@ -61,7 +61,8 @@ class OverlapResult(Result, ProgramFigures):
     exposed : list of ExposedCollective
         Collectives that are not hidden, the longest wait first.
     in_flight_curve, live_bytes_curve : list of (time, amount)
-        Collectives that run or are waited for, and bytes held, from each time on.
+        Collectives of all groups between their launch and the end of their wait, and bytes held,
+        from each time on.
     least_peak_bytes : float
         Proven lower bound on the peak of live bytes at this makespan, where it was minimised.
     """

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ppsolve.models.graph import GraphInstance
     from ppsolve.models.instances import Instance, load_instance, parse_instance
     from ppsolve.models.kfac import KfacInstance
+    from ppsolve.models.overlap import OverlapInstance
+    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
     from ppsolve.models.pipeline import PipelineInstance
     from ppsolve.models.problem import Objective, Problem
     from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument, Status
@@ -42,6 +44,9 @@ _HOME = {
     "KfacInstance": "models.kfac",
     "NotApplicableError": "models.errors",
     "Objective": "models.problem",
+    "OverlapEntry": "models.overlap_result",
+    "OverlapInstance": "models.overlap",
+    "OverlapResult": "models.overlap_result",
     "PipelineInstance": "models.pipeline",
     "PpsolveError": "models.errors",
     "Problem": "models.problem",
@@ -69,6 +74,9 @@ __all__ = [
     "KfacInstance",
     "NotApplicableError",
     "Objective",
+    "OverlapEntry",
+    "OverlapInstance",
+    "OverlapResult",
     "PipelineInstance",
     "PpsolveError",
     "Problem",

@@ -218,8 +218,13 @@ class Run:
             if self._is_closed():
                 return
             limits = self.options.limits(self._elapsed)
-        if isinstance(self.instance, PipelineInstance) and self.instance.collectives is not None:
-            self._plan_first(self.instance, limits)
+        plans_first = (
+            isinstance(self.instance, PipelineInstance)
+            and self.instance.collectives is not None
+            and self.options.heuristics is None
+        )
+        if plans_first:
+            self._plan_first(limits)
             if self._is_closed():
                 return
             limits = self.options.limits(self._elapsed)
@@ -287,9 +292,11 @@ class Run:
         if violations:
             raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
 
-    def _plan_first(self, instance: PipelineInstance, limits: Limits) -> None:
+    def _plan_first(self, limits: Limits) -> None:
         from ppsolve.solver.best_pipeline import best_pipeline
 
+        instance = self.instance
+        assert isinstance(instance, PipelineInstance)
         outcome = best_pipeline(instance, self.problem, limits)
         if outcome is not None and outcome.schedule is not None:
             self._outcomes.append(outcome)

@@ -375,6 +375,55 @@ def test_deterministic_runs_agree() -> None:
         assert fields == other.model_dump(exclude={"wall_seconds"})
 
 
+def test_the_least_peak_is_exact_where_a_byte_is_less_than_the_excess_of_a_cap() -> None:
+    """Caps may be exceeded by 1e-9 of them, which is 80 bytes here; the proof must not be."""
+    document = program(
+        "k1 1 b=80000000000", "k2 1 b=4", "k3 1 b=8 <- k1 k2", "k4 1 b=40000000000 <- k2",
+        objective="makespan_then_bytes",
+    )  # fmt: skip
+    result = solve(document)
+    assert result.peak_live_bytes == result.least_peak_bytes == 80_000_000_012
+    assert_answer(document, result)
+
+
+def test_the_least_peak_is_found_where_a_schedule_idles_for_nothing() -> None:
+    document = program(
+        "k0 0 b=3", "k1 1 b=5 <- k0", "k2 0.5 b=2 <- k1", "c3 1.5 b=0.5 g=x <- k2", "k4 0.25 b=3",
+        "w5 <- c3", "c6 1.75 b=1 g=x <- k1", "w7 <- c6", "c8 0 b=0.5 g=x", "w9 <- c8",
+        collective_order="free", objective="makespan_then_bytes",
+    )  # fmt: skip
+    result = solve(document)
+    assert result.peak_live_bytes == result.least_peak_bytes == 8
+    assert_answer(document, result)
+
+
+def wrong_figure(field: str, value: float | None) -> list[str]:
+    document = program("c1 3 b=2", "k 5 b=1", "w1 <- c1", "k2 1 <- w1")
+    instance = OverlapInstance.parse(document)
+    claim = json.loads(solve(document).model_dump_json()) | {field: value}
+    return [str(violation) for violation in ppsolve.check(instance, claim)]
+
+
+def test_figures_of_the_order_are_claims() -> None:
+    assert wrong_figure("estimate_seed", 4) == []
+    assert wrong_figure("estimate_seed", None) == []
+    assert wrong_figure("least_peak_bytes", 3) == []
+    text = "objective: estimate_seed is given as 7, the order has 4"
+    assert wrong_figure("estimate_seed", 7) == [text]
+    text = "objective: least_peak_bytes is given as 3.5, the order holds 3.0"
+    assert wrong_figure("least_peak_bytes", 3.5) == [text]
+    with pytest.raises(InputError, match="estimate_seed: expected a finite number"):
+        wrong_figure("estimate_seed", float("inf"))
+
+
+def test_no_estimate_can_be_claimed_where_two_collectives_run_at_once() -> None:
+    document = program("c1 3 g=a", "c2 3 g=b", "w1 <- c1", "w2 <- c2")
+    claim = json.loads(solve(document).model_dump_json())
+    assert claim["estimate_seed"] is None
+    found = ppsolve.check(OverlapInstance.parse(document), claim | {"estimate_seed": 6})
+    assert [v.message for v in found] == ["estimate_seed is given as 6, the order has none"]
+
+
 @pytest.mark.parametrize("limit", [0, 1])
 def test_larger_programs_replay(limit: float) -> None:
     rng = random.Random(17)

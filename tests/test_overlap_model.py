@@ -141,7 +141,7 @@ def test_a_wrong_program(name: str) -> None:
         ({"collective_order": "any"}, "collective_order: "),
         ({"objective": "bytes"}, "objective: "),
         ({"max_inflight": 1}, 'max_inflight: unknown field "max_inflight"; did you mean'),
-        ({"nodes": {"k0": 1}}, "nodes: "),
+        ({"nodes": {"k0": 1}}, "nodes: expected a list, got an object"),
         ({"schema": 2}, "schema: "),
         ({"kind": "graph"}, "kind: "),
     ],

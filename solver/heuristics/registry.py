@@ -219,7 +219,7 @@ def run_heuristic(
     ----------
     name : str
         Name of the heuristic.
-    instance : PipelineInstance or GraphInstance
+    instance : Instance
         The instance.
     problem : Problem
         The lowered instance.

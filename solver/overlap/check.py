@@ -20,6 +20,9 @@ from ppsolve.solver.overlap.realise import crowded_group, run_order
 from ppsolve.solver.overlap.replay import is_valid_order
 from ppsolve.solver.overlap.report import ProgramReport
 
+_CLOSE = 1e-9
+"""Figures may be off by this share."""
+
 
 def check_order(
     instance: OverlapInstance, problem: Problem, given: Any, schedule: Schedule | None
@@ -53,17 +56,27 @@ def check_order(
 
 def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
     """Yield the figures of a program that a document gives and its order does not have."""
-    for field in ("exposed_wait", "max_in_flight", "peak_live_bytes", "estimate"):
-        given = data.get(field)
+    for field in ("exposed_wait", "max_in_flight", "peak_live_bytes", "estimate", "estimate_seed"):
+        given, found = _number(data, field), actual[field]
         if given is None:
             continue
-        try:
-            is_so = math.isclose(float(as_finite(given)), actual[field], rel_tol=1e-9)
-        except ValueError as error:
-            raise InputError(str(error), field=field) from None
-        if not is_so:
-            text = f"{field} is given as {given}, the order has {actual[field]}"
+        if found is None or not math.isclose(given, found, rel_tol=_CLOSE):
+            has = "none" if found is None else found
+            text = f"{field} is given as {data[field]}, the order has {has}"
             yield Violation("objective", text, ())
+    least, peak = _number(data, "least_peak_bytes"), actual["peak_live_bytes"]
+    if least is not None and least > peak * (1 + _CLOSE):
+        text = f"least_peak_bytes is given as {data['least_peak_bytes']}, the order holds {peak}"
+        yield Violation("objective", text, ())
+
+
+def _number(data: dict[str, Any], field: str) -> float | None:
+    if data.get(field) is None:
+        return None
+    try:
+        return float(as_finite(data[field]))
+    except ValueError as error:
+        raise InputError(str(error), field=field) from None
 
 
 def _positions(instance: OverlapInstance, names: Any) -> list[int]:

@@ -6,17 +6,24 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.overlap_lowering import LoweredOverlap, lower_overlap
+from ppsolve.models.schedule import Schedule
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.limits import Limits
 from ppsolve.solver.memory_needs import MemoryInfeasible
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
+from ppsolve.solver.overlap.settle import settled
+
+_EXCESS = Fraction(1, 10**9)
+"""What `Pool.limit` allows beyond a capacity: more than one unit where sizes are in bytes."""
+
+_DIGITS = 100
 
 
 @dataclass(frozen=True)
@@ -53,16 +60,16 @@ def least_bytes(
     """
     search = _Search(instance, makespan, limits)
     best = list(order)
-    low, high = 0, search.peak(best)
-    while low < high and not search.is_over():
-        cap = (low + high) // 2
+    low, tried, high = 0, 0, search.peak(best)
+    while tried < high and not search.is_over():
+        cap = (tried + high) // 2
         found = search.within(cap)
-        if found is None:
-            low = cap + 1
-        elif not found:
-            break
-        else:
+        if found:
             best, high = found, search.peak(found)
+            continue
+        tried = cap + 1
+        if found is None:
+            low = tried
     return LeastBytes(best, low * search.unit)
 
 
@@ -95,11 +102,15 @@ class _Search:
             units = max(0.0, units - self.units_used)
         return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
 
+    def _capacity(self, cap: int) -> Decimal:
+        """Return a capacity of which a pool lets `cap` units be held, and not one more."""
+        given = self.unit * (cap + Fraction(1, 2)) / (1 + _EXCESS)
+        with localcontext(prec=_DIGITS):
+            return Decimal(given.numerator) / Decimal(given.denominator)
+
     def within(self, cap: int) -> list[int] | None:
-        """Return an order that keeps a cap; None if there is none, empty if it is not known."""
-        bound = self.unit * cap
-        given = Decimal(bound.numerator) / Decimal(bound.denominator)
-        limited = self.instance.model_copy(update={"max_live_bytes": given})
+        """Return an order that keeps a cap in units; None: there is none, empty: not known."""
+        limited = self.instance.model_copy(update={"max_live_bytes": self._capacity(cap)})
         problem = lower_overlap(limited, round_up=True)
         try:
             outcome = solve(
@@ -116,5 +127,13 @@ class _Search:
             return None
         if outcome.schedule is None:
             return []
-        found = realised(limited, LoweredOverlap.of(limited, problem), outcome.schedule)
-        return [] if found is None or found[1].makespan > self.makespan else found[0]
+        return self._order_of(limited, outcome.schedule) or []
+
+    def _order_of(self, limited: OverlapInstance, schedule: Schedule) -> list[int] | None:
+        """Return a program order of a schedule, else of one without needless idle time."""
+        lowered = LoweredOverlap.of(limited, schedule.problem)
+        found = realised(limited, lowered, schedule)
+        if found is None or found[1].makespan > self.makespan:
+            early = settled(schedule, self._left())
+            found = None if early is None else realised(limited, lowered, early)
+        return None if found is None or found[1].makespan > self.makespan else found[0]
