@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.instance_text import instance_text
+from ppsolve.models.instance_text import write_instances
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.solver.generate import generate
 from ppsolve.solver.profiles import LARGE_MODEL_SHARE
@@ -356,10 +356,7 @@ def main() -> None:
     parser.add_argument("directory", nargs="?", type=Path, default=HOME)
     directory = parser.parse_args().directory
     files = every_instance()
-    for name, instance in files.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(instance_text(instance), encoding="utf-8")
+    write_instances(files, directory)
     print(f"{len(files)} instances written below {directory}")
 
 

@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.instance_text import instance_text
+from ppsolve.models.instance_text import write_instances
 from ppsolve.models.kfac import KfacInstance
 from ppsolve.solver.convert.pipefisher import convert_pipefisher
 
@@ -172,10 +172,7 @@ def main() -> None:
     parser.add_argument("directory", nargs="?", type=Path, default=HOME)
     directory = parser.parse_args().directory
     files = every_instance()
-    for name, instance in files.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(instance_text(instance), encoding="utf-8")
+    write_instances(files, directory)
     print(f"{len(files)} instances written below {directory}")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import ppsolve
 from ppsolve.models.given import parse_given
-from ppsolve.models.instance_text import instance_text
+from ppsolve.models.instance_text import write_instances
 from ppsolve.models.instances import lower
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.result import HeuristicStatus
@@ -231,10 +231,7 @@ def main() -> None:
             print(line, flush=True)
         return
     files = every_instance()
-    for name, instance in files.items():
-        path = options.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(instance_text(instance), encoding="utf-8")
+    write_instances(files, options.directory)
     print(f"{len(files)} instances written below {options.directory}")
 
 

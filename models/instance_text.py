@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ppsolve.models.instances import Instance
+from ppsolve.models.io import write_text
 
 ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective")
 """Fields that a reader wants to see even where they have their default."""
@@ -37,3 +40,17 @@ def fingerprint(instance: Instance) -> str:
 
 def _sparse(instance: Instance) -> dict[str, Any]:
     return instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def write_instances(instances: Mapping[str, Instance], directory: Path) -> None:
+    """Write instances to files below a directory, by their names relative to it.
+
+    Raises
+    ------
+    InputError
+        A file cannot be written.
+    """
+    for name, instance in instances.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, instance_text(instance))

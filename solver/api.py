@@ -81,12 +81,18 @@ def optimize(
         deterministic=deterministic,
         heuristics=heuristics,
     )
+    return _optimized(instance, options, on_progress, round_up=round_up)
+
+
+def _optimized(
+    instance: Instance, options: Options, listener: ProgressListener | None, *, round_up: bool
+) -> Result:
     if is_refresh(instance):
         from ppsolve.solver.refresh.service import optimize_refresh
 
-        return optimize_refresh(instance, options, on_progress, round_up=round_up)
+        return optimize_refresh(instance, options, listener, round_up=round_up)
     problem = lower_instance(instance, round_up=round_up)
-    return Run(instance, problem, options, on_progress).execute()
+    return Run(instance, problem, options, listener).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

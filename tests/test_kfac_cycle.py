@@ -20,9 +20,8 @@ from ppsolve.solver.heuristics.list_rules import list_serial, list_tail
 from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.limits import Limits
 from tests.bruteforce import brute_force
+from tests.kfac_described import FUSED, SPLIT, described
 
-FUSED = {"forward": 1, "backward": 2}
-SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
 MODULE = {
     "name": "m",
     "curvature_a": 1,
@@ -33,28 +32,8 @@ MODULE = {
 }
 
 
-def instance(
-    devices: int = 2,
-    microbatches: int = 1,
-    modules: list[dict[str, Any]] | None = None,
-    pipeline: dict[str, Any] | None = None,
-    **fields: Any,
-) -> KfacInstance:
-    of_pipeline = {
-        "num_devices": devices,
-        "num_microbatches": microbatches,
-        "times": FUSED,
-        **(pipeline or {}),
-    }
-    everywhere = [{"stage": stage, **MODULE} for stage in range(devices)]
-    return KfacInstance.parse(
-        {
-            "kind": "kfac",
-            "pipeline": of_pipeline,
-            "modules": everywhere if modules is None else modules,
-            **fields,
-        }
-    )
+def instance(devices: int = 2, microbatches: int = 1, *rest: Any, **fields: Any) -> KfacInstance:
+    return described(MODULE, devices, microbatches, *rest, **fields)
 
 
 def names(problem: Problem) -> list[str]:

@@ -29,11 +29,10 @@ from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.pinned import NEVER, pinned_cycle, pinned_iteration
 from ppsolve.solver.kfac.placement import plan_of_starts
 from ppsolve.solver.limits import Limits
+from tests.kfac_described import SPLIT, described
 
 SHIPPED = sorted((Path(__file__).parents[1] / "instances" / "kfac" / "free").glob("*.json"))
 
-FUSED = {"forward": 1, "backward": 2}
-SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
 MODULE = {
     "name": "m",
     "curvature_a": 1,
@@ -44,29 +43,8 @@ MODULE = {
 }
 
 
-def instance(
-    devices: int = 2,
-    microbatches: int = 2,
-    modules: list[dict[str, Any]] | None = None,
-    pipeline: dict[str, Any] | None = None,
-    **fields: Any,
-) -> KfacInstance:
-    of_pipeline = {
-        "num_devices": devices,
-        "num_microbatches": microbatches,
-        "times": FUSED,
-        **(pipeline or {}),
-    }
-    everywhere = [{"stage": stage, **MODULE} for stage in range(devices)]
-    return KfacInstance.parse(
-        {
-            "kind": "kfac",
-            "pipeline": of_pipeline,
-            "modules": everywhere if modules is None else modules,
-            "margin_ratio": 0,
-            **fields,
-        }
-    )
+def instance(devices: int = 2, microbatches: int = 2, *rest: Any, **fields: Any) -> KfacInstance:
+    return described(MODULE, devices, microbatches, *rest, **{"margin_ratio": 0, **fields})
 
 
 def pinned(made: KfacInstance, heuristic: str = "gpipe") -> Problem:

@@ -105,28 +105,34 @@ def solve(
         A pool's capacity cannot be kept.
     """
     began = time.monotonic()
-    model = cp_model.CpModel()
     ordered = None if incumbent is None else index_ordered(implied, incumbent)
     windows = start_windows(implied, upper if ordered is None else ordered.value)
     if windows.shut(implied.problem) is not None:
         return Outcome(None, None, True, StopReason.INFEASIBLE, True, 0.0)
     most = _largest(implied.problem, windows) if ordered is None else ordered.value
     most = most if upper is None else min(most, upper)
-    variables = Variables(model, implied, windows, min(lower, most), most)
+    variables = Variables(cp_model.CpModel(), implied, windows, min(lower, most), most)
     constraints = Constraints(variables, implied, rounding)
-    constraints.add_all()
-    if window_work:
-        add_window_work(variables, ordered)
-    add_objective(variables, implied)
-    if ordered is not None:
-        variables.hint(ordered)
+    _fill(variables, constraints, ordered, window_work=window_work)
     solver = _configured(limits, time.monotonic() - began)
     if on_bound is not None:
         solver.best_bound_callback = lambda value: on_bound(math.floor(value))
     is_valid = constraints.memory_is_exact or rounding == "up"
     listener = on_incumbent if is_valid and on_incumbent else _ignore
-    status, interrupted = _run(solver, model, _Incumbents(listener))
+    status, interrupted = _run(solver, variables.model, _Incumbents(listener))
     return _outcome(implied, variables, solver, status, limits, interrupted, constraints)
+
+
+def _fill(
+    variables: Variables, constraints: Constraints, hint: Schedule | None, *, window_work: bool
+) -> None:
+    """Add every rule, the objective and a hint to the model."""
+    constraints.add_all()
+    if window_work:
+        add_window_work(variables, hint)
+    add_objective(variables, constraints.implied)
+    if hint is not None:
+        variables.hint(hint)
 
 
 def _largest(problem: Problem, windows: Windows) -> int:
