@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.kfac_labels import UP_PIPE, Label
+from ppsolve.models.kfac_labels import Label
 from ppsolve.models.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
 from ppsolve.models.refresh import (
     DevicePattern,
@@ -319,8 +319,3 @@ class _Lowering:
             release_op=given[:, 0].astype(np.int64),
             release_amount=given[:, 1].astype(np.int64),
         )
-
-
-def is_up(label: str) -> bool:
-    """Return whether a label belongs to the second pipe."""
-    return label.endswith(UP_PIPE)

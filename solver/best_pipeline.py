@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.pipeline_lowering import lower_pipeline
@@ -44,11 +43,7 @@ def best_pipeline(instance: PipelineInstance, problem: Problem, limits: Limits) 
     Outcome or None
         ``best-pipeline`` with a valid schedule of `problem`; None if no plan led to one.
     """
-    part = replace(
-        limits,
-        seconds=None if limits.seconds is None else limits.seconds * SHARE,
-        deterministic=None if limits.deterministic is None else limits.deterministic * SHARE,
-    )
+    part = limits.scaled(SHARE)
     plans = (_planned(plan, part) for plan in (without_collectives(instance), whole_ops(instance)))
     found = [add_collectives(problem, plan) for plan in plans if plan is not None]
     valid = [schedule for schedule in found if not check_schedule(problem, schedule)]

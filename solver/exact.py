@@ -35,21 +35,13 @@ def solve_exactly(
     first = attempt(lower=lower, limits=limits, on_bound=on_bound)
     if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
         return first
-    left = replace(
-        limits,
-        seconds=_left(limits.seconds, time.monotonic() - began),
-        deterministic=_left(limits.deterministic, first.deterministic_time),
-    )
+    left = limits.less(time.monotonic() - began, first.deterministic_time)
     second = attempt(lower=max(lower, first.bound or lower), limits=left, rounding="up")
     if second.infeasible:
         second = replace(second, schedule=None, infeasible=False)
     proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}
     reason = StopReason.ROUNDING if proved else second.stop_reason
     return replace(second, bound=first.bound, stop_reason=reason)
-
-
-def _left(limit: float | None, used: float) -> float | None:
-    return None if limit is None else max(0.0, limit - used)
 
 
 def _is_valid(schedule: Schedule) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,23 @@ class Limits:
     gap: float = 0.0
     workers: int = 1
     seed: int = 0
+
+    def scaled(self, share: float) -> Limits:
+        """Return limits with a share of the time."""
+        return replace(
+            self,
+            seconds=None if self.seconds is None else self.seconds * share,
+            deterministic=None if self.deterministic is None else self.deterministic * share,
+        )
+
+    def less(self, seconds: float, units: float) -> Limits:
+        """Return what is left after so many seconds and deterministic units."""
+        return replace(
+            self,
+            seconds=_left(self.seconds, seconds),
+            deterministic=_left(self.deterministic, units),
+        )
+
+
+def _left(limit: float | None, used: float) -> float | None:
+    return None if limit is None else max(0.0, limit - used)

@@ -56,11 +56,7 @@ def pinned_first(
         and outcome.status is HeuristicStatus.FEASIBLE
         and outcome.schedule is not None
     ]
-    part = replace(
-        limits,
-        seconds=None if limits.seconds is None else limits.seconds * SHARE,
-        deterministic=None if limits.deterministic is None else limits.deterministic * SHARE,
-    )
+    part = limits.scaled(SHARE)
     for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:PATTERNS]:
         found = _solved(instance, name.removeprefix(PREFIX), schedule, part)
         if found is not None:

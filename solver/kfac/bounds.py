@@ -51,8 +51,11 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
     while value <= most:
         counts = [value] * len(pattern.devices)
         lowered = lower_refresh(pattern, counts, devices=devices)
-        stuck = _without_window(lowered)
-        refuted = "window" if stuck is not None else _overfull(pattern, lowered, devices)
+        heads = window_heads(lowered.problem)
+        stuck = _stuck(lowered, heads) if isinstance(heads, int) else None
+        refuted = (
+            "window" if isinstance(heads, int) else _overfull(pattern, lowered, devices, heads)
+        )
         if refuted is None:
             return IterationsBound(value, by if value > 1 else "trivial")
         if stuck is not None and not stuck.has_windows and value >= settled:
@@ -60,7 +63,9 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
         value, by = value + 1, refuted
     if stuck is None:
         counts = [settled] * len(pattern.devices)
-        stuck = _without_window(lower_refresh(pattern, counts, devices=devices))
+        lowered = lower_refresh(pattern, counts, devices=devices)
+        heads = window_heads(lowered.problem)
+        stuck = _stuck(lowered, heads) if isinstance(heads, int) else None
     return IterationsBound(most + 1, by, _why(pattern, stuck, most))
 
 
@@ -83,13 +88,9 @@ class _Stuck:
     has_windows: bool
 
 
-def _without_window(lowered: LoweredRefresh) -> _Stuck | None:
+def _stuck(lowered: LoweredRefresh, op: int) -> _Stuck:
     problem = lowered.problem
-    heads = window_heads(problem)
-    if isinstance(heads, int):
-        windows = len(problem.windows[heads]) > 0
-        return _Stuck(problem.op_name(heads), int(problem.duration[heads]), windows)
-    return None
+    return _Stuck(problem.op_name(op), int(problem.duration[op]), len(problem.windows[op]) > 0)
 
 
 def _by_sums(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
@@ -119,12 +120,10 @@ def _data_there(pattern: RefreshPattern, device: int) -> int:
 
 
 def _overfull(
-    pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int]
+    pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int], heads: IntArray
 ) -> str | None:
     """Return ``work`` where some device has more work than room, else None."""
     problem = lowered.problem
-    heads = window_heads(problem)
-    assert not isinstance(heads, int)
     for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
         ops = problem.ops_by_resource[resource]
         ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]

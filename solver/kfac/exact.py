@@ -51,11 +51,8 @@ class Budget:
 
     def share(self, parts: float, most: float | None = None) -> Limits:
         """Return limits for one of so many equal parts of what is left, `most` at most."""
-        seconds, units = self.limits.seconds, self.limits.deterministic
-        if seconds is not None:
-            seconds = max(0.0, seconds - (time.monotonic() - self.began)) / parts
-        if units is not None:
-            units = max(0.0, units - self.used_units) / parts
+        left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
+        seconds, units = left.seconds, left.deterministic
         if most is not None:
             if seconds is not None:
                 seconds = min(seconds, most)
@@ -155,10 +152,12 @@ class Component:
         implied = ImpliedOrder(self.lowered(iterations).problem)
         outcome = self._solve(implied, _first(limits), window_work=False)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            outcome = self._solve(implied, _rest(limits), window_work=True)
+            outcome = self._solve(implied, limits.scaled(1 - FIRST_SHARE), window_work=True)
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
-            outcome = self._solve(implied, _rest(limits), window_work=True, rounding="up")
+            outcome = self._solve(
+                implied, limits.scaled(1 - FIRST_SHARE), window_work=True, rounding="up"
+            )
             return replace(outcome, infeasible=False)
         return outcome
 
@@ -222,23 +221,9 @@ class Component:
 
 
 def _first(limits: Limits) -> Limits:
-    seconds, units = limits.seconds, limits.deterministic
-    if seconds is None and units is None:
+    if limits.seconds is None and limits.deterministic is None:
         return replace(limits, deterministic=FIRST_UNITS)
-    return replace(
-        limits,
-        seconds=None if seconds is None else seconds * FIRST_SHARE,
-        deterministic=None if units is None else units * FIRST_SHARE,
-    )
-
-
-def _rest(limits: Limits) -> Limits:
-    seconds, units = limits.seconds, limits.deterministic
-    return replace(
-        limits,
-        seconds=None if seconds is None else seconds * (1 - FIRST_SHARE),
-        deterministic=None if units is None else units * (1 - FIRST_SHARE),
-    )
+    return limits.scaled(FIRST_SHARE)
 
 
 def _is_final(answer: Answer) -> bool:

@@ -95,12 +95,8 @@ class _Search:
         return left.seconds == 0 or left.deterministic == 0
 
     def _left(self) -> Limits:
-        seconds, units = self.limits.seconds, self.limits.deterministic
-        if seconds is not None:
-            seconds = max(0.0, seconds - (time.monotonic() - self.began))
-        if units is not None:
-            units = max(0.0, units - self.units_used)
-        return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
+        left = self.limits.less(time.monotonic() - self.began, self.units_used)
+        return replace(left, gap=0.0)
 
     def _capacity(self, cap: int) -> Decimal:
         """Return a capacity of which a pool lets `cap` units be held, and not one more."""

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from ppsolve.models.kfac_kinds import KFAC_KINDS
-from ppsolve.models.refresh_lowering import PINNED_KINDS, is_up
+from ppsolve.models.kfac_labels import UP_PIPE
+from ppsolve.models.refresh_lowering import PINNED_KINDS
 from ppsolve.models.result import ScheduledOp
 
 _ID = re.compile(
@@ -50,4 +51,4 @@ class RefreshId:
     @property
     def pipe(self) -> int:
         """0, or 1 for the second pipe of Chimera."""
-        return int(is_up(self.label))
+        return int(self.label.endswith(UP_PIPE))
