@@ -1,0 +1,229 @@
+"""CP-SAT on the boundaries of stages, where devices hold several stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from math import gcd
+
+from ortools.sat.python import cp_model
+
+from ppsolve.solver.plan.split import (
+    MOST_BYTES,
+    Boundaries,
+    Split,
+    SplitProblem,
+    SplitUndecidedError,
+)
+
+
+def search_split(
+    problem: SplitProblem,
+    start: Boundaries,
+    *,
+    device_floor: int,
+    stage_floor: int,
+    limit: float,
+) -> Split | None:
+    """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
+
+    Parameters
+    ----------
+    problem : SplitProblem
+        At least as many layers as stages.
+    start : tuple of int
+        Boundaries of a good split, whether or not it fits the memory.
+    device_floor, stage_floor : int
+        Proven lower bounds of the two objectives.
+    limit : float
+        Deterministic seconds for both together.
+
+    Returns
+    -------
+    Split or None
+        None where no split fits the memory.
+
+    Raises
+    ------
+    SplitUndecidedError
+        The limit was reached with neither a split that fits nor a proof.
+    """
+    model = _Model(problem)
+    best, fits = start, problem.fits(start)
+    proved = fits and max(problem.device_times(start)) == device_floor
+    if fits:
+        model.bound(model.slowest_device, most=max(problem.device_times(start)))
+    if not proved:
+        first = model.minimise(model.slowest_device, device_floor, start, limit)
+        if first.infeasible:
+            return None
+        if first.boundaries is None and not fits:
+            raise SplitUndecidedError(_undecided(problem, limit))
+        best, proved = first.boundaries or start, first.proved
+        limit -= first.deterministic_time
+    if limit > 0 and max(problem.stage_times(best)) > stage_floor:
+        model.bound(model.slowest_device, most=max(problem.device_times(best)))
+        best = model.minimise(model.slowest_stage, stage_floor, best, limit).boundaries or best
+    return Split(best, max(problem.device_times(best)), max(problem.stage_times(best)), proved)
+
+
+def _undecided(problem: SplitProblem, limit: float) -> str:
+    return (
+        f"no split of {problem.num_layers} layers into {problem.num_stages} stages was found to "
+        f"fit the memory, nor proved impossible, within {limit:g} deterministic seconds"
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one search found."""
+
+    boundaries: Boundaries | None
+    proved: bool
+    infeasible: bool
+    deterministic_time: float
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring layers that are alike: which they are, and what each of them takes."""
+
+    first: int
+    length: int
+    time: int
+    static: int
+    activation: int
+
+
+def _runs(problem: SplitProblem) -> list[_Run]:
+    layers = zip(problem.times, problem.static, problem.activation, strict=True)
+    runs: list[_Run] = []
+    first = 0
+    for alike, members in groupby(layers):
+        length = sum(1 for _ in members)
+        runs.append(_Run(first, length, *alike))
+        first += length
+    return runs
+
+
+class _Model:
+    """How many layers of each run of alike layers lie before each boundary.
+
+    Counts instead of one literal per layer: splits that only differ in which of several alike
+    layers a stage has are one and the same to the search.
+    """
+
+    def __init__(self, problem: SplitProblem) -> None:
+        self.problem, self.runs = problem, _runs(problem)
+        self.model = cp_model.CpModel()
+        self.before = [self._counts(boundary) for boundary in range(problem.num_stages + 1)]
+        self._order_boundaries()
+        self.slowest_device = self.model.new_int_var(0, sum(problem.times), "slowest device")
+        self.slowest_stage = self.model.new_int_var(0, sum(problem.times), "slowest stage")
+        self._add_times()
+        self._add_memory()
+
+    def _counts(self, boundary: int) -> list[cp_model.LinearExprT]:
+        least, most = self._range(boundary)
+        counts: list[cp_model.LinearExprT] = []
+        for index, run in enumerate(self.runs):
+            low, high = (min(max(at - run.first, 0), run.length) for at in (least, most))
+            name = f"run {index} before {boundary}"
+            counts.append(low if low == high else self.model.new_int_var(low, high, name))
+        self._fill_in_order(counts)
+        return counts
+
+    def _range(self, boundary: int) -> tuple[int, int]:
+        """Return the first and last place of a boundary, each stage having a layer."""
+        layers, stages = self.problem.num_layers, self.problem.num_stages
+        if boundary in {0, stages}:
+            return (0, 0) if boundary == 0 else (layers, layers)
+        return boundary, layers - stages + boundary
+
+    def _fill_in_order(self, counts: list[cp_model.LinearExprT]) -> None:
+        """Let no layer of a run lie before a boundary unless all of the run before it do."""
+        for run, count, following in zip(self.runs, counts, counts[1:], strict=False):
+            if isinstance(count, int) or isinstance(following, int):
+                continue
+            is_full = self.model.new_bool_var("")
+            self.model.add(count == run.length).only_enforce_if(is_full)
+            self.model.add(following == 0).only_enforce_if(~is_full)
+
+    def _order_boundaries(self) -> None:
+        for earlier, later in pairwise(self.before):
+            self.model.add(sum(later) - sum(earlier) >= 1)
+            for count, following in zip(earlier, later, strict=True):
+                self.model.add(count <= following)
+
+    def _of_stage(self, stage: int, weights: Sequence[int]) -> cp_model.LinearExprT:
+        """Return the sum over the stage's layers of their run's weight."""
+        pairs = zip(weights, self.before[stage], self.before[stage + 1], strict=True)
+        return sum(weight * (after - before) for weight, before, after in pairs if weight)
+
+    def _of_device(self, device: int, by_stage: list[cp_model.LinearExprT]) -> cp_model.LinearExprT:
+        owners = zip(self.problem.stage_to_device, by_stage, strict=True)
+        return sum(value for owner, value in owners if owner == device)
+
+    def _add_times(self) -> None:
+        weights = [run.time for run in self.runs]
+        stages = [self._of_stage(s, weights) for s in range(self.problem.num_stages)]
+        for time in stages:
+            self.model.add(time <= self.slowest_stage)
+        for device in range(self.problem.num_devices):
+            self.model.add(self._of_device(device, stages) <= self.slowest_device)
+        self.model.add(self.slowest_stage <= self.slowest_device)
+
+    def _add_memory(self) -> None:
+        if self.problem.capacity is None:
+            return
+        by_stage = [
+            [run.static + held * run.activation for run in self.runs]
+            for held in self.problem.in_flight
+        ]
+        unit = max(1, gcd(*(weight for weights in by_stage for weight in weights)))
+        stages = [
+            self._of_stage(s, [weight // unit for weight in weights])
+            for s, weights in enumerate(by_stage)
+        ]
+        for device, room in enumerate(self.problem.capacity):
+            self.model.add(self._of_device(device, stages) <= min(room, MOST_BYTES) // unit)
+
+    def bound(self, value: cp_model.IntVar, *, most: int) -> None:
+        """Keep a slowest device or stage at or below `most`."""
+        self.model.add(value <= most)
+
+    def minimise(
+        self, value: cp_model.IntVar, floor: int, hint: Boundaries, limit: float
+    ) -> _Found:
+        """Search for the split with the least slowest device or stage, known to reach `floor`."""
+        self.model.add(value >= floor)
+        self.model.minimize(value)
+        self._hint(hint)
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = 0
+        solver.parameters.max_deterministic_time = max(limit, 0.0)
+        solver.parameters.catch_sigint_signal = False
+        status = solver.solve(self.model)
+        if status == cp_model.MODEL_INVALID:
+            raise RuntimeError("CP-SAT refused the model as invalid")
+        found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
+        return _Found(
+            self._boundaries(solver) if found else None,
+            proved=status == cp_model.OPTIMAL,
+            infeasible=status == cp_model.INFEASIBLE,
+            deterministic_time=solver.deterministic_time,
+        )
+
+    def _hint(self, boundaries: Boundaries) -> None:
+        self.model.clear_hints()
+        for at, counts in zip(boundaries, self.before, strict=True):
+            for run, count in zip(self.runs, counts, strict=True):
+                if not isinstance(count, int):
+                    self.model.add_hint(count, min(max(at - run.first, 0), run.length))
+        self.model.add_hint(self.slowest_device, max(self.problem.device_times(boundaries)))
+        self.model.add_hint(self.slowest_stage, max(self.problem.stage_times(boundaries)))
+
+    def _boundaries(self, solver: cp_model.CpSolver) -> Boundaries:
+        return tuple(sum(solver.value(count) for count in counts) for counts in self.before)
