@@ -147,13 +147,18 @@ class StrictModel(BaseModel):
             Names `source`, the first offending field, and what would be right.
         """
         try:
+            return cls._parsed(data, source)
+        except UnicodeEncodeError:
+            raise InputError("expected text that can be written as UTF-8", source=source) from None
+
+    @classmethod
+    def _parsed(cls, data: Any, source: str | None) -> Self:
+        try:
             return cls.model_validate(data)
         except InputError as error:
             raise (error.located(source) if source else error) from None
         except ValidationError as error:
             raise explain(error, cls, source) from None
-        except UnicodeEncodeError:
-            raise InputError("expected text that can be written as UTF-8", source=source) from None
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
@@ -212,9 +217,18 @@ def explain(
         message = f"expected an object, got {describe(issue['input'])}"
     elif issue["type"] in {"tuple_type", "list_type"}:
         message = f"expected a list, got {describe(issue['input'])}"
+    elif issue["type"] == "too_short":
+        found = issue["ctx"]["actual_length"] or "none"
+        message = f"expected at least {_entries(issue['ctx']['min_length'])}, got {found}"
+    elif issue["type"] == "too_long":
+        message = f"expected at most {_entries(issue['ctx']['max_length'])}"
     elif not message.startswith("expected"):
         message = f"{message[0].lower()}{message[1:]}, got {describe(issue['input'])}"
     return InputError(message, source=source, field=path or None)
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:

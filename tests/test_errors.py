@@ -233,7 +233,7 @@ def test_times_without_a_whole_backward(times: dict[str, Any], tmp_path: Path) -
         ([0, 1], "placement", 'or {"stage_to_device": [...]}, got a list of 2'),
         (None, "placement", "got null"),
         ({"stages": [0, 1]}, "placement.stages", 'unknown field "stages"'),
-        ({"stage_to_device": []}, "placement.stage_to_device", "at least 1 item"),
+        ({"stage_to_device": []}, "placement.stage_to_device", "at least 1 entry, got none"),
         (
             {"stage_to_device": [0, 2]},
             "placement.stage_to_device[1]",
@@ -341,7 +341,7 @@ def edges(*pairs: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
-        ({"ops": []}, "ops", "at least 1 item"),
+        ({"ops": []}, "ops", "at least 1 entry, got none"),
         ({"ops": 3}, "ops", "got 3"),
         ({"ops": [op("a"), op("a")]}, "ops", 'expected different names, "a" is there twice'),
         ({"ops": [op("")]}, "ops[0].id", "at least 1 character"),
