@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.instances import Instance
+from ppsolve.models.base import StrictModel
 from ppsolve.models.io import write_text
 
 ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective")
 """Fields that a reader wants to see even where they have their default."""
 
 
-def instance_text(instance: Instance) -> str:
-    """Return the JSON text of `instance`: one field a line, defaults left out.
+def instance_text(instance: StrictModel) -> str:
+    """Return the JSON text of an instance or a request: one field a line, defaults left out.
 
     Numbers are written as the nearest double, ints where whole; the text ends in a newline.
     """
@@ -30,7 +30,7 @@ def instance_text(instance: Instance) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def fingerprint(instance: Instance) -> str:
+def fingerprint(instance: StrictModel) -> str:
     """Return the SHA-256 of what `instance` asks; its name and description do not count."""
     asked = {
         key: value for key, value in _sparse(instance).items() if key not in {"name", "description"}
@@ -38,11 +38,11 @@ def fingerprint(instance: Instance) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def _sparse(instance: Instance) -> dict[str, Any]:
+def _sparse(instance: StrictModel) -> dict[str, Any]:
     return instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
-def write_instances(instances: Mapping[str, Instance], directory: Path) -> None:
+def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> None:
     """Write instances to files below a directory, by their names relative to it.
 
     Raises

@@ -53,6 +53,8 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
             f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
         )
     kind = data["kind"]
+    if kind == "plan":
+        raise InputError("this is a request for a plan; `ppsolve plan` reads it", source=source)
     if not isinstance(kind, str) or kind not in KINDS:
         word = kind[:40] if isinstance(kind, str) else ""
         shown = f'"{word}"' if isinstance(kind, str) else describe(kind)

@@ -276,7 +276,7 @@ class TestCompare:
         done = run("compare", "family", "--json", "-q")
         assert [item["instance"] for item in json.loads(done.stdout)] == ["n2", "n10"]
         assert (
-            done.stderr == "note: family/best_known.json is not an instance (no kind), left out\n"
+            done.stderr == "note: family/best_known.json is not an instance, left out\n"
         )
 
     def test_digits_that_are_no_decimals_do_not_count(self, run, many):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from ppsolve.models.errors import InputError
 from ppsolve.models.instance_text import instance_text
 from ppsolve.models.instances import load_instance, lower
 from ppsolve.models.kfac import KfacInstance
@@ -31,6 +33,7 @@ def script(name: str = "make_instances") -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -79,6 +82,23 @@ def test_script_makes_the_overlap_set_byte_for_byte() -> None:
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == OVERLAP
     assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in OVERLAP}
+
+
+def test_script_makes_the_requests_for_plans_byte_for_byte() -> None:
+    plans = script("make_plans")
+    made = {name: instance_text(request) for name, request in plans.every_request().items()}
+    made[plans.OBSERVATIONS] = plans.observations()
+    shipped = {
+        f"plans/{path.name}": path.read_text(encoding="utf-8")
+        for path in (INSTANCES / "plans").iterdir()
+    }
+    assert made == shipped
+
+
+def test_requests_for_plans_are_no_instances() -> None:
+    assert not [name for name in EVERY if name.startswith("plans/")]
+    with pytest.raises(InputError, match="`ppsolve plan` reads it"):
+        load_instance(INSTANCES / "plans" / "small-12x4.plan.json")
 
 
 def test_overlap_set_has_what_it_promises() -> None:

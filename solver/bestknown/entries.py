@@ -12,6 +12,7 @@ from pydantic import Field
 from ppsolve.models.base import Number, StrictModel, Whole
 from ppsolve.models.errors import InputError
 from ppsolve.models.io import read_json, write_text
+from ppsolve.models.plan import REQUEST_SUFFIX
 from ppsolve.models.problem import Objective
 
 FILE_NAME = "best_known.json"
@@ -127,6 +128,8 @@ def _entry_text(entry: Entry) -> str:
 def instance_files(directory: Path) -> list[str]:
     """Return the instance files below `directory`, relative to it, sorted.
 
+    Requests for plans (``*.plan.json``) are no instances.
+
     Raises
     ------
     InputError
@@ -137,7 +140,7 @@ def instance_files(directory: Path) -> list[str]:
     names = sorted(
         path.relative_to(directory).as_posix()
         for path in directory.rglob("*.json")
-        if path.name != FILE_NAME
+        if path.name != FILE_NAME and not path.name.endswith(REQUEST_SUFFIX)
     )
     if not names:
         raise InputError("no instance (*.json) below this directory", source=str(directory))

@@ -1,5 +1,5 @@
 """Lower bounds on the objective, each with the name that reports show."""
 
-from ppsolve.solver.bounds.lower_bounds import Bound, best_bound, lower_bounds
+from ppsolve.solver.bounds.lower_bounds import Bound, best_bound, lower_bounds, work_bound
 
-__all__ = ["Bound", "best_bound", "lower_bounds"]
+__all__ = ["Bound", "best_bound", "lower_bounds", "work_bound"]

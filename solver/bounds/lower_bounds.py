@@ -61,7 +61,7 @@ def _makespan_bounds(implied: ImpliedOrder) -> list[Bound]:
     ordered_heads = start_heads(problem, implied.ordered)
     found = [
         Bound("critical-path", _longest_path(problem, implied.plain)),
-        Bound("work", _work(problem, implied.plain)),
+        Bound("work", work_bound(problem, implied.plain)),
         Bound(
             "one-machine",
             _one_machine(problem, implied.ordered, ordered_heads),
@@ -121,7 +121,12 @@ def _longest_path(problem: Problem, graph: Dag) -> int:
     return int((heads + end_tails(problem, graph)).max(initial=0))
 
 
-def _work(problem: Problem, graph: Dag) -> int:
+def work_bound(problem: Problem, graph: Dag | None = None) -> int:
+    """Return the bound ``work`` on the makespan in ticks: the cheapest that counts fill and drain.
+
+    `graph` are the precedences to count, those of the problem by default.
+    """
+    graph = Dag.of(problem) if graph is None else graph
     heads = start_heads(problem, graph)
     tails = end_tails(problem, graph) - problem.duration
     best = 0

@@ -125,10 +125,10 @@ def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
             yield path, load_instance(path)
             continue
         data = read_json(path)
-        if isinstance(data, dict) and "kind" in data:
+        if isinstance(data, dict) and data.get("kind", "plan") != "plan":
             yield path, parse_instance(data, path)
         else:
-            say(f"note: {path} is not an instance (no kind), left out")
+            say(f"note: {path} is not an instance, left out")
 
 
 def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:

@@ -1,0 +1,135 @@
+"""Plans as they leave the program: the winner, its schedule, and why every other one lost."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.plan_cluster import RankOrder
+from ppsolve.models.result import Reported, Result, Status, Versions
+
+
+class Range(Reported):
+    """What is proven of a figure: it is at least `low` and at most `high`."""
+
+    low: float
+    high: float
+
+
+class Configuration(Reported):
+    """One way to run the model.
+
+    `pipeline_depth` devices hold one pipeline of `pipeline_depth` x `virtual_stages` stages;
+    each of `replicas` copies runs `microbatches` micro-batches of `microbatch_size` samples.
+    """
+
+    pipeline_depth: int
+    replicas: int
+    placement: Literal["linear", "interleaved", "vshape", "wave"]
+    virtual_stages: int
+    microbatch_size: int
+    microbatches: int
+    batch_size: int
+    rank_order: RankOrder
+    backward: Literal["fused", "split"]
+    layer_split: Literal["balanced", "even"]
+
+
+class Verdict(StrEnum):
+    """What became of a configuration."""
+
+    WINNER = "winner"
+    LOST = "lost"
+    OPEN = "open"
+
+
+class Rule(StrEnum):
+    """What decided about a configuration.
+
+    MEMORY
+        Proved: no schedule (no split of the layers) fits the memory.
+    BOUND
+        Its goodput is proved to be at most that of the winner, without any schedule of its own.
+    MEASURED
+        Its goodput is proved to be at most that of the winner, given bounds and heuristics.
+    SOLVED
+        The same, after the exact solver.
+    NO_SCHEDULE
+        No schedule was found that fits; nothing is proved.
+    LIMIT
+        The limits of the plan ended before it was decided.
+    """
+
+    MEMORY = "memory"
+    BOUND = "bound"
+    MEASURED = "measured"
+    SOLVED = "solved"
+    NO_SCHEDULE = "no_schedule"
+    LIMIT = "limit"
+
+
+class PlanRow(Reported):
+    """One configuration of the ranked table.
+
+    Goodput and throughput are in samples per second, `step_time` in the plan's time unit. `low`
+    of the goodput is what the best schedule found reaches (0 without one), `high` what no
+    schedule exceeds. `lost_by` is None for the winner.
+    """
+
+    rank: int
+    configuration: Configuration
+    verdict: Verdict
+    lost_by: Rule | None = None
+    reason: str
+    goodput: Range | None = None
+    throughput: Range | None = None
+    step_time: Range | None = None
+    efficiency: float | None = None
+    schedule_by: str | None = None
+    layers_per_stage: tuple[int, ...] | None = None
+
+
+class PlanCounts(Reported):
+    """How the configurations were dealt with; all but `not_formed` sum up to `enumerated`.
+
+    `measured` and `solved` count those that were scheduled by heuristics only, and by the exact
+    solver.
+    """
+
+    enumerated: int
+    not_formed: dict[str, int]
+    pruned_by_memory: int
+    pruned_by_bound: int
+    measured: int
+    solved: int
+    undecided: int
+
+
+class Plan(Reported):
+    """Outcome of planning.
+
+    `status` is OPTIMAL where no configuration can have a higher goodput than the winner,
+    INFEASIBLE where none fits the memory. `goodput` is from what the winner reaches to what is
+    proved of all. `instance` and `result` are the winner's pipeline and its checked schedule.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["plan-result"] = "plan-result"
+    request: str
+    status: Status
+    time_unit: str
+    goodput: Range | None = None
+    gap: float | None = None
+    winner: PlanRow | None = None
+    counts: PlanCounts
+    exhaustive: bool
+    interrupted: bool = False
+    wall_seconds: float
+    deterministic: bool = False
+    versions: Versions
+    table: tuple[PlanRow, ...] = ()
+    instance: PipelineInstance | None = None
+    result: Result | None = None

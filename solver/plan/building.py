@@ -1,0 +1,324 @@
+"""From a configuration to its pipeline: layers on stages, times, transfers, memory, all-reduces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any
+
+from ppsolve.models.errors import InputError
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.plan import PlanRequest
+from ppsolve.models.plan_result import Configuration
+from ppsolve.solver.plan.split import SplitProblem, best_split, even_split
+
+DIGITS = 8
+"""Stage times keep this many digits of one pass through the whole model."""
+
+MOST_OPS = 300_000
+"""Pipelines with more ops are not planned with."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Figures of every layer at one micro-batch size.
+
+    Times are rounded to a `tick`, so that those of stages and devices are sums without an error of
+    their own. Memory is exact: a whole number of `grain` bytes.
+    """
+
+    tick: Fraction
+    grain: Fraction
+
+    forward: list[Fraction]
+    backward: list[Fraction]
+    backward_input: list[Fraction]
+    backward_weight: list[Fraction]
+    optimizer: list[Fraction]
+    output: list[Fraction]
+    parameters: list[Fraction]
+    activation: list[Fraction]
+    state: list[Fraction]
+
+    @cached_property
+    def total(self) -> Fraction:
+        """Work of one micro-batch in all layers."""
+        return sum(self.forward, Fraction(0)) + sum(self.backward, Fraction(0))
+
+    @cached_property
+    def held(self) -> list[Fraction]:
+        """Bytes that every layer needs when the last one has a micro-batch: its state and one."""
+        return [s + a for s, a in zip(self.state, self.activation, strict=True)]
+
+    def work(self) -> tuple[int, ...]:
+        """Return the ticks of one micro-batch in every layer, there and back."""
+        pairs = zip(self.forward, self.backward, strict=True)
+        return tuple(self.ticks(forward + backward) for forward, backward in pairs)
+
+    def ticks(self, time: Fraction) -> int:
+        """Return a time as the nearest number of ticks."""
+        return round(time / self.tick)
+
+    def decimal(self, time: Fraction) -> Decimal:
+        """Return a time as a decimal of few digits."""
+        return Decimal(self.ticks(time)) * _decimal(self.tick)
+
+    def grains(self, amount: Fraction) -> int:
+        """Return how many grains an amount of memory has room for."""
+        return math.floor(amount / self.grain)
+
+
+class Builder:
+    """Builds the pipelines of one request; profiles and splits are worked out once."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self.layers = lru_cache(maxsize=None)(self._layers)
+        self.lack_of_memory = lru_cache(maxsize=None)(self._lack_of_memory)
+        self.shortest_step = lru_cache(maxsize=None)(self._shortest_step)
+        self._best_split = lru_cache(maxsize=None)(best_split)
+
+    def _layers(self, size: int) -> Layers:
+        model = self.request.model
+        forward, backward = model.forward(size), model.backward(size)
+        activation, state = model.activation_bytes(size), model.state_bytes()
+        tick = Fraction(10) ** (math.floor(math.log10(sum(forward) + sum(backward))) + 1 - DIGITS)
+
+        def rounded(times: list[Fraction]) -> list[Fraction]:
+            return [round(time / tick) * tick for time in times]
+
+        parts = rounded(model.backward_input(size)), rounded(model.backward_weight(size))
+        both = [i + w for i, w in zip(*parts, strict=True)]
+        return Layers(
+            tick=tick,
+            grain=_grain([*activation, *state]),
+            forward=rounded(forward),
+            backward=both if model.is_split else rounded(backward),
+            backward_input=parts[0],
+            backward_weight=parts[1],
+            optimizer=rounded(model.optimizer()),
+            output=model.output_bytes(size),
+            parameters=model.parameter_bytes(),
+            activation=activation,
+            state=state,
+        )
+
+    def stage_to_device(self, configuration: Configuration) -> tuple[int, ...]:
+        """Return the device of every stage."""
+        return self._shape(configuration).stage_to_device
+
+    def _shape(self, configuration: Configuration) -> PipelineInstance:
+        return PipelineInstance.parse(
+            {
+                "num_devices": configuration.pipeline_depth,
+                "stages_per_device": configuration.virtual_stages,
+                "num_microbatches": 1,
+                "placement": configuration.placement,
+                "times": {"forward": 1, "backward": 1},
+            }
+        )
+
+    def refuse_large(self, configuration: Configuration) -> None:
+        """Refuse a pipeline whose heuristics would take minutes.
+
+        Raises
+        ------
+        InputError
+            It has more than `MOST_OPS` ops.
+        """
+        kinds = 2 if configuration.backward == "fused" else 3
+        stages = configuration.pipeline_depth * configuration.virtual_stages
+        ops = stages * kinds * configuration.microbatches
+        if ops > MOST_OPS:
+            raise InputError(f"expected at most {MOST_OPS} ops in a pipeline to plan, got {ops}")
+
+    def split(self, configuration: Configuration) -> tuple[int, ...] | None:
+        """Return where stages begin and end, or None where it is proved that no split fits.
+
+        The balanced split first leaves room for as many micro-batches as 1F1B has in flight; where
+        no split does, for the one that every schedule has.
+        """
+        devices = self.stage_to_device(configuration)
+        if configuration.layer_split == "even":
+            return even_split(self.request.model.num_layers, len(devices))
+        depth = configuration.pipeline_depth
+        flights = [
+            tuple(min(configuration.microbatches, depth - device) for device in devices),
+            (1,) * len(devices),
+        ]
+        for in_flight in dict.fromkeys(flights):
+            problem = self._split_problem(configuration.microbatch_size, devices, in_flight)
+            split = self._best_split(problem)
+            if split is not None:
+                return split.boundaries
+        return None
+
+    def _split_problem(
+        self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...]
+    ) -> SplitProblem:
+        layers = self.layers(size)
+        memory = self.request.cluster.memory
+        room = None if memory is None else layers.grains(Fraction(memory))
+        return SplitProblem(
+            times=layers.work(),
+            static=tuple(map(layers.grains, layers.state)),
+            activation=tuple(map(layers.grains, layers.activation)),
+            stage_to_device=devices,
+            capacity=None if room is None else (room,) * (max(devices) + 1),
+            in_flight=in_flight,
+        )
+
+    def _shortest_step(self, size: int, kind: str) -> Fraction:
+        """Return the time of one micro-batch through all layers and back, weights on the way."""
+        layers = self.layers(size)
+        if kind == "fused":
+            return layers.total
+        there = sum(layers.forward, Fraction(0))
+        return sum(layers.backward_input, there) + layers.backward_weight[0]
+
+    def _lack_of_memory(self, size: int, depth: int) -> Fraction | None:
+        """Return the bytes that some device needs whatever the split, if that is too much.
+
+        Its share of the states and of one micro-batch, or the largest layer.
+        """
+        capacity, held = self.request.cluster.memory, self.layers(size).held
+        needed = max(sum(held, Fraction(0)) / depth, *held)
+        return needed if capacity is not None and needed > capacity else None
+
+    def least_memory(self, configuration: Configuration) -> Fraction | None:
+        """Return the bytes that some device needs under any split; None where this is not proved.
+
+        States and one micro-batch are what every schedule holds when the last stage begins.
+        """
+        layers = self.layers(configuration.microbatch_size)
+        devices = self.stage_to_device(configuration)
+        held = tuple(map(layers.grains, layers.held))
+        nothing = (0,) * len(held)
+        try:
+            split = self._best_split(
+                SplitProblem(held, nothing, nothing, devices, None, (1,) * len(devices))
+            )
+        except InputError:
+            return None
+        return split.slowest_device * layers.grain if split is not None and split.proved else None
+
+    def instance(self, configuration: Configuration, boundaries: Sequence[int]) -> PipelineInstance:
+        """Return the pipeline of one replica under a configuration and a split.
+
+        Raises
+        ------
+        InputError
+            The pipeline is too large, or its times or amounts are.
+        """
+        layers = self.layers(configuration.microbatch_size)
+        stages = [slice(first, last) for first, last in pairwise(boundaries)]
+        devices = self.stage_to_device(configuration)
+        document = {
+            "name": self._name(configuration),
+            "time_unit": self.request.time_unit,
+            "num_devices": configuration.pipeline_depth,
+            "stages_per_device": configuration.virtual_stages,
+            "num_microbatches": configuration.microbatches,
+            "placement": configuration.placement,
+            "times": self._times(configuration, layers, stages),
+            "p2p": {"latency": self._latencies(configuration, layers, boundaries, devices)},
+            "memory": self._memory(layers, stages),
+            "allreduce": self._allreduces(configuration, layers, stages, devices),
+            "optimizer": _times(layers, layers.optimizer, stages)
+            if any(layers.optimizer)
+            else None,
+        }
+        given = {field: value for field, value in document.items() if value is not None}
+        return PipelineInstance.parse(given)
+
+    def _name(self, configuration: Configuration) -> str:
+        c = configuration
+        return (
+            f"{self.request.name} p{c.pipeline_depth}x{c.virtual_stages} {c.placement} "
+            f"dp{c.replicas} b{c.microbatch_size} m{c.microbatches} {c.rank_order} {c.backward} "
+            f"{c.layer_split}"
+        )
+
+    def _times(
+        self, configuration: Configuration, layers: Layers, stages: list[slice]
+    ) -> dict[str, list[Decimal]]:
+        if configuration.backward == "fused":
+            parts = {"forward": layers.forward, "backward": layers.backward}
+        else:
+            parts = {
+                "forward": layers.forward,
+                "backward_input": layers.backward_input,
+                "backward_weight": layers.backward_weight,
+            }
+        return {field: _times(layers, times, stages) for field, times in parts.items()}
+
+    @staticmethod
+    def _optimizers(layers: Layers, stages: list[slice]) -> list[Decimal] | None:
+        return _times(layers, layers.optimizer, stages) if any(layers.optimizer) else None
+
+    def _memory(self, layers: Layers, stages: list[slice]) -> dict[str, Any] | None:
+        if self.request.cluster.memory is None:
+            return None
+        return {
+            "capacity": self.request.cluster.memory,
+            "activation": [_decimal(sum(layers.activation[stage])) for stage in stages],
+            "static": [_decimal(sum(layers.state[stage])) for stage in stages],
+            "released_by_backward_weight": self.request.model.released_by_backward_weight,
+        }
+
+    def _latencies(
+        self,
+        configuration: Configuration,
+        layers: Layers,
+        boundaries: Sequence[int],
+        devices: Sequence[int],
+    ) -> list[list[Decimal]]:
+        """Return the time of a transfer by pair of devices: of the largest tensor between them."""
+        shape = (configuration.pipeline_depth, configuration.replicas)
+        slowest = [[Decimal(0)] * shape[0] for _ in range(shape[0])]
+        for (a, b), end in zip(pairwise(devices), boundaries[1:-1], strict=True):
+            link = self.request.cluster.p2p(a, b, shape, configuration.rank_order)
+            time = Decimal(0) if a == b else layers.decimal(link.transfer(layers.output[end - 1]))
+            slowest[a][b] = slowest[b][a] = max(slowest[a][b], time)
+        return slowest
+
+    def _allreduces(
+        self,
+        configuration: Configuration,
+        layers: Layers,
+        stages: list[slice],
+        devices: Sequence[int],
+    ) -> list[Decimal] | None:
+        """Return the ring all-reduce of each stage's gradients; None without replicas."""
+        shape = (configuration.pipeline_depth, configuration.replicas)
+        if configuration.replicas == 1:
+            return None
+        links = [
+            self.request.cluster.allreduce(device, shape, configuration.rank_order)
+            for device in range(shape[0])
+        ]
+        amounts = (sum(layers.parameters[stage], Fraction(0)) for stage in stages)
+        return [
+            layers.decimal(links[device].ring_allreduce(amount, shape[1]))
+            for device, amount in zip(devices, amounts, strict=True)
+        ]
+
+
+def _times(layers: Layers, times: list[Fraction], stages: list[slice]) -> list[Decimal]:
+    return [layers.decimal(sum(times[stage], Fraction(0))) for stage in stages]
+
+
+def _decimal(amount: Fraction | int) -> Decimal:
+    """Return a fraction whose denominator divides a power of ten."""
+    return Decimal(amount.numerator) / Decimal(amount.denominator)
+
+
+def _grain(amounts: list[Fraction]) -> Fraction:
+    """Return the largest amount that all are whole multiples of."""
+    scale = math.lcm(*(amount.denominator for amount in amounts))
+    return Fraction(math.gcd(*(int(amount * scale) for amount in amounts)) or 1, scale)

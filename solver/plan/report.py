@@ -1,0 +1,169 @@
+"""From a finished search to the plan: ranks, verdicts and reasons."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ppsolve.models.plan_result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.models.result import Status
+from ppsolve.solver.plan.candidate import Candidate, Level
+from ppsolve.solver.plan.search import PlanSearch
+from ppsolve.solver.plan.space import Space
+from ppsolve.solver.report import versions
+
+RULE_OF_LEVEL = {
+    Level.ENUMERATED: Rule.BOUND,
+    Level.SHAPED: Rule.BOUND,
+    Level.MEASURED: Rule.MEASURED,
+    Level.SOLVED: Rule.SOLVED,
+}
+
+
+def report(search: PlanSearch, space: Space) -> Plan:
+    """Return the plan that a search has come to."""
+    winner = search.winner
+    ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
+    rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
+    most = max((c.high for c in search.candidates if c.ruled_out is None), default=0.0)
+    reached = None if winner is None else Range(low=winner.low, high=max(most, winner.low))
+    return Plan(
+        request=search.request.name,
+        status=_status(search, reached),
+        time_unit=search.request.time_unit,
+        goodput=reached,
+        gap=None if reached is None else (reached.high - reached.low) / reached.high,
+        winner=rows[0] if winner is not None else None,
+        counts=_counts(rows, space, search),
+        exhaustive=search.limits.exhaustive,
+        interrupted=search.interrupted,
+        wall_seconds=search.elapsed,
+        deterministic=search.limits.deterministic,
+        versions=versions(),
+        table=tuple(rows),
+        instance=None if winner is None else winner.instance,
+        result=search.result,
+    )
+
+
+def _group(search: PlanSearch, candidate: Candidate) -> int:
+    """Return what is ranked first: the winner, what is undecided or measured, what does not fit."""
+    if candidate is search.winner:
+        return 0
+    if candidate.ruled_out is not None:
+        return 3
+    return 1 if candidate.reached is not None else 2
+
+
+def _status(search: PlanSearch, reached: Range | None) -> Status:
+    if reached is not None:
+        return Status.OPTIMAL if reached.high <= reached.low else Status.FEASIBLE
+    if all(candidate.ruled_out is Rule.MEMORY for candidate in search.candidates):
+        return Status.INFEASIBLE
+    return Status.UNKNOWN
+
+
+def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | None]:
+    if candidate is search.winner:
+        return Verdict.WINNER, None
+    if candidate.ruled_out is not None:
+        return Verdict.LOST, candidate.ruled_out
+    if candidate.is_final and candidate.reached is None:
+        return Verdict.LOST, Rule.NO_SCHEDULE
+    if search.is_beaten(candidate):
+        return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
+    if candidate.failures and candidate.reached is None:
+        return Verdict.OPEN, Rule.NO_SCHEDULE
+    return Verdict.OPEN, Rule.LIMIT
+
+
+def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
+    verdict, rule = _verdict(search, candidate)
+    row = PlanRow(
+        rank=rank,
+        configuration=candidate.configuration,
+        verdict=verdict,
+        lost_by=rule,
+        reason=_reason(search, candidate, rule),
+        efficiency=candidate.efficiency,
+        schedule_by=candidate.schedule_by,
+        layers_per_stage=_layers(candidate),
+    )
+    if candidate.ruled_out is not None:
+        return row
+    goodput, floor = candidate.goodput, float(candidate.floor)
+    return row.model_copy(
+        update={
+            "goodput": goodput,
+            "throughput": Range(
+                low=goodput.low / candidate.efficiency, high=goodput.high / candidate.efficiency
+            ),
+            "step_time": None
+            if candidate.reached is None
+            else Range(low=min(floor, candidate.reached), high=candidate.reached),
+        }
+    )
+
+
+def _layers(candidate: Candidate) -> tuple[int, ...] | None:
+    bounds = candidate.boundaries
+    if bounds is None:
+        return None
+    return tuple(last - first for first, last in pairwise(bounds))
+
+
+def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
+    if candidate.ruled_out is not None:
+        return candidate.reason
+    if rule is None:
+        return _winning_reason(search, candidate)
+    if rule is Rule.NO_SCHEDULE:
+        return "no schedule: " + ("; ".join(candidate.failures[:3]) or "none found that fits")
+    return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
+
+
+def _reaches(candidate: Candidate) -> str:
+    if candidate.reached is None:
+        return "not scheduled"
+    return f"reaches {candidate.low:.6g} samples/s by {candidate.schedule_by}"
+
+
+def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:
+    if candidate.is_final:
+        return "no other schedule is allowed"
+    if rule is Rule.LIMIT:
+        return f"may reach {candidate.high:.6g}"
+    how = f"proved: at most {candidate.high:.6g} samples/s"
+    if candidate.level is Level.ENUMERATED:
+        how += ", whatever the split"
+    if search.winner is not None and candidate.high > search.winner.low:
+        how += ", within the gap asked for"
+    return how
+
+
+def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
+    rivals = [c for c in search.candidates if c is not winner and c.ruled_out is None]
+    undecided = [c for c in rivals if not search.is_beaten(c)]
+    if undecided:
+        most = max(c.high for c in undecided)
+        return f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"
+    if any(c.high > winner.low for c in rivals):
+        return "proved: no other configuration is better by more than the gap asked for"
+    return "proved: no other configuration has a higher goodput"
+
+
+def _counts(rows: list[PlanRow], space: Space, search: PlanSearch) -> PlanCounts:
+    levels = [c.level for c in search.candidates if c.ruled_out is None]
+    lost = [row.lost_by for row in rows]
+    return PlanCounts(
+        enumerated=len(rows),
+        not_formed=space.not_formed,
+        pruned_by_memory=lost.count(Rule.MEMORY),
+        pruned_by_bound=lost.count(Rule.BOUND),
+        measured=levels.count(Level.MEASURED),
+        solved=levels.count(Level.SOLVED),
+        undecided=len(rows)
+        - lost.count(Rule.MEMORY)
+        - lost.count(Rule.BOUND)
+        - levels.count(Level.MEASURED)
+        - levels.count(Level.SOLVED),
+    )

@@ -1,0 +1,286 @@
+"""Best-first search over configurations: look closest at what may still win."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from ppsolve.models.errors import InputError
+from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
+from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.plan import UNITS_PER_SECOND, PlanRequest
+from ppsolve.models.plan_result import Configuration, Rule
+from ppsolve.models.result import Result, StopReason
+from ppsolve.solver.api import optimize
+from ppsolve.solver.bounds import work_bound
+from ppsolve.solver.heuristics import HEURISTICS, heuristics_for
+from ppsolve.solver.lowering import lower_instance
+from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.candidate import Candidate, Level
+from ppsolve.solver.plan.space import Space
+from ppsolve.solver.plan.split import SplitUndecidedError
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """How far to go.
+
+    Parameters
+    ----------
+    seconds : float or None
+        Wall time of the whole plan; heuristics run until there is a winner, whatever it is. In
+        deterministic and exhaustive plans: of each exact search, in deterministic ones in
+        CP-SAT's units.
+    finalists : int
+        Configurations given to the exact solver at most.
+    workers : int or None
+        Search threads.
+    seed : int
+        Random seed.
+    deterministic : bool
+        Same answer on any run: no wall clock decides anything.
+    gap : float
+        A configuration that may be better by no more than this share is left.
+    exhaustive : bool
+        Solve every configuration, prune none.
+    """
+
+    seconds: float | None = 60.0
+    finalists: int = 12
+    workers: int | None = None
+    seed: int = 0
+    deterministic: bool = False
+    gap: float = 0.0
+    exhaustive: bool = False
+
+
+@dataclass(frozen=True)
+class PlanProgress:
+    """State of a plan: decided of all configurations, the best goodput and what may still be."""
+
+    seconds: float
+    phase: str
+    decided: int
+    enumerated: int
+    best: float | None
+    bound: float
+
+
+PlanListener = Callable[[PlanProgress], None]
+
+TELL_EVERY = 0.1
+"""Seconds between reports of progress within a phase."""
+
+SHARE_OF_TIME = 0.2
+"""Of the remaining time, what one finalist may take."""
+
+
+class PlanSearch:
+    """One search; `run` decides every candidate as far as the limits allow.
+
+    Candidates are refined in the order of what they may still reach: a floor for any split of the
+    layers, the balanced split with the work bound, heuristics with all bounds, the exact solver.
+    The search is over when what the best of the rest may reach has been reached.
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        space: Space,
+        limits: PlanLimits,
+        listener: PlanListener | None = None,
+    ) -> None:
+        self.request, self.limits = request, limits
+        self._builder = Builder(request)
+        self._listener = listener
+        self._began = time.monotonic()
+        self._solved = 0
+        self._told: tuple[Level | None, float] = (None, 0.0)
+        self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
+        self.winner: Candidate | None = None
+        self.result: Result | None = None
+        self.interrupted = False
+        self.candidates = [
+            self._candidate(index, configuration)
+            for index, configuration in enumerate(space.configurations)
+        ]
+
+    def run(self) -> None:
+        """Refine until every candidate is beaten, ruled out, or as far as the limits allow."""
+        try:
+            self._refine_all()
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _refine_all(self) -> None:
+        queue = [(c.promise, c) for c in self.candidates if c.ruled_out is None]
+        heapq.heapify(queue)
+        while queue:
+            _, candidate = heapq.heappop(queue)
+            self._tell(candidate)
+            if self.is_beaten(candidate) and not self.limits.exhaustive:
+                return
+            if self._may_refine(candidate):
+                self._refine(candidate)
+                if candidate.ruled_out is None:
+                    heapq.heappush(queue, (candidate.promise, candidate))
+
+    def is_beaten(self, candidate: Candidate) -> bool:
+        """Whether the winner reaches at least what the candidate may."""
+        if self.winner is None or candidate is self.winner:
+            return False
+        promise = (candidate.promise[0] / (1 + self.limits.gap), candidate.index)
+        return promise >= self.winner.standing
+
+    @property
+    def elapsed(self) -> float:
+        """Wall seconds since the search was set up."""
+        return time.monotonic() - self._began
+
+    def _tell(self, candidate: Candidate) -> None:
+        if self._listener is None or not self._is_news(candidate):
+            return
+        phases = ("splits and bounds", "heuristics", "exact solver", "finishing")
+        self._listener(
+            PlanProgress(
+                seconds=self.elapsed,
+                phase=phases[min(candidate.level, 3)],
+                decided=sum(c.ruled_out is not None or self.is_beaten(c) for c in self.candidates),
+                enumerated=len(self.candidates),
+                best=None if self.winner is None else self.winner.low,
+                bound=max(candidate.high, 0.0 if self.winner is None else self.winner.low),
+            )
+        )
+
+    def _is_news(self, candidate: Candidate) -> bool:
+        """Whether to report again: a new phase, or some time after the last report."""
+        is_news = candidate.level != self._told[0] or self.elapsed > self._told[1] + TELL_EVERY
+        if is_news:
+            self._told = (candidate.level, self.elapsed)
+        return is_news
+
+    def _candidate(self, index: int, configuration: Configuration) -> Candidate:
+        efficiency = self._efficiency(configuration.batch_size)
+        units = UNITS_PER_SECOND[self.request.time_unit]
+        candidate = Candidate(
+            index=index,
+            configuration=configuration,
+            samples_per_time=configuration.batch_size * efficiency * units,
+            efficiency=efficiency,
+            floor=self._floor(configuration),
+        )
+        needed = self._builder.lack_of_memory(
+            configuration.microbatch_size, configuration.pipeline_depth
+        )
+        if needed is not None:
+            candidate.rule_out(Rule.MEMORY, self._lack(needed))
+        return candidate
+
+    def _efficiency_of(self, batch_size: int) -> float:
+        statistics = self.request.goodput
+        if statistics.grad is None:
+            return 1.0
+        grad = GradParams(float(statistics.grad.sqr), float(statistics.grad.var))
+        # Only the statistics of the model count here: step times come from schedules.
+        model = GoodputModel(PerfParams(1, 1, 0, 0, 0, 0, 1), grad, statistics.init_batch_size)
+        return float(model.efficiency(batch_size))
+
+    def _floor(self, configuration: Configuration) -> Fraction:
+        """Return a step time below which no split and no schedule is.
+
+        Some device does at least its share of the work; one micro-batch passes all layers twice.
+        """
+        size, builder = configuration.microbatch_size, self._builder
+        share = Fraction(configuration.microbatches, configuration.pipeline_depth)
+        shortest = builder.shortest_step(size, configuration.backward)
+        return max(builder.layers(size).total * share, shortest)
+
+    def _may_refine(self, candidate: Candidate) -> bool:
+        if candidate.is_final or candidate.is_stuck or candidate.level is Level.SOLVED:
+            return False
+        if candidate.reached is not None and candidate.low >= candidate.high:
+            return False
+        if self.limits.exhaustive:
+            return True
+        if candidate.level < Level.MEASURED and self.winner is None:
+            return True
+        if self._is_late():
+            return False
+        return candidate.level < Level.MEASURED or self._solved < self.limits.finalists
+
+    def _is_late(self) -> bool:
+        seconds = None if self.limits.deterministic else self.limits.seconds
+        return seconds is not None and self.elapsed > seconds
+
+    def _refine(self, candidate: Candidate) -> None:
+        candidate.level = Level(candidate.level + 1)
+        if candidate.level is Level.SHAPED:
+            self._shape(candidate)
+        elif candidate.level is Level.MEASURED:
+            self._measure(candidate)
+        else:
+            self._solve(candidate)
+
+    def _shape(self, candidate: Candidate) -> None:
+        try:
+            self._builder.refuse_large(candidate.configuration)
+            candidate.boundaries = self._builder.split(candidate.configuration)
+            if candidate.boundaries is None:
+                needed = self._builder.least_memory(candidate.configuration)
+                candidate.rule_out(Rule.MEMORY, self._lack(needed))
+                return
+            instance = self._builder.instance(candidate.configuration, candidate.boundaries)
+            problem = lower_instance(instance)
+        except (SplitUndecidedError, InputError) as error:
+            candidate.is_stuck, candidate.failures = True, [str(error)]
+            return
+        candidate.instance = instance
+        candidate.floor = max(candidate.floor, problem.scale.time(work_bound(problem)))
+
+    def _lack(self, needed: Fraction | None) -> str:
+        capacity = float(self.request.cluster.memory or 0)
+        least = "" if needed is None else f"some device needs {float(needed):,.12g} bytes or more, "
+        return (
+            "proved: no split of the layers leaves room for the states and one micro-batch: "
+            f"{least}capacity {capacity:,.12g}"
+        )
+
+    def _measure(self, candidate: Candidate) -> None:
+        instance, schedules = self._instance(candidate), self.request.search.schedules
+        quick = [name for name in heuristics_for(instance) if not HEURISTICS[name].is_search]
+        self._learn(candidate, optimize(instance, time_limit=0, heuristics=schedules or quick))
+        candidate.is_final = schedules is not None and candidate.ruled_out is None
+
+    def _solve(self, candidate: Candidate) -> None:
+        self._solved += 1
+        limits = self.limits
+        seconds = limits.seconds
+        if seconds is not None and not limits.deterministic and not limits.exhaustive:
+            seconds = max(1.0, (seconds - self.elapsed) * SHARE_OF_TIME)
+        result = optimize(
+            self._instance(candidate),
+            time_limit=seconds,
+            workers=limits.workers,
+            seed=limits.seed,
+            deterministic=limits.deterministic,
+        )
+        self._learn(candidate, result)
+
+    def _learn(self, candidate: Candidate, result: Result) -> None:
+        candidate.learn(result)
+        is_its_best = candidate.reached is not None and candidate.reached == result.makespan
+        best = self.winner
+        is_best = best is None or candidate is best or candidate.standing < best.standing
+        if is_its_best and is_best:
+            self.winner, self.result = candidate, result
+        if result.stop_reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+
+    @staticmethod
+    def _instance(candidate: Candidate) -> PipelineInstance:
+        assert candidate.instance is not None
+        return candidate.instance

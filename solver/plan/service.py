@@ -1,0 +1,86 @@
+"""The planner as the library offers it."""
+
+from __future__ import annotations
+
+from ppsolve.models.errors import InputError
+from ppsolve.models.plan import PlanRequest
+from ppsolve.models.plan_result import Plan
+from ppsolve.solver.heuristics.registry import find_heuristic
+from ppsolve.solver.options import Options
+from ppsolve.solver.plan.report import report
+from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch
+from ppsolve.solver.plan.space import enumerate_space
+
+
+def plan(
+    request: PlanRequest,
+    *,
+    time_limit: float | None = 45.0,
+    finalists: int = 12,
+    gap: float = 0.0,
+    workers: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    exhaustive: bool = False,
+    on_progress: PlanListener | None = None,
+) -> Plan:
+    """Find the configuration with the highest goodput, and say why every other one lost.
+
+    Parameters
+    ----------
+    request : PlanRequest
+        The model, the cluster and the configurations to choose from.
+    time_limit : float or None
+        Wall seconds for the plan; None: no limit. Heuristics run until there is a winner. In
+        deterministic and exhaustive plans the limit of each exact search, in deterministic ones
+        in CP-SAT's units.
+    finalists : int
+        Configurations given to the exact solver at most.
+    gap : float
+        Leave configurations that may be better by no more than this share.
+    workers, seed, deterministic
+        As for `ppsolve.optimize`.
+    exhaustive : bool
+        Prune nothing: give every configuration to the exact solver.
+    on_progress : callable, optional
+        Told about the state of the search.
+
+    Returns
+    -------
+    Plan
+        The winner with its goodput range, its instance and its checked schedule, the ranked table
+        and the counts of what was pruned by which rule. An interrupt (Ctrl-C) returns what is
+        known so far.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, a schedule is unknown, or the search excludes everything.
+    """
+    if finalists < 0:
+        raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
+    _check_schedules(request)
+    options = Options.checked(
+        time_limit=time_limit,
+        gap=gap,
+        deterministic_limit=None,
+        workers=workers,
+        seed=seed,
+        deterministic=deterministic,
+        heuristics=None,
+    )
+    limits = PlanLimits(
+        options.time_limit, finalists, workers, seed, deterministic, gap, exhaustive
+    )
+    space = enumerate_space(request)
+    search = PlanSearch(request, space, limits, on_progress)
+    search.run()
+    return report(search, space)
+
+
+def _check_schedules(request: PlanRequest) -> None:
+    for index, name in enumerate(request.search.schedules or ()):
+        try:
+            find_heuristic(name)
+        except InputError as error:
+            raise InputError(error.message, field=f"search.schedules[{index}]") from None
