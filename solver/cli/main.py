@@ -13,6 +13,8 @@ from ppsolve.solver.cli.guard import ExitCode, GuardedGroup
 COMMANDS = (
     "optimize",
     "compare",
+    "plan",
+    "goodput",
     "simulate",
     "check",
     "show",

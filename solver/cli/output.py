@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MIN_WIDTH = 40
 
 
-def check_writable(output: Path | None, *inputs: str | Path) -> None:
+def check_writable(output: Path | None, *inputs: str | Path, option: str = "--output") -> None:
     """Refuse an output file that could not be written in the end, before any work is done.
 
     Parameters
@@ -26,6 +26,8 @@ def check_writable(output: Path | None, *inputs: str | Path) -> None:
         Where the result is to go; ``-`` and None are stdout.
     *inputs : str or Path
         Files that were read, which a result must not replace; ``-`` is stdin.
+    option : str
+        What errors call the output.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def check_writable(output: Path | None, *inputs: str | Path) -> None:
     else:
         problem = _replaced_input(target, inputs)
     if problem:
-        raise InputError(problem, source=str(output), field="--output")
+        raise InputError(problem, source=str(output), field=option)
 
 
 def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:

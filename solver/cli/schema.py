@@ -14,7 +14,8 @@ Kind = Annotated[
     typer.Argument(
         metavar="[KIND]",
         help="pipeline, graph, kfac, overlap, result, heuristic, schedule, or kfac-result, "
-        "kfac-heuristic, overlap-result, overlap-heuristic; none: any instance.",
+        "kfac-heuristic, overlap-result, overlap-heuristic, or plan, plan-result, goodput, "
+        "goodput-result; none: any instance.",
         show_default=False,
     ),
 ]
@@ -39,9 +40,13 @@ def schema_command(kind: Kind = None) -> None:
 
 
 def _documents() -> dict[str, type[BaseModel]]:
+    from ppsolve.models.goodput_files import ParamsDocument
+    from ppsolve.models.goodput_result import GoodputRows
     from ppsolve.models.instances import KINDS
     from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
     from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
+    from ppsolve.models.plan import PlanRequest
+    from ppsolve.models.plan_result import Plan
     from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
 
     return {
@@ -53,6 +58,10 @@ def _documents() -> dict[str, type[BaseModel]]:
         "kfac-heuristic": RefreshEntry,
         "overlap-result": OverlapResult,
         "overlap-heuristic": OverlapEntry,
+        "plan": PlanRequest,
+        "plan-result": Plan,
+        "goodput": ParamsDocument,
+        "goodput-result": GoodputRows,
     }
 
 

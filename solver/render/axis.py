@@ -13,6 +13,9 @@ from rich.text import Text
 from ppsolve.solver.render.figures import figure
 
 Window = tuple[float, float]
+LEAST_STEP = 1e-12
+"""An axis of less has no steps."""
+
 MIN_SEGMENT = 5
 """Iterations narrower than this are not told apart by separators."""
 
@@ -109,12 +112,19 @@ class Axis:
 def _ticks(first: float, last: float, width: int) -> list[float]:
     """Return round times from `first` to `last`, about one per 12 columns."""
     wanted = max(width // 12, 1)
-    rough = (last - first) / wanted
-    if rough <= 0:
+    step = round_step(last - first, wanted)
+    if step <= 0:
         return [first]
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     count = int((last - first) / step) + 2
     start = -(-first // step)
     times = [float(f"{(start + index) * step:.12g}") for index in range(count)]
     return [time for time in times if first <= time <= last]
+
+
+def round_step(most: float, wanted: int) -> float:
+    """Return the least of 1, 2, 5 x 10^n that reaches `most` in at most `wanted` steps, or 0."""
+    if most < LEAST_STEP:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(most / wanted))
+    factor = next(f for f in (1, 2, 5, 10, 20) if power * f * wanted >= most * (1 - 1e-9))
+    return float(f"{power * factor:.12g}")

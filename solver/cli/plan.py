@@ -1,0 +1,201 @@
+"""``ppsolve plan``: the configuration with the highest goodput, and why all others lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.output import deliver, stdout_console
+from ppsolve.solver.cli.outputs import Chart, check_chart, check_outputs, write_chart
+
+if TYPE_CHECKING:
+    from ppsolve.models.plan_result import Plan
+
+RequestFile = Annotated[
+    Path,
+    typer.Argument(metavar="REQUEST", help="Plan request (JSON); - is stdin.", show_default=False),
+]
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        "--time-limit",
+        "-t",
+        metavar="S",
+        min=0,
+        help="Wall seconds for the plan; of each exact search with --deterministic, --exhaustive.",
+        rich_help_panel=opt.LIMITS,
+    ),
+]
+Finalists = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Configurations given to the exact solver at most.",
+        rich_help_panel=opt.LIMITS,
+    ),
+]
+Gap = Annotated[
+    float,
+    typer.Option(
+        metavar="G",
+        min=0,
+        max=1,
+        help="Leave configurations that may be better by at most this share.",
+        rich_help_panel=opt.LIMITS,
+    ),
+]
+Exhaustive = Annotated[
+    bool,
+    typer.Option(
+        "--exhaustive",
+        help="Prune nothing by bounds: all go to the exact solver.",
+        rich_help_panel=opt.SEARCH,
+    ),
+]
+InstanceOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the winner's pipeline instance here.",
+        rich_help_panel=opt.OUTPUT,
+    ),
+]
+ResultOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the winner's result with its schedule here.",
+        rich_help_panel=opt.OUTPUT,
+    ),
+]
+Top = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Rows of the table.", rich_help_panel=opt.OUTPUT)
+]
+
+OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "--gap"}
+"""Options by the names that the library gives them in errors."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    summary = "Choose the configuration with the highest goodput."
+    app.command("plan", short_help=summary)(plan_command)
+
+
+def plan_command(
+    request: RequestFile,
+    time_limit: TimeLimit = 45.0,
+    finalists: Finalists = 12,
+    gap: Gap = 0.0,
+    exhaustive: Exhaustive = False,
+    deterministic: opt.Deterministic = False,
+    workers: opt.Workers = None,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+    instance_out: InstanceOut = None,
+    result_out: ResultOut = None,
+    chart: Chart = None,
+    top: Top = 10,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Choose how to train: pipeline depth, replicas, placement, micro-batches, schedule.
+
+    Of all configurations of the request the one with the highest goodput is found, by bounds,
+    heuristics and the exact solver, and why every other one lost. Exit codes: 0 found, 2 wrong
+    input, 3 proved that none fits the memory, 4 no schedule found, 130 interrupted (best so far
+    printed and saved).
+    """
+    options = {
+        "time_limit": time_limit,
+        "finalists": finalists,
+        "gap": gap,
+        "workers": workers,
+        "seed": seed,
+        "deterministic": deterministic,
+        "exhaustive": exhaustive,
+    }
+    winner = {"--instance-out": instance_out, "--result-out": result_out}
+    check_outputs({"--output": output, **winner, "--chart": chart}, request)
+    check_chart(chart)
+    plan = _plan(request, options, quiet=quiet, verbose=verbose)
+    _write_winner(plan, instance_out, result_out)
+    if chart is not None:
+        _draw(plan, chart)
+    if not deliver(plan, output, as_json=as_json):
+        _print(plan, top=top, quiet=quiet, verbose=verbose)
+    raise typer.Exit(_exit_code(plan))
+
+
+def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) -> Plan:
+    """Make the plan of a request with progress on stderr."""
+    from ppsolve.models.plan import load_request
+    from ppsolve.solver.plan import service
+    from ppsolve.solver.render.plan_progress import plan_progress
+
+    request = load_request(path)
+    limit = options["time_limit"]
+    shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=verbose)
+    with _about_request(path), shown as listener:
+        return service.plan(request, on_progress=listener, **options)
+
+
+@contextmanager
+def _about_request(path: Path) -> Iterator[None]:
+    """Let errors of the planner name the option, or the file of the request."""
+    from ppsolve.models.errors import InputError
+    from ppsolve.models.io import source_name
+
+    try:
+        yield
+    except InputError as error:
+        if error.field in OPTION_OF:
+            raise InputError(error.message, field=OPTION_OF[error.field]) from None
+        raise error.located(source_name(path)) from None
+
+
+def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None) -> None:
+    """Write the winner's instance and its result; says so where there is no winner."""
+    from ppsolve.models.instance_text import instance_text
+    from ppsolve.models.io import write_text
+    from ppsolve.solver.cli.output import json_text
+
+    for path, document in ((instance_out, plan.instance), (result_out, plan.result)):
+        if path is not None and document is None:
+            say(f"warning: {path}: not written, there is no winner")
+    if instance_out is not None and plan.instance is not None:
+        write_text(instance_out, instance_text(plan.instance))
+    if result_out is not None and plan.result is not None:
+        write_text(result_out, json_text(plan.result))
+
+
+def _draw(plan: Plan, path: Path) -> None:
+    from ppsolve.solver.render.plan_report import plan_chart
+
+    chart = plan_chart(plan)
+    write_chart(path, [] if chart is None else [chart])
+
+
+def _print(plan: Plan, *, top: int, quiet: bool, verbose: bool) -> None:
+    from ppsolve.solver.render.plan_report import plan_line, plan_report
+
+    shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
+    stdout_console().print(shown, soft_wrap=quiet)
+
+
+def _exit_code(plan: Plan) -> ExitCode:
+    from ppsolve.models.result import Status
+
+    if plan.interrupted:
+        return ExitCode.INTERRUPTED
+    if plan.status is Status.INFEASIBLE:
+        return ExitCode.INFEASIBLE
+    return ExitCode.FOUND if plan.winner is not None else ExitCode.NOTHING_FOUND
