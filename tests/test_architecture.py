@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def module_name(path: Path) -> str:
     return ".".join(("ppsolve", *parts)).removesuffix(".__init__")
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Every module that a file imports, and whether it does so while being imported itself."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -294,7 +294,7 @@ class TestErrors:
 
 
 def test_schemas():
-    for kind, field in (("plan", "cluster"), ("plan-result", "counts"), ("goodput", "perf")):
+    for kind, field in (("plan", "cluster"), ("plan-result", "counts"), ("goodput", "params")):
         done = CliRunner().invoke(build(), ["schema", kind])
         assert field in json.loads(done.stdout)["properties"]
 

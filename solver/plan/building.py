@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,12 +16,12 @@ from ppsolve.models.errors import InputError
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.plan import PlanRequest
 from ppsolve.models.plan_result import Configuration
-from ppsolve.solver.plan.split import SplitProblem, best_split, even_split
+from ppsolve.solver.plan.split import SplitProblem, SplitUndecidedError, best_split, even_split
 
 DIGITS = 8
 """Stage times keep this many digits of one pass through the whole model."""
 
-MOST_OPS = 300_000
+MOST_OPS = 100_000
 """Pipelines with more ops are not planned with."""
 
 
@@ -142,6 +143,11 @@ class Builder:
 
         The balanced split first leaves room for as many micro-batches as 1F1B has in flight; where
         no split does, for the one that every schedule has.
+
+        Raises
+        ------
+        SplitUndecidedError
+            No split that fits was found, and none was excluded.
         """
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
@@ -151,12 +157,16 @@ class Builder:
             tuple(min(configuration.microbatches, depth - device) for device in devices),
             (1,) * len(devices),
         ]
-        for in_flight in dict.fromkeys(flights):
-            problem = self._split_problem(configuration.microbatch_size, devices, in_flight)
-            split = self._best_split(problem)
+        roomy, least = (
+            self._split_problem(configuration.microbatch_size, devices, in_flight)
+            for in_flight in flights
+        )
+        with suppress(SplitUndecidedError):
+            split = self._best_split(roomy)
             if split is not None:
                 return split.boundaries
-        return None
+        split = self._best_split(least)
+        return None if split is None else split.boundaries
 
     def _split_problem(
         self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...]
@@ -256,10 +266,6 @@ class Builder:
                 "backward_weight": layers.backward_weight,
             }
         return {field: _times(layers, times, stages) for field, times in parts.items()}
-
-    @staticmethod
-    def _optimizers(layers: Layers, stages: list[slice]) -> list[Decimal] | None:
-        return _times(layers, layers.optimizer, stages) if any(layers.optimizer) else None
 
     def _memory(self, layers: Layers, stages: list[slice]) -> dict[str, Any] | None:
         if self.request.cluster.memory is None:

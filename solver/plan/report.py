@@ -69,11 +69,18 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
         return Verdict.LOST, candidate.ruled_out
     if candidate.is_final and candidate.reached is None:
         return Verdict.LOST, Rule.NO_SCHEDULE
-    if search.is_beaten(candidate):
+    if not _may_win(search, candidate):
         return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
     if candidate.failures and candidate.reached is None:
         return Verdict.OPEN, Rule.NO_SCHEDULE
     return Verdict.OPEN, Rule.LIMIT
+
+
+def _may_win(search: PlanSearch, candidate: Candidate) -> bool:
+    """Whether the candidate may still be better than the winner; a tie is not."""
+    if search.winner is None:
+        return True
+    return candidate.high > search.winner.low and not search.is_beaten(candidate)
 
 
 def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
@@ -142,7 +149,7 @@ def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:
 
 def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
     rivals = [c for c in search.candidates if c is not winner and c.ruled_out is None]
-    undecided = [c for c in rivals if not search.is_beaten(c)]
+    undecided = [c for c in rivals if _may_win(search, c)]
     if undecided:
         most = max(c.high for c in undecided)
         return f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"

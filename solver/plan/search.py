@@ -72,6 +72,9 @@ class PlanProgress:
 
 PlanListener = Callable[[PlanProgress], None]
 
+SHAPED_PER_SAMPLE = 40
+"""Of so many candidates with a split, one is scheduled whatever the others may reach."""
+
 TELL_EVERY = 0.1
 """Seconds between reports of progress within a phase."""
 
@@ -99,6 +102,7 @@ class PlanSearch:
         self._listener = listener
         self._began = time.monotonic()
         self._solved = 0
+        self._shaped: list[Candidate] = []
         self._told: tuple[Level | None, float] = (None, 0.0)
         self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
         self.winner: Candidate | None = None
@@ -115,19 +119,43 @@ class PlanSearch:
             self._refine_all()
         except KeyboardInterrupt:
             self.interrupted = True
+        except ImportError as error:
+            # An interrupt while a compiled module is being loaded.
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            self.interrupted = True
 
     def _refine_all(self) -> None:
         queue = [(c.promise, c) for c in self.candidates if c.ruled_out is None]
         heapq.heapify(queue)
         while queue:
-            _, candidate = heapq.heappop(queue)
+            promise, candidate = heapq.heappop(queue)
+            if promise != candidate.promise:
+                heapq.heappush(queue, (candidate.promise, candidate))
+                continue
             self._tell(candidate)
             if self.is_beaten(candidate) and not self.limits.exhaustive:
                 return
             if self._may_refine(candidate):
                 self._refine(candidate)
+                self._sample(candidate)
                 if candidate.ruled_out is None:
                     heapq.heappush(queue, (candidate.promise, candidate))
+
+    def _sample(self, candidate: Candidate) -> None:
+        """Measure the most promising of those shaped, from time to time.
+
+        So there is something soon, and what has been reached prunes what is only shaped.
+        """
+        if candidate.level is not Level.SHAPED or candidate.instance is None:
+            return
+        self._shaped.append(candidate)
+        if self.winner is not None and len(self._shaped) < SHAPED_PER_SAMPLE:
+            return
+        waiting = [c for c in self._shaped if c.level is Level.SHAPED]
+        self._shaped.clear()
+        if waiting:
+            self._refine(min(waiting, key=lambda c: c.promise))
 
     def is_beaten(self, candidate: Candidate) -> bool:
         """Whether the winner reaches at least what the candidate may."""
@@ -227,12 +255,12 @@ class PlanSearch:
 
     def _shape(self, candidate: Candidate) -> None:
         try:
-            self._builder.refuse_large(candidate.configuration)
             candidate.boundaries = self._builder.split(candidate.configuration)
             if candidate.boundaries is None:
                 needed = self._builder.least_memory(candidate.configuration)
                 candidate.rule_out(Rule.MEMORY, self._lack(needed))
                 return
+            self._builder.refuse_large(candidate.configuration)
             instance = self._builder.instance(candidate.configuration, candidate.boundaries)
             problem = lower_instance(instance)
         except (SplitUndecidedError, InputError) as error:
