@@ -41,6 +41,9 @@ DEFAULT_STARTS, MOST_STARTS = 1 + len(GUESSED_GAMMAS), 1000
 MOST_TRIALS = 200
 """Steps that a descent may try."""
 
+SHORTER = 0.9
+"""A step with gradient exchange is not shorter than one without by more than noise."""
+
 ROUGH, FINE = 1e-9, 1e-12
 """Gain of a step at which a descent, and the last one, is at rest."""
 
@@ -214,6 +217,12 @@ def _with_prior(params: Floats, design: Design) -> list[float]:
 
 
 def _warnings(objective: Objective, params: Floats) -> Iterator[str]:
+    shorter = int(np.count_nonzero(objective.optim < SHORTER * objective.accum))
+    if 2 * shorter > len(objective.optim):
+        yield (
+            f"optim_step_time: shorter than accum_step_time in {shorter} of "
+            f"{len(objective.optim)} observations; are the columns swapped?"
+        )
     yield from unidentified(objective.design, objective.box, params)
     shortest, largest = np.min(objective.accum), np.max(objective.design.compute)
     if LOWER * largest > 0.1 * shortest:

@@ -66,18 +66,20 @@ def predicted_rows(
     configurations : sequence of Configuration
         At least one.
 
+    Efficiency and goodput are absent below the initial batch size, where they are not defined.
+
     Raises
     ------
     InputError
-        As in `GoodputModel.evaluate`.
+        As in `GoodputModel.throughput`.
     """
     chosen = np.array(configurations, dtype=np.int64).T
-    if model is None:
-        figures = _figures(GoodputModel(perf, GradParams(0, 0), 1), chosen)[:2]
-    else:
-        model.evaluate(*chosen)
-        figures = _figures(model, chosen)
-    return tuple(map(_row, configurations, figures.T.tolist()))
+    figures = _figures(model or GoodputModel(perf, GradParams(0, 0), 1), chosen).T.tolist()
+    known = [model is not None and _batch(c) >= model.init_batch_size for c in configurations]
+    return tuple(
+        _row(configuration, found if is_known else found[:2])
+        for configuration, found, is_known in zip(configurations, figures, known, strict=True)
+    )
 
 
 def best_rows(
@@ -113,6 +115,11 @@ def best_rows(
     )
 
 
+def _batch(configuration: Sequence[int]) -> int:
+    _, replicas, atomic, accum = configuration
+    return replicas * atomic * (accum + 1)
+
+
 def _figures(model: GoodputModel, chosen: NDArray[np.int64]) -> Floats:
     """Return step time, throughput, efficiency and goodput [4, n] of configurations [4, n]."""
     nodes, replicas, atomic, accum = chosen
@@ -136,6 +143,6 @@ def _row(configuration: Sequence[int], figures: Sequence[float | None]) -> Goodp
         num_replicas=replicas,
         atomic_bsz=atomic,
         accum_steps=accum,
-        batch_size=replicas * atomic * (accum + 1),
+        batch_size=_batch(configuration),
         **dict(zip(names, figures, strict=False)),
     )

@@ -63,7 +63,8 @@ class SearchSpace(StrictModel):
     Parameters
     ----------
     pipeline_depths : list of int, optional
-        Devices of one pipeline; powers of two by default.
+        Devices of one pipeline; by default the divisors of the number of devices, as far as there
+        are layers.
     replicas : list of int, optional
         Data-parallel copies; by default as many as the cluster has room for.
     placements : list of str
@@ -74,7 +75,7 @@ class SearchSpace(StrictModel):
         Samples of a micro-batch; those of the profile by default.
     batch_sizes, microbatches : list of int, optional
         Samples of a step over all replicas, or micro-batches of each replica; at most one of
-        them. The initial batch size by default.
+        them. By default the initial batch size, doubled as long as the largest batch allows.
     rank_orders : list of str
         ``stages_first``, ``replicas_first``.
     backward : list of str, optional

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -49,6 +49,10 @@ class Cluster(StrictModel):
         Transfers between stages. `between_nodes` is needed where there are several nodes.
     allreduce_within_node, allreduce_between_nodes : Link, optional
         Steps of a ring all-reduce; the links of transfers by default.
+    gradient_buckets : str
+        ``stage``: the gradients of a stage are all-reduced at once, after its last backward.
+        ``layer``: those of each layer as soon as they are there, under the backward of the layers
+        before it; what is left after the last backward is charged.
     """
 
     nodes: Annotated[Whole, Field(ge=1, le=MAX_DEVICES)] = 1
@@ -58,6 +62,7 @@ class Cluster(StrictModel):
     between_nodes: Link | None = None
     allreduce_within_node: Link | None = None
     allreduce_between_nodes: Link | None = None
+    gradient_buckets: Literal["stage", "layer"] = "stage"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from ppsolve.models.base import Number, StrictModel, Whole, as_decimal, describe, error_at
 from ppsolve.models.errors import InputError
@@ -49,6 +49,23 @@ BySize = Annotated[
     Annotated[Affine, Tag("by-line")] | Annotated[tuple[Number, ...], Tag("by-list")],
     Discriminator(lambda value: "by-list" if isinstance(value, tuple) else "by-line"),
     BeforeValidator(_by_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "array", "items": {"type": "number", "minimum": 0}},
+                {
+                    "type": "object",
+                    "properties": {
+                        "fixed": {"type": "number", "minimum": 0},
+                        "per_sample": {"type": "number", "minimum": 0},
+                    },
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        mode="validation",
+    ),
 ]
 """A number per sample, fixed + per sample, or one number per profiled micro-batch size."""
 

@@ -60,6 +60,8 @@ class Options:
         if not 0 <= seed < 2**31:
             raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
         named = None
+        if isinstance(heuristics, str):
+            raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
         if heuristics is not None:
             wanted = {find_heuristic(name).name for name in heuristics}
             named = tuple(name for name in HEURISTICS if name in wanted)

@@ -275,9 +275,7 @@ class TestCompare:
     def test_directory_in_human_order(self, run, many):
         done = run("compare", "family", "--json", "-q")
         assert [item["instance"] for item in json.loads(done.stdout)] == ["n2", "n10"]
-        assert (
-            done.stderr == "note: family/best_known.json is not an instance, left out\n"
-        )
+        assert done.stderr == "note: family/best_known.json is not an instance, left out\n"
 
     def test_digits_that_are_no_decimals_do_not_count(self, run, many):
         (many / "n2.json").rename(many / "n1²2.json")

@@ -41,8 +41,13 @@ def plain_space(data: dict[str, Any]) -> tuple[set[tuple[Any, ...]], Counter[str
     least, most = data["goodput"]["init_batch_size"], data["goodput"].get("max_batch_size", 10**9)
     split = all("backward" not in layer for layer in model["layers"])
     depths = search.get("pipeline_depths") or [
-        d for d in range(1, min(devices, layers) + 1) if bin(d).count("1") == 1
+        d for d in range(1, min(devices, layers) + 1) if devices % d == 0
     ]
+    doubled = [least]
+    while "max_batch_size" in data["goodput"] and doubled[-1] * 2 <= most:
+        doubled.append(doubled[-1] * 2)
+    if "microbatches" in search:
+        doubled = [least]
     shapes, lost = set(), Counter[str]()
     for depth in depths:
         for placement in search.get("placements", ["linear"]):
@@ -74,7 +79,7 @@ def plain_space(data: dict[str, Any]) -> tuple[set[tuple[Any, ...]], Counter[str
             for backward in search.get("backward") or ["split" if split else "fused"]:
                 for layer_split in search.get("layer_splits", ["balanced"]):
                     for count in search.get("microbatches") or [None]:
-                        for given_batch in search.get("batch_sizes") or [least]:
+                        for given_batch in search.get("batch_sizes") or doubled:
                             batch = replicas * size * count if count else given_batch
                             if batch % (replicas * size):
                                 lost[BATCH] += 1
@@ -162,8 +167,8 @@ def test_defaults() -> None:
     }
 
 
-def test_depths_are_powers_of_two_up_to_devices_and_layers() -> None:
-    for layers, devices, most in ((3, 8, 2), (4, 8, 4), (5, 8, 4), (100, 7, 4), (1, 8, 1)):
+def test_depths_are_the_divisors_of_the_devices_as_far_as_there_are_layers() -> None:
+    for layers, devices, most in ((3, 8, 2), (4, 8, 4), (5, 8, 4), (100, 7, 7), (1, 8, 1)):
         data = document(layers, 1, devices)
         data["goodput"]["init_batch_size"] = 840
         found = enumerate_space(parse_request(data)).configurations

@@ -127,7 +127,7 @@ class TestPlans:
         text = drawn(plan_report(found))
         counts, winner = found.counts, found.winner
         assert text.startswith("tiny: OPTIMAL\n")
-        assert "gap 0.00 %; proved: no other has more" in text
+        assert "gap 0.00 %; proved: no other of the request has more" in text
         assert f"{counts.enumerated} configurations: " in text
         assert f"by {winner.schedule_by}, checked" in text
         assert f"{counts.pruned_by_memory} do not fit the memory: " in text
@@ -351,8 +351,12 @@ class TestGoodput:
         assert rows[0].is_allowed
         assert rows[0].step_time == pytest.approx(MODEL.step_time(1, 4, 16, 1), rel=1e-12)
         assert "goodput" not in drawn(rows_table(rows))
-        with pytest.raises(InputError, match="at least the initial batch size 128"):
-            predicted_rows(MODEL.perf, MODEL, [(1, 4, 16, 0)])
+
+    def test_below_the_initial_batch_size_there_is_a_step_time_but_no_goodput(self):
+        below, at = predicted_rows(MODEL.perf, MODEL, [(1, 4, 16, 0), (1, 4, 32, 0)])
+        assert (below.batch_size, below.efficiency, below.goodput) == (64, None, None)
+        assert below.throughput == pytest.approx(MODEL.throughput(1, 4, 16, 0), rel=1e-12)
+        assert (at.batch_size, at.goodput) == (128, pytest.approx(at.throughput, rel=1e-12))
 
     @pytest.mark.parametrize("accumulation", [False, True])
     def test_lines_stay_within_the_limits_and_below_the_best(self, accumulation):
@@ -383,8 +387,8 @@ class TestGoodput:
 
     def test_tables_of_narrow_terminals(self):
         rows, _ = self.rows([(1, 1)], high=64, accumulation=True)
-        assert "step time" in drawn(rows_table(rows), 120)
-        assert "step time" not in drawn(rows_table(rows), 72)
+        assert "time (s)" in drawn(rows_table(rows), 80)
+        assert "time (s)" not in drawn(rows_table(rows), 50)
         accum = rows[0].accum_steps
         assert accum > 0
         assert row_line(rows[0]).plain.endswith(f"a replica, {accum + 1} times)")

@@ -10,7 +10,14 @@ import typer
 
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.counts import MOST_NUMBERS, broadcast, parse_counts
-from ppsolve.solver.cli.goodput_job import Job, about_options, given_grad, lack, read_job
+from ppsolve.solver.cli.goodput_job import (
+    Job,
+    about_options,
+    given_grad,
+    lack,
+    read_job,
+    warn_of_guesses,
+)
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
 from ppsolve.solver.cli.outputs import Chart, check_chart, check_outputs, write_chart
@@ -171,15 +178,15 @@ def goodput_fit_command(
         grad = given_grad(grad_sqr, grad_var)
         fitted = fit(*observed.columns(), starts=DEFAULT_STARTS if starts is None else starts)
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
+    is_table = False
     if not deliver(document, output, as_json=as_json):
-        title = f"{source_name(observations)}: {len(observed):,} observations"
+        number = "1 observation" if len(observed) == 1 else f"{len(observed):,} observations"
+        title = f"{source_name(observations)}: {number}"
         shown = fit_line(title, fitted) if quiet else fit_report(title, fitted)
         stdout_console().print(shown, soft_wrap=quiet)
-    elif quiet:
-        return
-    else:
-        for warning in fitted.warnings:
-            say(f"warning: {warning}")
+        is_table = not quiet
+    for warning in () if is_table else fitted.warnings:
+        say(f"warning: {warning}")
 
 
 def goodput_predict_command(
@@ -207,6 +214,7 @@ def goodput_predict_command(
     job = read_job(params, grad_sqr, grad_var, init_batch_size)
     with about_options():
         rows = predicted_rows(job.perf, job.model, configurations)
+    warn_of_guesses(job, [(nodes, replicas) for nodes, replicas, *_ in configurations])
     size = None if job.model is None else job.model.init_batch_size
     answer = GoodputRows(what="prediction", init_batch_size=size, rows=rows)
     if not deliver(answer, output, as_json=as_json):
@@ -246,6 +254,7 @@ def goodput_optimize_command(
     check_chart(chart)
     placements = _placements(nodes, replicas, is_grid=grid)
     job = read_job(params, grad_sqr, grad_var, init_batch_size)
+    warn_of_guesses(job, placements)
     per_replica = (min_per_replica, max_per_replica)
     found = _optimum(job, placements, max_batch_size, per_replica, accumulation, compat)
     write_chart(chart, found.charts)

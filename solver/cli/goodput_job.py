@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ppsolve.solver.cli.guard import say
 
 if TYPE_CHECKING:
     from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
@@ -40,6 +42,7 @@ class Job:
     path: Path
     perf: PerfParams
     model: GoodputModel | None
+    not_fitted: frozenset[str] = frozenset()
 
 
 def read_job(
@@ -59,7 +62,24 @@ def read_job(
         grad = given_grad(grad_sqr, grad_var) or document.grad_params
         size = document.init_batch_size if init_batch_size is None else init_batch_size
         model = None if grad is None or size is None else document.model(grad, float(size))
-    return Job(path, document.perf_params, model)
+    return Job(path, document.perf_params, model, frozenset(document.fixed))
+
+
+def warn_of_guesses(job: Job, placements: Iterable[tuple[int, int]]) -> None:
+    """Say on stderr which parameters are used that no observation speaks of."""
+    from ppsolve.models.io import source_name
+
+    used = set()
+    for nodes, replicas in placements:
+        if replicas > 1:
+            suffix = "_n" if nodes > 1 else "_r"
+            used |= {"alpha" + suffix} | ({"beta" + suffix} if replicas > 2 else set())
+    guessed = sorted(used & job.not_fitted)
+    if guessed:
+        say(
+            f"warning: {source_name(job.path)}: no observation speaks of {', '.join(guessed)}, "
+            "which these placements need; their gradient exchange is a guess"
+        )
 
 
 def given_grad(sqr: float | None, var: float | None) -> GradParams | None:

@@ -28,7 +28,8 @@ TimeLimit = Annotated[
         "-t",
         metavar="S",
         min=0,
-        help="Wall seconds for the plan; of each exact search with --deterministic, --exhaustive.",
+        help="Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
+        "of each exact search.",
         rich_help_panel=opt.LIMITS,
     ),
 ]
@@ -76,7 +77,14 @@ ResultOut = Annotated[
     ),
 ]
 Top = Annotated[
-    int, typer.Option(metavar="N", min=0, help="Rows of the table.", rich_help_panel=opt.OUTPUT)
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Rows of the table [10; all with --verbose].",
+        show_default=False,
+        rich_help_panel=opt.OUTPUT,
+    ),
 ]
 
 OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "--gap"}
@@ -103,7 +111,7 @@ def plan_command(
     instance_out: InstanceOut = None,
     result_out: ResultOut = None,
     chart: Chart = None,
-    top: Top = 10,
+    top: Top = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -184,7 +192,7 @@ def _draw(plan: Plan, path: Path) -> None:
     write_chart(path, [] if chart is None else [chart])
 
 
-def _print(plan: Plan, *, top: int, quiet: bool, verbose: bool) -> None:
+def _print(plan: Plan, *, top: int | None, quiet: bool, verbose: bool) -> None:
     from ppsolve.solver.render.plan_report import plan_line, plan_report
 
     shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)

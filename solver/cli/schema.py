@@ -36,6 +36,7 @@ def schema_command(kind: Kind = None) -> None:
     if kind is not None and kind not in documents:
         raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
     schema = _any_instance() if kind is None else documents[kind].model_json_schema()
+    schema = _with_limits(schema)
     print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
@@ -77,3 +78,19 @@ def _any_instance() -> dict[str, Any]:
     union: Any = reduce(or_, KINDS.values())
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
     return {"title": "ppsolve instance", **schema}
+
+
+LIMITS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+"""What pydantic calls the limits of numbers behind a validator of our own, and JSON Schema."""
+
+
+def _with_limits(schema: Any) -> Any:
+    """Return a schema whose limits have the names that validators know."""
+    if isinstance(schema, list):
+        return [_with_limits(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        LIMITS.get(key, key) if isinstance(value, int | float) else key: _with_limits(value)
+        for key, value in schema.items()
+    }

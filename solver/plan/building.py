@@ -300,19 +300,31 @@ class Builder:
         stages: list[slice],
         devices: Sequence[int],
     ) -> list[Decimal] | None:
-        """Return the ring all-reduce of each stage's gradients; None without replicas."""
+        """Return what each stage's all-reduce adds to its last backward; None without replicas."""
         shape = (configuration.pipeline_depth, configuration.replicas)
         if configuration.replicas == 1:
             return None
-        links = [
-            self.request.cluster.allreduce(device, shape, configuration.rank_order)
-            for device in range(shape[0])
-        ]
-        amounts = (sum(layers.parameters[stage], Fraction(0)) for stage in stages)
-        return [
-            layers.decimal(links[device].ring_allreduce(amount, shape[1]))
-            for device, amount in zip(devices, amounts, strict=True)
-        ]
+        by_layer = self.request.cluster.gradient_buckets == "layer"
+        fused = configuration.backward == "fused"
+        backward = layers.backward if fused else layers.backward_weight
+        times = []
+        for device, stage in zip(devices, stages, strict=True):
+            link = self.request.cluster.allreduce(device, shape, configuration.rank_order)
+            amounts = layers.parameters[stage]
+            buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
+            reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
+            left = _left_after(backward[stage], reduced) if by_layer else reduced[0]
+            times.append(layers.decimal(left))
+        return times
+
+
+def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:
+    """Return how long all-reduces go on after a backward that makes gradients layer by layer."""
+    now = free = Fraction(0)
+    for time, allreduce in zip(reversed(backward), reversed(reduced), strict=True):
+        now += time
+        free = max(free, now) + allreduce
+    return free - now
 
 
 def _times(layers: Layers, times: list[Fraction], stages: list[slice]) -> list[Decimal]:

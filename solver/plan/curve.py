@@ -246,6 +246,8 @@ class _Measuring:
         round_up: bool,
         listener: ProgressListener | None,
     ) -> None:
+        if isinstance(heuristics, str):
+            raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
         self._names = None if heuristics is None else [find_heuristic(h).name for h in heuristics]
         if self._names == []:
             raise InputError("expected at least one heuristic", field="heuristics")

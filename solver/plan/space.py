@@ -9,7 +9,7 @@ from itertools import product
 from typing import Literal
 
 from ppsolve.models.errors import InputError
-from ppsolve.models.plan import PlanRequest
+from ppsolve.models.plan import PlanRequest, Statistics
 from ppsolve.models.plan_cluster import RankOrder
 from ppsolve.models.plan_result import Configuration
 
@@ -83,7 +83,7 @@ def _combinations(
     search = request.search
     backward = search.backward or (("split",) if request.model.is_split else ("fused",))
     sizes = search.microbatch_sizes or request.model.microbatch_sizes
-    counts = search.microbatches or search.batch_sizes or (request.goodput.init_batch_size,)
+    counts = search.microbatches or search.batch_sizes or _batch_sizes(request.goodput)
     numbers = list(product(dict.fromkeys(sizes), dict.fromkeys(counts)))
     kinds = list(product(dict.fromkeys(backward), dict.fromkeys(search.layer_splits)))
     for shape in _shapes(request, not_formed):
@@ -100,11 +100,18 @@ def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[_Shape]:
                     yield _Shape(depth, replicas, placement, virtual, order)
 
 
+def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:
+    """Return the initial batch size, doubled up to the largest."""
+    size, most = statistics.init_batch_size, statistics.max_batch_size or 0
+    doublings = (most // size).bit_length() if most else 1
+    return tuple(size * 2**power for power in range(doublings))
+
+
 def _depths(request: PlanRequest) -> tuple[int, ...]:
     if request.search.pipeline_depths is not None:
         return tuple(dict.fromkeys(request.search.pipeline_depths))
     most = min(request.cluster.devices, request.model.num_layers)
-    return tuple(2**power for power in range(most.bit_length()))
+    return tuple(depth for depth in range(1, most + 1) if request.cluster.devices % depth == 0)
 
 
 def _virtual_stages(

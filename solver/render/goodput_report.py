@@ -80,13 +80,13 @@ def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
     has_efficiency = any(row.goodput is not None for row in rows)
     table = FittingTable(
         Column("nodes"),
-        Column("replicas"),
-        Column("batch per\nreplica"),
+        Column("repli-\ncas"),
+        Column("per\nreplica"),
         Column("accum.\nsteps"),
         Column("batch", expendable=1),
-        Column("step time\n(s)", expendable=2),
-        Column("throughput\n(samples/s)", expendable=3),
-        *((Column("efficiency"), Column("goodput\n(samples/s)")) if has_efficiency else ()),
+        Column("step\ntime (s)", expendable=2),
+        Column("samples\n/s", expendable=3),
+        *((Column("effi-\nciency"), Column("goodput\n/s")) if has_efficiency else ()),
     )
     for row in rows:
         table.add_row(*_cells(row, has_efficiency), style="" if row.is_allowed else "dim")

@@ -17,6 +17,9 @@ from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
 SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+ROWS = 10
+"""Rows of the ranked table, unless asked for more."""
+
 LONG_RUN = 3
 """Stages with equally many layers that are written as one figure from so many on."""
 
@@ -34,7 +37,7 @@ LEFT_OUT = {
     Rule.MEASURED: "scheduled by heuristics",
     Rule.SOLVED: "given to the exact solver",
     Rule.BOUND: "ruled out by bounds",
-    Rule.NO_SCHEDULE: "no schedule found that fits",
+    Rule.NO_SCHEDULE: "no schedule",
     Rule.LIMIT: "undecided when the limits ended",
     Rule.MEMORY: "do not fit the memory",
 }
@@ -60,21 +63,21 @@ def plan_line(plan: Plan) -> Text:
     return line
 
 
-def plan_report(plan: Plan, *, top: int = 10, verbose: bool = False) -> RenderableType:
+def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> RenderableType:
     """Return a plan: the winner, its figures, what became of the others, and a chart.
 
     Parameters
     ----------
     plan : Plan
         What to show.
-    top : int
-        Rows of the ranked table.
+    top : int or None
+        Rows of the ranked table; by default ten, or all if `verbose`.
     verbose : bool
-        Show every row with its reason.
+        Show each row with its reason.
     """
     parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
-    shown = list(plan.table) if verbose else fitting[:top]
+    shown = list(plan.table) if verbose and top is None else fitting[: ROWS if top is None else top]
     if shown:
         parts += [Text(), indented(_ranking(shown, verbose=verbose))]
     else:
@@ -82,7 +85,7 @@ def plan_report(plan: Plan, *, top: int = 10, verbose: bool = False) -> Renderab
     if verbose:
         parts += [Text(), facts((f"rank {row.rank}", row.reason) for row in shown)]
     else:
-        parts += [indented(Text(line, "dim")) for line in _left_out(plan, fitting[top:])]
+        parts += [indented(Text(line, "dim")) for line in _left_out(plan, fitting[len(shown) :])]
     chart = plan_chart(plan)
     if chart is not None:
         parts += [Text(), indented(chart)]
@@ -94,7 +97,10 @@ def _title(plan: Plan) -> Text:
 
 
 def _nothing(plan: Plan) -> str:
-    return "no configuration fits the memory (proved)" if _all_lack(plan) else "no schedule found"
+    if _all_lack(plan):
+        return "no configuration fits the memory (proved)"
+    reasons = (row.reason for row in plan.table if row.lost_by is Rule.NO_SCHEDULE)
+    return f"no schedule found; e.g. {next(reasons, 'none was tried')}"
 
 
 def _all_lack(plan: Plan) -> bool:
@@ -179,8 +185,9 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
         layers = run_lengths(winner.layers_per_stage)
         yield "layers", f"{layers} on {_counted(len(winner.layers_per_stage), 'stage')}"
     if plan.goodput is not None:
-        best = "; proved: no other has more" if plan.goodput.low >= plan.goodput.high else ""
-        yield "goodput", f"{goodput_range(plan.goodput)}, gap {percent(plan.gap)}{best}"
+        is_proved = plan.goodput.low >= plan.goodput.high
+        proof = "; proved: no other of the request has more" if is_proved else ""
+        yield "goodput", f"{goodput_range(plan.goodput)}, gap {percent(plan.gap)}{proof}"
     if plan.goodput is not None and winner.goodput is not None:
         may_reach = winner.goodput.high
         if may_reach > plan.goodput.high:
