@@ -57,6 +57,10 @@ class Rule(StrEnum):
         Its goodput is proved to be at most that of the winner, given bounds and heuristics.
     SOLVED
         The same, after the exact solver.
+    ALLOWED
+        The schedules that the request allows reach no more than the winner.
+    NOT_APPLICABLE
+        None of the schedules that the request allows applies, or fits the memory.
     NO_SCHEDULE
         No schedule was found that fits; nothing is proved.
     LIMIT
@@ -67,6 +71,8 @@ class Rule(StrEnum):
     BOUND = "bound"
     MEASURED = "measured"
     SOLVED = "solved"
+    ALLOWED = "allowed_schedules"
+    NOT_APPLICABLE = "not_applicable"
     NO_SCHEDULE = "no_schedule"
     LIMIT = "limit"
 
@@ -76,7 +82,8 @@ class PlanRow(Reported):
 
     Goodput and throughput are in samples per second, `step_time` in the plan's time unit. `low`
     of the goodput is what the best schedule found reaches (0 without one), `high` what no
-    schedule exceeds. `lost_by` is None for the winner.
+    schedule of this configuration with this split exceeds. `lost_by` is None for the winner, and
+    says why an open one is open.
     """
 
     rank: int
@@ -89,14 +96,17 @@ class PlanRow(Reported):
     step_time: Range | None = None
     efficiency: float | None = None
     schedule_by: str | None = None
+    split_proved: bool | None = None
     layers_per_stage: tuple[int, ...] | None = None
 
 
 class PlanCounts(Reported):
-    """How the configurations were dealt with; all but `not_formed` sum up to `enumerated`.
+    """How the configurations were decided.
 
-    `measured` and `solved` count those that were scheduled by heuristics only, and by the exact
-    solver.
+    By memory, by a bound, by their own heuristics (`measured`), by the exact solver (`solved`), as
+    `not_applicable`, or `undecided`: these six sum up to `enumerated`. `heuristic_runs` and
+    `exact_runs` say how many were given to heuristics and to the exact solver, decided or not;
+    `not_formed` counts combinations of the lists that are no configuration, by reason.
     """
 
     enumerated: int
@@ -105,15 +115,20 @@ class PlanCounts(Reported):
     pruned_by_bound: int
     measured: int
     solved: int
+    not_applicable: int
     undecided: int
+    heuristic_runs: int
+    exact_runs: int
 
 
 class Plan(Reported):
     """Outcome of planning.
 
-    `status` is OPTIMAL where no configuration can have a higher goodput than the winner,
-    INFEASIBLE where none fits the memory. `goodput` is from what the winner reaches to what is
-    proved of all. `instance` and `result` are the winner's pipeline and its checked schedule.
+    `status` is OPTIMAL where no configuration, with its split, can have a higher goodput than the
+    winner, INFEASIBLE where none fits the memory. `goodput` is from what the winner reaches to
+    what is proved of all. Where the request allows certain schedules only, both are about these.
+    `instance` and `result` are the winner's pipeline and its checked schedule. `split_proved` of a
+    row says whether its balanced split is proved to be one.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")

@@ -77,8 +77,13 @@ class Pool:
 
     @property
     def limit(self) -> Fraction:
-        """Return the most that may be in use: the capacity plus the allowed excess of 1e-9."""
-        return self.capacity + self.capacity / 10**9
+        """Return the most that may be in use."""
+        return most_in_use(self.capacity)
+
+
+def most_in_use(capacity: Fraction) -> Fraction:
+    """Return what may be in use of a capacity: it, and the allowed excess of 1e-9."""
+    return capacity + capacity / 10**9
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from ppsolve.solver.plan.space import enumerate_space
 
 NEARLY = 1 + 1e-12
 PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
-BEATEN = {Rule.BOUND, Rule.MEASURED, Rule.SOLVED}
+BEATEN = {Rule.BOUND, Rule.MEASURED, Rule.SOLVED, Rule.ALLOWED}
 
 
 def document(
@@ -130,7 +130,10 @@ def check_plan(request: PlanRequest, found: Plan, gap: float = 0.0) -> None:
     assert counts.pruned_by_bound == lost.count(Rule.BOUND)
     assert min(counts.measured, counts.solved, counts.undecided) >= 0
     parts = (counts.pruned_by_memory, counts.pruned_by_bound, counts.measured, counts.solved)
-    assert sum(parts) + counts.undecided == counts.enumerated
+    assert sum(parts) + counts.not_applicable + counts.undecided == counts.enumerated
+    assert counts.undecided == [row.verdict for row in rows].count(Verdict.OPEN)
+    assert counts.not_applicable == lost.count(Rule.NOT_APPLICABLE)
+    assert counts.solved <= counts.exact_runs <= counts.heuristic_runs <= counts.enumerated
     for row in rows:
         check_row(request, found, row, gap)
     check_winner(request, found)
@@ -174,9 +177,10 @@ def check_row(request: PlanRequest, found: Plan, row: PlanRow, gap: float) -> No
         assert len(row.layers_per_stage) == chosen.pipeline_depth * chosen.virtual_stages
     if row.verdict is Verdict.LOST and row.lost_by in BEATEN:
         assert found.goodput is not None
-        reached = found.goodput.low * (1 + gap) * NEARLY
-        restricted = request.search.schedules is not None and row.lost_by is Rule.MEASURED
-        assert (row.goodput.low if restricted else row.goodput.high) <= reached
+        reached = found.goodput.low / (1 - gap) * NEARLY
+        allowed = row.lost_by is Rule.ALLOWED
+        assert allowed == (request.search.schedules is not None and row.schedule_by is not None)
+        assert (row.goodput.low if allowed else row.goodput.high) <= reached
     if row.verdict is Verdict.OPEN:
         assert row.lost_by in {Rule.LIMIT, Rule.NO_SCHEDULE}
 

@@ -103,7 +103,7 @@ class Truth:
         return max(self.goodput(chosen, self.step(chosen, bounds)) for bounds in every)
 
     def own(self, chosen: Configuration) -> float:
-        bounds = self.builder.split(chosen)
+        bounds = (self.builder.split(chosen) or (None,))[0]
         return 0.0 if bounds is None else self.goodput(chosen, self.step(chosen, bounds))
 
 
@@ -219,22 +219,22 @@ UNEVEN = {
 @pytest.mark.parametrize("seed", [16, 34, 104])
 def test_no_finalists_no_exact_search(seed: int) -> None:
     found, best = planned(reduced_document(seed), finalists=0), best_plan(seed)
-    assert best.counts.solved > found.counts.solved == 0
+    assert best.counts.exact_runs > found.counts.exact_runs == 0
     assert found.status is Status.FEASIBLE
     assert found.goodput is not None
     assert best.goodput is not None
     assert found.goodput.low <= best.goodput.low * NEARLY
     assert found.goodput.high * NEARLY >= best.goodput.high
     one = planned(reduced_document(seed), finalists=1)
-    assert one.counts.solved == 1
+    assert one.counts.exact_runs == 1
 
 
 def test_no_time_still_finds_a_schedule() -> None:
     data = document(model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1]})
     found = planned(data, time_limit=0, deterministic=False)
     assert found.winner is not None
-    assert found.counts.solved == 0
-    assert found.counts.measured >= 1
+    assert found.counts.exact_runs == 0
+    assert found.counts.heuristic_runs >= 1
 
 
 @pytest.mark.parametrize("gap", [0.01, 0.2, 0.9])
@@ -244,7 +244,7 @@ def test_a_gap_leaves_no_more_than_itself(gap: float) -> None:
         if best.goodput is None or close.goodput is None:
             assert best.goodput is close.goodput
             continue
-        assert close.goodput.low * (1 + gap) * NEARLY >= best.goodput.low
+        assert close.goodput.low / (1 - gap) * NEARLY >= best.goodput.low
         assert close.goodput.high * NEARLY >= best.goodput.low
         for row in close.table:
             beyond = row.goodput is not None and row.goodput.high > close.goodput.low * NEARLY
@@ -261,7 +261,7 @@ def test_only_the_schedules_of_the_request_count() -> None:
     found = planned(document(search=search))
     assert found.winner is not None
     assert found.instance is not None
-    assert found.counts.solved == 0
+    assert found.counts.exact_runs == 0
     by = {row.schedule_by for row in found.table}
     assert by <= {"1f1b", None}
     entry = ppsolve.simulate(found.instance, "1f1b")
@@ -281,7 +281,7 @@ def test_the_best_of_the_allowed_schedules_wins(seed: int) -> None:
     builder, reached = Builder(parse_request(data)), [0.0]
     found = planned(data)
     for row in found.table:
-        bounds = builder.split(row.configuration)
+        bounds = (builder.split(row.configuration) or (None,))[0]
         steps = (
             [] if bounds is None else steps_of(builder.instance(row.configuration, bounds), names)
         )
@@ -314,7 +314,7 @@ def test_schedules_that_do_not_apply_are_no_measured_losers() -> None:
     assert found.winner is not None
     assert found.winner.configuration.placement == "interleaved"
     one_device = [row for row in found.table if row.configuration.pipeline_depth == 1]
-    assert [row.lost_by for row in one_device] == [Rule.NO_SCHEDULE]
+    assert [row.lost_by for row in one_device] == [Rule.NOT_APPLICABLE]
     assert one_device[0].reason.startswith(
         "no schedule: interleaved-1f1b: needs at least 2 devices"
     )
@@ -323,7 +323,7 @@ def test_schedules_that_do_not_apply_are_no_measured_losers() -> None:
 def test_schedules_that_never_apply_leave_no_plan() -> None:
     found = planned(document(search={"pipeline_depths": [2, 4], "schedules": ["zb-h1"]}))
     assert found.status is Status.UNKNOWN
-    assert {row.lost_by for row in found.table} == {Rule.NO_SCHEDULE}
+    assert {row.lost_by for row in found.table} == {Rule.NOT_APPLICABLE}
     assert all("zb-h1" in row.reason for row in found.table)
 
 
@@ -375,7 +375,7 @@ def test_interrupts_return_what_is_known(calls: int) -> None:
     found = planned(reduced_document(16), on_progress=stop, exhaustive=True)
     assert found.interrupted
     assert len(stop.told) == calls
-    assert all(0 <= told.decided <= told.enumerated for told in stop.told)
+    assert all(0 <= told.examined <= told.enumerated for told in stop.told)
     assert (found.winner is None) == (stop.told[-1].best is None)
 
 

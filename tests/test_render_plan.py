@@ -146,7 +146,7 @@ class TestPlans:
             text = drawn(plan_report(found, verbose=verbose), width)
             assert max(map(len, text.splitlines())) <= width
             assert "…" not in text
-        assert ("  rank " in drawn(plan_report(found), width)) == (width >= 100)
+        assert "  rank " in drawn(plan_report(found), 100)
 
     def test_what_all_rows_share_is_said_once(self, found):
         text = drawn(plan_report(found), width=200)
@@ -163,7 +163,7 @@ class TestPlans:
             update={"goodput": Range(low=found.goodput.low, high=2 * found.goodput.high)}
         )
         text = drawn(plan_report(found.model_copy(update={"winner": winner})), width=200)
-        assert "schedules that the request does not allow may reach" in text
+        assert "with any schedule at most" in text
 
     def test_an_open_plan(self, found):
         low = found.goodput.low
@@ -432,12 +432,12 @@ class TestFits:
 
 
 class TestProgress:
-    def event(self, seconds=0.0, phase="heuristics", best=None, bound=4.0, decided=3):
-        return PlanProgress(seconds, phase, decided, 1200, best, bound)
+    def event(self, seconds=0.0, phase="heuristics", best=None, bound=4.0, examined=3):
+        return PlanProgress(seconds, phase, examined, 1200, best, bound)
 
     def test_plain_lines(self):
         assert plain_plan_line(self.event(1.25)) == (
-            "[    1.25 s] heuristics  3 of 1,200 decided  at most 4"
+            "[    1.25 s] heuristics  3 of 1,200 examined  at most 4"
         )
         assert plain_plan_line(self.event(best=5.0)).endswith("best 5 samples/s  at most 5")
 
@@ -471,7 +471,7 @@ class TestProgress:
     def test_the_bar(self, width):
         live = LivePlanProgress("tiny", 45.0)
         assert "starting  tiny" in drawn(live, 140)
-        live(self.event(best=2.0, decided=600))
+        live(self.event(best=2.0, examined=600))
         text = drawn(Group(live), width)
         assert (text.count("━"), text.count("─")) == (6, 6)
         assert len(text) <= width

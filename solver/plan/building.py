@@ -16,6 +16,7 @@ from ppsolve.models.errors import InputError
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.plan import PlanRequest
 from ppsolve.models.plan_result import Configuration
+from ppsolve.models.problem import most_in_use
 from ppsolve.solver.plan.split import SplitProblem, SplitUndecidedError, best_split, even_split
 
 DIGITS = 8
@@ -138,11 +139,12 @@ class Builder:
         if ops > MOST_OPS:
             raise InputError(f"expected at most {MOST_OPS} ops in a pipeline to plan, got {ops}")
 
-    def split(self, configuration: Configuration) -> tuple[int, ...] | None:
+    def split(self, configuration: Configuration) -> tuple[tuple[int, ...], bool | None] | None:
         """Return where stages begin and end, or None where it is proved that no split fits.
 
-        The balanced split first leaves room for as many micro-batches as 1F1B has in flight; where
-        no split does, for the one that every schedule has.
+        Beside it stands whether the split is proved to be balanced. The balanced split first
+        leaves room for as many micro-batches as 1F1B has in flight; where no split does, for the
+        one that every schedule has.
 
         Raises
         ------
@@ -151,7 +153,7 @@ class Builder:
         """
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
-            return even_split(self.request.model.num_layers, len(devices))
+            return even_split(self.request.model.num_layers, len(devices)), None
         depth = configuration.pipeline_depth
         flights = [
             tuple(min(configuration.microbatches, depth - device) for device in devices),
@@ -164,16 +166,16 @@ class Builder:
         with suppress(SplitUndecidedError):
             split = self._best_split(roomy)
             if split is not None:
-                return split.boundaries
+                return split.boundaries, split.proved
         split = self._best_split(least)
-        return None if split is None else split.boundaries
+        return None if split is None else (split.boundaries, split.proved)
 
     def _split_problem(
         self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...]
     ) -> SplitProblem:
         layers = self.layers(size)
         memory = self.request.cluster.memory
-        room = None if memory is None else layers.grains(Fraction(memory))
+        room = None if memory is None else layers.grains(most_in_use(Fraction(memory)))
         return SplitProblem(
             times=layers.work(),
             static=tuple(map(layers.grains, layers.state)),
@@ -198,7 +200,8 @@ class Builder:
         """
         capacity, held = self.request.cluster.memory, self.layers(size).held
         needed = max(sum(held, Fraction(0)) / depth, *held)
-        return needed if capacity is not None and needed > capacity else None
+        fits = capacity is None or needed <= most_in_use(Fraction(capacity))
+        return None if fits else needed
 
     def least_memory(self, configuration: Configuration) -> Fraction | None:
         """Return the bytes that some device needs under any split; None where this is not proved.

@@ -46,6 +46,16 @@ class Candidate:
         It cannot be looked at more closely.
     ruled_out, reason
         The rule that excludes it, and its proof in words.
+    boundaries : tuple of int or None
+        The layers at which stages begin and end.
+    split_proved : bool or None
+        Whether the split is proved to be balanced; None where it is not meant to be.
+    instance : PipelineInstance or None
+        The pipeline of one replica.
+    schedule_by : str or None
+        What made the best schedule.
+    failures : list of str
+        Why schedules were not found.
     """
 
     index: int
@@ -60,6 +70,7 @@ class Candidate:
     ruled_out: Rule | None = None
     reason: str = ""
     boundaries: tuple[int, ...] | None = None
+    split_proved: bool | None = None
     instance: PipelineInstance | None = None
     schedule_by: str | None = None
     failures: list[str] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 from ppsolve.models.plan_result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
@@ -67,8 +68,9 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
         return Verdict.WINNER, None
     if candidate.ruled_out is not None:
         return Verdict.LOST, candidate.ruled_out
-    if candidate.is_final and candidate.reached is None:
-        return Verdict.LOST, Rule.NO_SCHEDULE
+    if candidate.is_final:
+        is_scheduled = candidate.reached is not None
+        return Verdict.LOST, Rule.ALLOWED if is_scheduled else Rule.NOT_APPLICABLE
     if not _may_win(search, candidate):
         return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
     if candidate.failures and candidate.reached is None:
@@ -94,6 +96,7 @@ def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
         efficiency=candidate.efficiency,
         schedule_by=candidate.schedule_by,
         layers_per_stage=_layers(candidate),
+        split_proved=candidate.split_proved,
     )
     if candidate.ruled_out is not None:
         return row
@@ -123,7 +126,7 @@ def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
         return candidate.reason
     if rule is None:
         return _winning_reason(search, candidate)
-    if rule is Rule.NO_SCHEDULE:
+    if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}:
         return "no schedule: " + ("; ".join(candidate.failures[:3]) or "none found that fits")
     return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
 
@@ -159,18 +162,19 @@ def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
 
 
 def _counts(rows: list[PlanRow], space: Space, search: PlanSearch) -> PlanCounts:
-    levels = [c.level for c in search.candidates if c.ruled_out is None]
-    lost = [row.lost_by for row in rows]
+    levels = [candidate.level for candidate in search.candidates]
+    decided = Counter(row.lost_by for row in rows if row.verdict is Verdict.LOST)
+    if search.winner is not None:
+        decided[RULE_OF_LEVEL[search.winner.level]] += 1
     return PlanCounts(
         enumerated=len(rows),
         not_formed=space.not_formed,
-        pruned_by_memory=lost.count(Rule.MEMORY),
-        pruned_by_bound=lost.count(Rule.BOUND),
-        measured=levels.count(Level.MEASURED),
-        solved=levels.count(Level.SOLVED),
-        undecided=len(rows)
-        - lost.count(Rule.MEMORY)
-        - lost.count(Rule.BOUND)
-        - levels.count(Level.MEASURED)
-        - levels.count(Level.SOLVED),
+        pruned_by_memory=decided[Rule.MEMORY],
+        pruned_by_bound=decided[Rule.BOUND],
+        measured=decided[Rule.MEASURED] + decided[Rule.ALLOWED],
+        solved=decided[Rule.SOLVED],
+        not_applicable=decided[Rule.NOT_APPLICABLE],
+        undecided=sum(row.verdict is Verdict.OPEN for row in rows),
+        heuristic_runs=sum(level >= Level.MEASURED for level in levels),
+        exact_runs=levels.count(Level.SOLVED),
     )

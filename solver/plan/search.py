@@ -60,11 +60,25 @@ class PlanLimits:
 
 @dataclass(frozen=True)
 class PlanProgress:
-    """State of a plan: decided of all configurations, the best goodput and what may still be."""
+    """State of a plan.
+
+    Parameters
+    ----------
+    seconds : float
+        Wall time since the start.
+    phase : str
+        What the configuration at hand is given to.
+    examined, enumerated : int
+        Configurations decided or looked at more closely than all are, and all of them.
+    best : float or None
+        Best goodput reached, in samples per second.
+    bound : float
+        Goodput that no configuration exceeds.
+    """
 
     seconds: float
     phase: str
-    decided: int
+    examined: int
     enumerated: int
     best: float | None
     bound: float
@@ -161,7 +175,7 @@ class PlanSearch:
         """Whether the winner reaches at least what the candidate may."""
         if self.winner is None or candidate is self.winner:
             return False
-        promise = (candidate.promise[0] / (1 + self.limits.gap), candidate.index)
+        promise = (candidate.promise[0] * (1 - self.limits.gap), candidate.index)
         return promise >= self.winner.standing
 
     @property
@@ -177,12 +191,16 @@ class PlanSearch:
             PlanProgress(
                 seconds=self.elapsed,
                 phase=phases[min(candidate.level, 3)],
-                decided=sum(c.ruled_out is not None or self.is_beaten(c) for c in self.candidates),
+                examined=sum(map(self._is_examined, self.candidates)),
                 enumerated=len(self.candidates),
                 best=None if self.winner is None else self.winner.low,
                 bound=max(candidate.high, 0.0 if self.winner is None else self.winner.low),
             )
         )
+
+    def _is_examined(self, candidate: Candidate) -> bool:
+        is_decided = candidate.ruled_out is not None or self.is_beaten(candidate)
+        return is_decided or candidate.level > Level.ENUMERATED
 
     def _is_news(self, candidate: Candidate) -> bool:
         """Whether to report again: a new phase, or some time after the last report."""
@@ -255,11 +273,12 @@ class PlanSearch:
 
     def _shape(self, candidate: Candidate) -> None:
         try:
-            candidate.boundaries = self._builder.split(candidate.configuration)
-            if candidate.boundaries is None:
+            split = self._builder.split(candidate.configuration)
+            if split is None:
                 needed = self._builder.least_memory(candidate.configuration)
                 candidate.rule_out(Rule.MEMORY, self._lack(needed))
                 return
+            candidate.boundaries, candidate.split_proved = split
             self._builder.refuse_large(candidate.configuration)
             instance = self._builder.instance(candidate.configuration, candidate.boundaries)
             problem = lower_instance(instance)

@@ -21,6 +21,10 @@ Array = NDArray[Any]
 MOST_TICKS = 2**50
 """Largest sum of all layers' times: sums with signs over every stage stay within an int64."""
 
+MOST_SEARCHED_TICKS = 2**31
+"""The same where CP-SAT searches: at 1e11 ticks its version 9.15 called a split optimal that is not
+(43 where 40 is possible, seven layers); at 3e9 and below none was wrong of some thousand."""
+
 MOST_BYTES = 10**16
 """Largest sum of all layers' bytes with every activation in flight, for the same reason."""
 
@@ -241,6 +245,12 @@ def best_split(problem: SplitProblem, *, limit: float = SEARCH_LIMIT) -> Split |
     reaches_floor = slowest_device == floor and problem.fits(start)
     if problem.has_one_stage_per_device or reaches_floor:
         return Split(start, slowest_device, slowest_stage, proved=True)
+    if sum(problem.times) > MOST_SEARCHED_TICKS:
+        raise InputError(
+            f"expected at most {MOST_SEARCHED_TICKS} ticks in total where devices hold several "
+            f"stages, got {sum(problem.times)}; use a coarser tick",
+            field="times",
+        )
     from ppsolve.solver.plan.split_exact import search_split
 
     start = _coarse_start(problem, start, limit * COARSE_SHARE)

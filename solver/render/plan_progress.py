@@ -26,7 +26,7 @@ def plain_plan_line(event: PlanProgress) -> str:
     """Return the state of a plan as one line of text without colour."""
     parts = [
         f"[{event.seconds:8.2f} s] {event.phase}",
-        f"{event.decided:,} of {event.enumerated:,} decided",
+        f"{event.examined:,} of {event.enumerated:,} examined",
     ]
     best, bound = figures_of(event)
     if event.best is not None:
@@ -95,7 +95,7 @@ class LivePlanProgress:
         frame = self._spinner.render(time.monotonic())
         line.append_text(frame if isinstance(frame, Text) else Text())
         event = self._latest
-        done = 0 if event is None else round(event.decided / max(event.enumerated, 1) * BAR_WIDTH)
+        done = 0 if event is None else round(event.examined / max(event.enumerated, 1) * BAR_WIDTH)
         line.append(" " + "\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green")
         line.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (BAR_WIDTH - done) + " ", "dim")
         return line.append_text(self._state())
@@ -109,7 +109,7 @@ class LivePlanProgress:
             state.append(f"  starting  {self._title}", "dim")
             return state
         best, bound = figures_of(event)
-        state.append(f"  {event.decided:,}/{event.enumerated:,}")
+        state.append(f"  {event.examined:,}/{event.enumerated:,}")
         if event.best is not None:
             state.append(f"  best {best}", "green")
         state.append(f"  at most {bound}", "cyan")

@@ -27,6 +27,8 @@ LOST_BY = {
     Rule.MEASURED: "measured",
     Rule.SOLVED: "solved",
     Rule.BOUND: "bound",
+    Rule.ALLOWED: "schedules",
+    Rule.NOT_APPLICABLE: "not applicable",
     Rule.NO_SCHEDULE: "no schedule",
     Rule.LIMIT: "undecided",
     Rule.MEMORY: "memory",
@@ -34,19 +36,22 @@ LOST_BY = {
 """What decided, as it is called in the table."""
 
 LEFT_OUT = {
-    Rule.MEASURED: "scheduled by heuristics",
-    Rule.SOLVED: "given to the exact solver",
+    Rule.MEASURED: "decided by heuristics",
+    Rule.SOLVED: "decided by the exact solver",
     Rule.BOUND: "ruled out by bounds",
+    Rule.ALLOWED: "not better with the schedules that the request allows",
+    Rule.NOT_APPLICABLE: "without any schedule that the request allows",
     Rule.NO_SCHEDULE: "no schedule",
     Rule.LIMIT: "undecided when the limits ended",
     Rule.MEMORY: "do not fit the memory",
 }
 
 COUNTED = (
-    ("measured", "scheduled by heuristics"),
-    ("solved", "given to the exact solver"),
+    ("measured", "decided by heuristics"),
+    ("solved", "decided by the exact solver"),
     ("pruned_by_bound", "ruled out by bounds"),
     ("pruned_by_memory", "proved not to fit the memory"),
+    ("not_applicable", "without a schedule that the request allows"),
     ("undecided", "left undecided"),
 )
 
@@ -99,7 +104,8 @@ def _title(plan: Plan) -> Text:
 def _nothing(plan: Plan) -> str:
     if _all_lack(plan):
         return "no configuration fits the memory (proved)"
-    reasons = (row.reason for row in plan.table if row.lost_by is Rule.NO_SCHEDULE)
+    failed = {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}
+    reasons = (row.reason for row in plan.table if row.lost_by in failed)
     return f"no schedule found; e.g. {next(reasons, 'none was tried')}"
 
 
@@ -183,7 +189,8 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     yield "winner", in_words(winner.configuration)
     if winner.layers_per_stage:
         layers = run_lengths(winner.layers_per_stage)
-        yield "layers", f"{layers} on {_counted(len(winner.layers_per_stage), 'stage')}"
+        note = " (not proved to be the most balanced)" if winner.split_proved is False else ""
+        yield "layers", f"{layers} on {_counted(len(winner.layers_per_stage), 'stage')}{note}"
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
@@ -192,7 +199,7 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
         may_reach = winner.goodput.high
         if may_reach > plan.goodput.high:
             most = f"{figure(may_reach)} {PER_SECOND}"
-            yield "besides", f"schedules that the request does not allow may reach {most}"
+            yield "besides", f"with any schedule at most {most}"
     if winner.throughput is not None and winner.efficiency is not None:
         throughput = figure(winner.throughput.low)
         yield "throughput", f"{throughput} {PER_SECOND}, efficiency {percent(winner.efficiency)}"
@@ -249,7 +256,7 @@ _FEATURES = {
     "placement": Column("stages per\ndevice", is_text=True),
     "microbatches": Column("micro-\nbatches"),
     "batch": Column("batch", expendable=4),
-    "ranks": Column("first in\na node", is_text=True),
+    "ranks": Column("rank\norder", is_text=True),
     "backward": Column("backward", is_text=True),
     "split": Column("layer\nsplit", is_text=True),
 }
@@ -257,7 +264,7 @@ _FEATURES = {
 
 _ONCE = {
     "batch": "batch {}",
-    "ranks": "{} first in a node",
+    "ranks": "{} first",
     "backward": "{} backward",
     "split": "{} layer split",
 }
