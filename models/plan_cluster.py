@@ -32,8 +32,10 @@ class Link(StrictModel):
         return Fraction(self.latency) + amount / Fraction(self.bandwidth)
 
     def ring_allreduce(self, amount: Fraction, members: int) -> Fraction:
-        """Return the time of a ring all-reduce: 2 (n - 1) steps of bytes / n each."""
-        return 2 * (members - 1) * self.transfer(amount / members) if members > 1 else Fraction(0)
+        """Return the time of a ring all-reduce: 2 (n - 1) steps of bytes / n each; 0 of nothing."""
+        if members == 1 or not amount:
+            return Fraction(0)
+        return 2 * (members - 1) * self.transfer(amount / members)
 
 
 class Cluster(StrictModel):

@@ -116,6 +116,20 @@ def test_three_replicas_over_nodes_of_four() -> None:
     assert instance.allreduce == (150, 300, 450)
 
 
+def test_gradients_of_a_layer_are_reduced_under_the_backward_of_those_before_it() -> None:
+    layers = [
+        {"count": 4, "forward": 1, "backward_input": 1, "backward_weight": 2, "parameter_bytes": 3}
+    ]
+    cluster = {"within_node": {"latency": 0, "bandwidth": 1}}  # 2 x 3 / 2 a layer
+    fields = {"replicas": 2, "backward": "split"}
+    assert pipeline(request_of(layers, cluster=cluster), **fields).allreduce == (6, 6)
+    bucketed = request_of(layers, cluster={**cluster, "gradient_buckets": "layer"})
+    # Weight gradients end at 2 and 4, all-reduces run from 2 to 5 and from 5 to 8.
+    assert pipeline(bucketed, **fields).allreduce == (4, 4)
+    # Fused backwards of 3 end at 3 and 6, all-reduces at 6 and 9.
+    assert pipeline(bucketed, replicas=2).allreduce == (3, 3)
+
+
 def test_wrapping_and_turning_pipelines_by_hand() -> None:
     layers = [{"forward": 1, "backward": 1, "output_bytes": 10 * (index + 1)} for index in range(4)]
     looped = pipeline(request_of(layers), placement="interleaved", virtual_stages=2)

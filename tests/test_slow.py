@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ppsolve.solver.heuristics import run_heuristic
 
 pytestmark = pytest.mark.slow
 
+PLANS = Path(__file__).resolve().parent.parent / "instances" / "plans"
 UNIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
 
 
@@ -99,3 +101,27 @@ def test_64x1024_is_scheduled_and_checked_within_two_gigabytes() -> None:
     assert check_schedule(problem, outcome.schedule) == []
     assert measure(outcome.schedule).makespan >= 3 * 1024 + 63
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000
+
+
+def test_48_layers_on_32_devices_are_planned() -> None:
+    request = ppsolve.load_request(PLANS / "gpt-48x32.plan.json")
+    found = ppsolve.plan(request)
+    assert found.counts.enumerated >= 200
+    assert found.status is Status.OPTIMAL
+    assert found.winner is not None
+    assert found.winner.goodput is not None
+    assert found.winner.goodput.low == found.winner.goodput.high
+    assert found.instance is not None
+    assert found.result is not None
+    assert ppsolve.check(found.instance, found.result) == []
+
+
+def test_pruning_loses_nothing_on_the_small_request() -> None:
+    request = ppsolve.load_request(PLANS / "small-12x4.plan.json")
+    pruned, every = ppsolve.plan(request), ppsolve.plan(request, exhaustive=True, time_limit=60)
+    assert pruned.status is every.status is Status.OPTIMAL
+    assert pruned.goodput == every.goodput
+    assert pruned.winner is not None
+    assert every.winner is not None
+    assert pruned.winner.configuration == every.winner.configuration
+    assert pruned.counts.exact_runs < every.counts.exact_runs

@@ -1,0 +1,68 @@
+"""What planning takes: ``python benchmarks/planning.py``.
+
+Fits (per start), tables of 10,000 pairs without and with pipelines, and the plan of 48 layers on 32
+devices. Times are wall seconds of this machine, side by side in one run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+import ppsolve
+from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
+from ppsolve.models.goodput_files import load_observations
+from ppsolve.models.goodput_fit import fit
+from ppsolve.models.goodput_table import goodput_table
+
+PLANS = Path(__file__).resolve().parent.parent / "instances" / "plans"
+MODEL = GoodputModel(
+    PerfParams(0.021, 0.0019, 0.09, 0.004, 0.012, 0.002, 1.8), GradParams(0.02, 4), 128
+)
+PAIRS = np.arange(1, 101)
+
+
+def seconds(run: Callable[[], object], times: int = 5) -> float:
+    """Return the median wall time of a call."""
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        run()
+        took.append(time.perf_counter() - began)
+    return median(took)
+
+
+def main() -> None:
+    """Print one line per figure."""
+    observed = load_observations(PLANS / "observations.csv").columns()
+    starts = fit(*observed).starts
+    print(f"fit of {len(observed[0])} observations, per start   {report_fit(observed, starts)}")
+    table = seconds(lambda: goodput_table(MODEL, PAIRS, PAIRS, max_batch_size=8192))
+    print(f"goodput_table, 10,000 pairs            {1e3 * table:.1f} ms")
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=4, num_microbatches=1, times={"forward": 0.03, "backward": 0.06}, time_unit="s"
+    )
+    curve = ppsolve.measure_curve(pipeline, range(16, 25), heuristics=["1f1b"])
+    job = ppsolve.PipelineGoodput(MODEL, {4: curve})
+    table = seconds(lambda: job.table(PAIRS, PAIRS, max_batch_size=8192))
+    print(f"PipelineGoodput.table, 10,000 pairs    {1e3 * table:.1f} ms")
+    plan = ppsolve.plan(ppsolve.load_request(PLANS / "gpt-48x32.plan.json"))
+    counts = plan.counts
+    print(
+        f"plan of 48 layers on 32 devices        {plan.wall_seconds:.1f} s, {plan.status}, "
+        f"{counts.enumerated} configurations, {counts.heuristic_runs} scheduled, "
+        f"{counts.exact_runs} solved"
+    )
+
+
+def report_fit(observed: tuple[np.ndarray, ...], starts: int) -> str:
+    """Return milliseconds per start."""
+    return f"{1e3 * seconds(lambda: fit(*observed)) / starts:.1f} ms"
+
+
+if __name__ == "__main__":
+    main()
