@@ -328,7 +328,7 @@ class Plain:
         count = chosen.replicas
         nodes = {self.node(chosen, device, replica) for replica in range(count)}
         latency, bandwidth = self.link("allreduce_", len(nodes) > 1)
-        return 2 * (count - 1) * (latency + amount / count / bandwidth)
+        return 2 * (count - 1) * (latency + amount / count / bandwidth) if amount else Fraction(0)
 
 
 def check_pipeline(data: dict[str, Any], builder: Builder, chosen: Configuration) -> None:
