@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from ppsolve.models.arrays import Floats, as_number
 from ppsolve.models.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.errors import InputError
-from ppsolve.models.goodput import Floats, GoodputModel, GradParams, PerfParams
+from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
 from ppsolve.models.goodput_fit import Fit, Observations
 from ppsolve.models.io import parse_json, read_json, read_text, source_name
 
@@ -120,7 +122,7 @@ def _refuse_none(rows: Sequence[Any]) -> None:
 def _finite(value: Any) -> float:
     """Return a number that may be very large or small, as gradients are."""
     try:
-        return GradParams(value, 0.0).sqr
+        return as_number("", value, most=sys.float_info.max)
     except InputError as error:
         raise ValueError(error.message) from None
 
@@ -143,10 +145,15 @@ class PerfFields(StrictModel):
 
 
 class GradFields(StrictModel):
-    """The statistics of `GradParams`."""
+    """The statistics of `GradParams`: finite numbers >= 0 of any size."""
 
     sqr: Finite
     var: Finite
+
+    @property
+    def params(self) -> GradParams:
+        """The same, ready for use."""
+        return GradParams(self.sqr, self.var)
 
 
 class ErrorSummary(StrictModel):
@@ -236,7 +243,7 @@ class ParamsDocument(StrictModel):
     @property
     def grad_params(self) -> GradParams | None:
         """Gradient statistics, ready for use."""
-        return None if self.grad is None else GradParams(self.grad.sqr, self.grad.var)
+        return None if self.grad is None else self.grad.params
 
     def model(
         self, grad: GradParams | None = None, init_batch_size: float | None = None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import count, islice
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ppsolve.models.arrays import Floats, allocation, as_array
 from ppsolve.models.base import describe
 from ppsolve.models.errors import InputError
-from ppsolve.models.goodput import Floats, PerfParams, as_array, refuse
 from ppsolve.models.goodput_identify import (
     ALPHA_C,
     ALPHA_N,
@@ -25,6 +26,7 @@ from ppsolve.models.goodput_identify import (
     Design,
     unidentified,
 )
+from ppsolve.models.goodput_params import PerfParams
 
 PUBLISHED_START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 GAMMA_WEIGHT, RATIO_WEIGHT = 1e-3, 1e-2
@@ -101,8 +103,7 @@ class Observations:
                 raise InputError(
                     f"expected {len(self)} values like num_nodes, got {length}", field=field.name
                 )
-        bad = self.num_nodes > self.num_replicas
-        refuse("num_nodes", self.num_nodes, bad, "at most as many nodes as replicas")
+        allocation(self.num_nodes, self.num_replicas)
 
     def __len__(self) -> int:
         """Return the number of observations."""
@@ -128,7 +129,7 @@ class Fit:
     residuals : float64[n, 2]
         Predicted over observed accumulation and optimizer step time, as logarithms, in the
         order the observations were given.
-    fixed : dict
+    fixed : mapping
         Which parameters were not fitted, and why.
     warnings : tuple of str
         What the observations do not identify.
@@ -142,7 +143,7 @@ class Fit:
     objective: float
     raw_params: PerfParams
     residuals: Floats
-    fixed: dict[str, str]
+    fixed: Mapping[str, str]
     warnings: tuple[str, ...]
     starts: int
     converged: bool
@@ -192,7 +193,7 @@ def fit(
         objective=objective.value(params),
         raw_params=PerfParams(*params.tolist()),
         residuals=errors,
-        fixed=objective.box.fixed,
+        fixed=MappingProxyType(objective.box.fixed),
         warnings=tuple(_warnings(objective, params)),
         starts=starts,
         converged=converged,

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsolve.models.goodput import LEAST_TIME, Floats, PerfParams, further_replicas
+from ppsolve.models.arrays import Floats
+from ppsolve.models.goodput_params import LEAST_TIME, PerfParams, further_replicas
 
 NAMES = tuple(PerfParams.__dataclass_fields__)
 ALPHA_C, BETA_C, ALPHA_N, BETA_N, ALPHA_R, BETA_R, GAMMA = range(7)
@@ -62,6 +63,7 @@ class Design:
         """Return the logarithms [n] of accumulation and optimizer step time."""
         accum, network = self.times(params)
         longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
+        # Not the logarithm of gamma_norm: what overlap adds may be below the rounding of the sum.
         extra = np.log1p((shorter / longer) ** params[GAMMA]) / params[GAMMA]
         return np.log(accum), np.log(longer) + extra
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from ppsolve.models.goodput import Floats, GoodputModel, GradParams, PerfParams
+from ppsolve.models.arrays import Floats
+from ppsolve.models.goodput import GoodputModel, PerfParams
+from ppsolve.models.problem import IntArray
 from ppsolve.models.result import Reported
 
 
@@ -18,7 +19,7 @@ class GoodputRow(Reported):
 
     `batch_size` is samples per step over all replicas and accumulation steps, `accum_steps` the
     micro-batches before the one that exchanges gradients. Times are in the unit of the
-    parameters, throughput and goodput in samples per that unit. Where a placement allows no
+    parameters, throughput and goodput in samples per that unit. Where a allocation allows no
     configuration the goodput is 0, and times and throughput are absent.
     """
 
@@ -39,7 +40,7 @@ class GoodputRow(Reported):
 
 
 class GoodputRows(Reported):
-    """What was predicted (`prediction`), or the best of each placement (`optimum`)."""
+    """What was predicted (`prediction`), or the best of each allocation (`optimum`)."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["goodput-result"] = "goodput-result"
@@ -74,31 +75,40 @@ def predicted_rows(
         As in `GoodputModel.throughput`.
     """
     chosen = np.array(configurations, dtype=np.int64).T
-    figures = _figures(model or GoodputModel(perf, GradParams(0, 0), 1), chosen).T.tolist()
-    known = [model is not None and _batch(c) >= model.init_batch_size for c in configurations]
+    figures = _times(perf, chosen) if model is None else _figures(model, chosen)
+    least = np.inf if model is None else model.init_batch_size
     return tuple(
-        _row(configuration, found if is_known else found[:2])
-        for configuration, found, is_known in zip(configurations, figures, known, strict=True)
+        _row(configuration, found if _batch(configuration) >= least else found[:2])
+        for configuration, found in zip(configurations, figures.T.tolist(), strict=True)
     )
 
 
 def best_rows(
     model: GoodputModel,
-    placements: Sequence[tuple[int, int]],
+    allocations: Sequence[tuple[int, int]],
     max_batch_size: float,
     atomic_bsz_range: tuple[float | None, float | None],
     *,
     accumulation: bool = False,
     compat: bool = False,
 ) -> tuple[GoodputRow, ...]:
-    """Return the best configuration of each placement (nodes, replicas); at least one is given.
+    """Return the best configuration of each allocation.
+
+    Parameters
+    ----------
+    model : GoodputModel
+        The job.
+    allocations : sequence of (int, int)
+        Nodes and replicas; at least one pair.
+    max_batch_size, atomic_bsz_range, accumulation, compat
+        As in `GoodputModel.optimize`.
 
     Raises
     ------
     InputError
-        As in `GoodputModel.optimize`, whose other arguments these are.
+        As in `GoodputModel.optimize`.
     """
-    nodes, replicas = np.array(placements, dtype=np.int64).T
+    nodes, replicas = np.array(allocations, dtype=np.int64).T
     goodput, atomic, accum = model.optimize(
         nodes, replicas, max_batch_size, atomic_bsz_range, accumulation, compat
     )
@@ -115,24 +125,23 @@ def best_rows(
     )
 
 
-def _batch(configuration: Sequence[int]) -> int:
+def _batch(configuration: Any) -> Any:
+    """Return the batch size of one configuration, or of each of [4, n]."""
     _, replicas, atomic, accum = configuration
     return replicas * atomic * (accum + 1)
 
 
-def _figures(model: GoodputModel, chosen: NDArray[np.int64]) -> Floats:
+def _times(perf: PerfParams, chosen: IntArray) -> Floats:
+    """Return step time and throughput [2, n] of configurations [4, n]."""
+    step_time = perf.step_time(*chosen)
+    return np.array([step_time, _batch(chosen) / step_time])
+
+
+def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
     """Return step time, throughput, efficiency and goodput [4, n] of configurations [4, n]."""
-    nodes, replicas, atomic, accum = chosen
-    throughput = model.throughput(nodes, replicas, atomic, accum)
-    efficiency = model.efficiency(replicas * atomic * (accum + 1))
-    return np.array(
-        [
-            model.step_time(nodes, replicas, atomic, accum),
-            throughput,
-            efficiency,
-            throughput * efficiency,
-        ]
-    )
+    step_time, throughput = _times(model.perf, chosen)
+    efficiency = model.efficiency(_batch(chosen))
+    return np.array([step_time, throughput, efficiency, throughput * efficiency])
 
 
 def _row(configuration: Sequence[int], figures: Sequence[float | None]) -> GoodputRow:

@@ -1,4 +1,4 @@
-"""What the search for the best goodput of a pipeline tries, and what it returns."""
+"""What goodput of a pipeline is asked for and answered with, and what its search tries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.goodput import Floats
+from ppsolve.models.arrays import Floats
 from ppsolve.models.problem import BoolArray, IntArray
 from ppsolve.models.schedule_curve import ScheduleCurve
 
@@ -19,10 +19,42 @@ PER_DOUBLING = 8
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure between what is certain and what cannot be exceeded; floats or equal shapes."""
+    """A figure that is at least `low` and at most `high`; floats, or arrays of one shape.
+
+    Of a time `high` is what the measured schedules take, and no schedule takes less than `low`; of
+    throughput and goodput `low` is what they reach, and none reaches more than `high`. The end of
+    the schedules is an estimate where it is extrapolated, all else is proved.
+    """
 
     low: Any
     high: Any
+
+
+@dataclass(frozen=True)
+class PipelineEvaluation:
+    """What configurations are worth; scalars, or arrays of one shape.
+
+    Parameters
+    ----------
+    batch_size : int
+        Samples per step: replicas x micro-batches x micro-batch size.
+    step_time : Interval
+        In the time unit of the curves; `high` is that of the schedules.
+    throughput, goodput : Interval
+        Samples per time unit of the model; `low` is that of the schedules.
+    efficiency : float
+        Statistical efficiency at the batch size.
+    extrapolated : bool
+        Whether there are more micro-batches than were measured. Then the certain ends are
+        estimates: `high` of the step time, `low` of throughput and goodput.
+    """
+
+    batch_size: Any
+    step_time: Interval
+    throughput: Interval
+    efficiency: Any
+    goodput: Interval
+    extrapolated: Any
 
 
 @dataclass(frozen=True)
@@ -36,7 +68,7 @@ class PipelineChoice:
     atomic_bsz, microbatches, batch_size : int
         Micro-batch size, micro-batches per replica and step, and samples per step.
     extrapolated : bool
-        Whether no schedule with so many micro-batches was measured.
+        Whether there are more micro-batches than were measured: then `low` is an estimate.
     """
 
     goodput: Interval

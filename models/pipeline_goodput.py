@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from ppsolve.models.arrays import (
+    Floats,
+    allocation,
+    as_number,
+    broadcast,
+    plain,
+    refuse,
+    whole_numbers,
+)
 from ppsolve.models.errors import InputError
-from ppsolve.models.goodput import Floats, GoodputModel, as_number, refuse
-from ppsolve.models.pipeline_choice import Interval, PipelineChoice, candidates
-from ppsolve.models.plan import UNITS_PER_SECOND
+from ppsolve.models.goodput import GoodputModel, gamma_norm
+from ppsolve.models.pipeline_choice import (
+    Interval,
+    PipelineChoice,
+    PipelineEvaluation,
+    candidates,
+)
 from ppsolve.models.problem import IntArray
-from ppsolve.models.schedule_curve import ScheduleCurve, like, whole_numbers
+from ppsolve.models.schedule_curve import ScheduleCurve, at_most
+from ppsolve.models.timescale import UNITS_PER_SECOND
 
 __all__ = ["Interval", "PipelineChoice", "PipelineEvaluation", "PipelineGoodput"]
-
-Sync = Literal["published", "in_schedule"]
-
-
-@dataclass(frozen=True)
-class PipelineEvaluation:
-    """What configurations are worth; scalars, or arrays of one shape.
-
-    Parameters
-    ----------
-    batch_size : int
-        Samples per step: replicas x micro-batches x micro-batch size.
-    step_time : Interval
-        In the time unit of the curves; `high` is that of the schedules.
-    throughput, goodput : Interval
-        Samples per time unit of the model; `low` is that of the schedules.
-    efficiency : float
-        Statistical efficiency at the batch size.
-    extrapolated : bool
-        Whether no schedule with so many micro-batches was measured: then `low` is an estimate.
-    """
-
-    batch_size: Any
-    step_time: Interval
-    throughput: Interval
-    efficiency: Any
-    goodput: Interval
-    extrapolated: Any
 
 
 @dataclass(frozen=True)
@@ -60,13 +46,21 @@ class PipelineGoodput:
     on S equal stages with B = 2F, without latency and with gamma = 1, it is the published
     3 (S - 1 + M) F + T_net of pipelined jobs.
 
+    Up to the last measured number of micro-batches a checked schedule reaches m. Where tau was not
+    seen to repeat (`SteadyState.repeats`), the sync is added to m in full, which is the most that
+    the formula gives for any tau: no more of it counts as hidden than can be shown.
+
     The bound on m and the bound tau_b <= tau give a lower bound on T_step: it is m + g(m - (M - 1)
     tau) with g(x) = (x^gamma + T_net^gamma)^(1 / gamma) - x, and for gamma >= 1 the slope of g is
     between -1 and 0, so T_step decreases neither in m nor in tau.
 
     A schedule may take less than (M - 1) tau, if few micro-batches run faster than many (memory
     that only many of them fill). Then c + tau is taken as 0: nothing is left to overlap, and the
-    sync is added in full, which is the most that the formula can give for this makespan.
+    sync is added in full as well.
+
+    Where the measured pipelines have the all-reduce (or reduce-scatter) of each stage on their comm
+    streams (`ScheduleCurve.has_sync`), T_step is the makespan. Then the answers are for the number
+    of replicas that it was timed for; if the curves do not say, for whichever is asked.
 
     Parameters
     ----------
@@ -74,38 +68,43 @@ class PipelineGoodput:
         Sync time and statistical efficiency. Of the performance parameters only those of T_net
         and gamma are used, the curves stand for the rest.
     curves : mapping of int to ScheduleCurve
-        Measured schedules for each micro-batch size b, in one time unit.
-    sync : str
-        ``published``: T_net is added as above. ``in_schedule``: the measured pipelines have the
-        all-reduce of each stage on their comm streams, so T_step is the makespan. These curves
-        hold for the number of replicas that their all-reduces were timed for.
+        Measured schedules for each micro-batch size b, in one time unit, all with sync or none.
     time_unit : str
         Time unit of the model: ns, us, ms or s; any other if the curves have the same.
 
     Raises
     ------
     InputError
-        No curve, a micro-batch size below 1, time units that differ or are unknown.
+        No curve, a micro-batch size below 1, time units that differ or are unknown, sync in some
+        schedules only.
     """
 
     model: GoodputModel
     curves: Mapping[int, ScheduleCurve]
-    sync: Sync = "published"
     time_unit: str = "s"
     _factor: float = field(init=False, repr=False, default=1.0)
 
     def __post_init__(self) -> None:
         """Check the curves and sort them by micro-batch size."""
-        if self.sync not in {"published", "in_schedule"}:
-            raise InputError(
-                f'expected "published" or "in_schedule", got "{self.sync}"', field="sync"
-            )
         if not self.curves:
             raise InputError("expected a curve for at least one micro-batch size", field="curves")
         sizes = whole_numbers("curves", list(self.curves)).tolist()
         curves = dict(sorted(zip(sizes, self.curves.values(), strict=True)))
         object.__setattr__(self, "curves", curves)
         object.__setattr__(self, "_factor", self._units_per_unit())
+        with_sync = [size for size, curve in curves.items() if curve.has_sync]
+        if 0 < len(with_sync) < len(curves):
+            sizes_with = ", ".join(map(str, with_sync))
+            raise InputError(
+                "expected all-reduces of gradients in the schedules of all curves or of none, got "
+                f"them for the micro-batch sizes {sizes_with} of {', '.join(map(str, curves))}",
+                field="curves",
+            )
+
+    @property
+    def has_sync(self) -> bool:
+        """Whether the sync of the copies is part of the schedules."""
+        return next(iter(self.curves.values())).has_sync
 
     def _units_per_unit(self) -> float:
         """Return how many time units of the curves one time unit of the model has."""
@@ -136,7 +135,7 @@ class PipelineGoodput:
             num_nodes, num_replicas, atomic_bsz, microbatches
         )
         found = self._step_times(self._network_time(nodes, replicas), sizes, counts)
-        return _like(found, num_nodes, num_replicas, atomic_bsz, microbatches)
+        return _plain(found)
 
     def evaluate(
         self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, microbatches: Any
@@ -163,21 +162,23 @@ class PipelineGoodput:
         Raises
         ------
         InputError
-            Parameters out of range, or a batch size below the initial one.
+            Parameters out of range, a batch size below the initial one, or a number of replicas
+            that the sync in the schedules was not timed for.
         """
-        given = (num_nodes, num_replicas, atomic_bsz, microbatches)
-        nodes, replicas, sizes, counts = self._configurations(*given)
+        nodes, replicas, sizes, counts = self._configurations(
+            num_nodes, num_replicas, atomic_bsz, microbatches
+        )
         found = self._evaluated(replicas, self._network_time(nodes, replicas), sizes, counts)
         batch, least = found.batch_size, self.model.init_batch_size
         expected = f"replicas x micro-batch size x micro-batches of at least {least:g}"
         refuse("microbatches", batch, batch < least, expected)
         return PipelineEvaluation(
-            batch_size=like(found.batch_size.astype(np.int64), *given),
-            step_time=_like(found.step_time, *given),
-            throughput=_like(found.throughput, *given),
-            efficiency=like(found.efficiency, *given),
-            goodput=_like(found.goodput, *given),
-            extrapolated=like(found.extrapolated, *given),
+            batch_size=plain(found.batch_size.astype(np.int64)),
+            step_time=_plain(found.step_time),
+            throughput=_plain(found.throughput),
+            efficiency=plain(found.efficiency),
+            goodput=_plain(found.goodput),
+            extrapolated=plain(found.extrapolated),
         )
 
     def optimize(
@@ -213,9 +214,12 @@ class PipelineGoodput:
         Raises
         ------
         InputError
-            Parameters out of range, or a largest batch below the initial one.
+            Parameters out of range, a largest batch below the initial one, or a number of replicas
+            that the sync in the schedules was not timed for.
         """
-        nodes, replicas = self._placement(num_nodes, num_replicas)
+        nodes, replicas = allocation(num_nodes, num_replicas)
+        held = [curve.holds_for(replicas) for curve in self.curves.values()]
+        refuse("num_replicas", replicas, ~np.any(held, axis=0), self._timed_for(self.curves))
         return self._best(nodes, replicas, max_batch_size, microbatches)
 
     def table(
@@ -231,11 +235,12 @@ class PipelineGoodput:
         Parameters
         ----------
         num_nodes, num_replicas : array of int
-            The n and k numbers; the answer is 0 where there are more nodes than replicas.
+            The n and k numbers; the answer is 0 where there are more nodes than replicas, and for
+            replicas that the sync in the schedules was not timed for.
         max_batch_size, microbatches
             As for `optimize`.
         """
-        nodes, replicas = _broadcast(
+        nodes, replicas = broadcast(
             num_nodes=np.atleast_1d(whole_numbers("num_nodes", num_nodes))[:, None],
             num_replicas=np.atleast_1d(whole_numbers("num_replicas", num_replicas))[None, :],
         )
@@ -267,7 +272,7 @@ class PipelineGoodput:
             # One case more: what is not allowed.
             table = np.zeros(len(cases) + 1, dtype=values.dtype)
             table[some] = values
-            return like(table[place], place)
+            return plain(table[place])
 
         return PipelineChoice(
             goodput=Interval(spread(found.goodput.low), spread(found.goodput.high)),
@@ -288,6 +293,7 @@ class PipelineGoodput:
             local = replicas.astype(np.float64) * size
             limits = self.model.init_batch_size / local, largest / local
             counts, fits = candidates(curve, *limits, given)
+            fits &= curve.holds_for(replicas)
             if not counts.size:
                 continue
             batch = local * counts
@@ -307,27 +313,27 @@ class PipelineGoodput:
         known = ", ".join(map(str, self.curves))
         unknown = ~np.isin(sizes, list(self.curves))
         expected = f"a micro-batch size that has a curve ({known})"
-        refuse("atomic_bsz", sizes.astype(np.float64), unknown, expected)
-        nodes, replicas = self._placement(num_nodes, num_replicas)
-        return _broadcast(
+        refuse("atomic_bsz", sizes, unknown, expected)
+        nodes, replicas = allocation(num_nodes, num_replicas)
+        nodes, replicas, sizes, counts = broadcast(
             num_nodes=nodes,
             num_replicas=replicas,
             atomic_bsz=sizes,
             microbatches=whole_numbers("microbatches", microbatches),
         )
+        for size, curve in self.curves.items():
+            wrong = (sizes == size) & ~curve.holds_for(replicas)
+            refuse("num_replicas", replicas, wrong, self._timed_for([size]))
+        return nodes, replicas, sizes, counts
 
-    def _placement(self, num_nodes: Any, num_replicas: Any) -> tuple[IntArray, ...]:
-        nodes, replicas = _broadcast(
-            num_nodes=whole_numbers("num_nodes", num_nodes),
-            num_replicas=whole_numbers("num_replicas", num_replicas),
-        )
-        expected = "at most as many nodes as replicas"
-        refuse("num_nodes", nodes.astype(np.float64), nodes > replicas, expected)
-        return nodes, replicas
+    def _timed_for(self, sizes: Iterable[int]) -> str:
+        """Return which numbers of replicas schedules with sync are right for, in words."""
+        numbers = sorted({self.curves[size].replicas or 0 for size in sizes})
+        return f"{' or '.join(map(str, numbers))}, which the sync in the schedules was timed for"
 
     def _network_time(self, nodes: IntArray, replicas: IntArray) -> Floats:
         """Return the sync time in the unit of the curves, 0 where it is part of the schedules."""
-        if self.sync == "in_schedule":
+        if self.has_sync:
             return np.zeros(nodes.shape)
         return np.asarray(self.model.network_time(nodes, replicas)) * self._factor
 
@@ -364,42 +370,29 @@ class PipelineGoodput:
             if chosen.any():
                 high[chosen] = self._reached(curve, network[chosen], counts[chosen])
                 low[chosen] = self._bound(curve, network[chosen], counts[chosen])
-        # The two are equal but for rounding where the schedule is optimal.
-        return Interval(np.minimum(low, high), high)
+        return Interval(at_most(low, high), high)
 
     def _reached(self, curve: ScheduleCurve, network: Floats, counts: IntArray) -> Floats:
         makespan: Floats = curve.makespan(counts)
-        if self.sync == "in_schedule":
+        if self.has_sync:
             return makespan
-        steady: Floats = (counts - 1) * np.float64(curve.slope)
+        if curve.steady.repeats:
+            steady = (counts - 1) * np.float64(curve.slope)
+        else:
+            steady = np.where(counts > 1, makespan, 0.0)
         return self._with_sync(makespan, steady, network)
 
     def _bound(self, curve: ScheduleCurve, network: Floats, counts: IntArray) -> Floats:
         bound: Floats = curve.bound(counts)
-        if self.sync == "in_schedule":
+        if self.has_sync:
             return bound
-        steady: Floats = (counts - 1) * np.float64(curve.bound_slope)
-        return self._with_sync(bound, steady, network)
+        return self._with_sync(bound, (counts - 1) * np.float64(curve.bound_slope), network)
 
     def _with_sync(self, makespan: Floats, steady: Floats, network: Floats) -> Floats:
         steady = np.minimum(steady, makespan)
-        rest, gamma = makespan - steady, self.model.perf.gamma
-        longer = np.maximum(rest, network)
-        # Scaled by the longer one, no power overflows.
-        share = np.minimum(rest, network) / np.where(longer > 0, longer, 1.0)
-        total: Floats = steady + longer * (1.0 + share**gamma) ** (1.0 / gamma)
+        total: Floats = steady + gamma_norm(makespan - steady, network, self.model.perf.gamma)
         return total
 
 
-def _broadcast(**arrays: IntArray) -> tuple[IntArray, ...]:
-    try:
-        return tuple(np.broadcast_arrays(*arrays.values()))
-    except ValueError:
-        shapes = ", ".join(str(array.shape) for array in arrays.values())
-        raise InputError(
-            f"expected shapes that broadcast together, got {shapes}", field=", ".join(arrays)
-        ) from None
-
-
-def _like(interval: Interval, *given: Any) -> Interval:
-    return Interval(like(interval.low, *given), like(interval.high, *given))
+def _plain(interval: Interval) -> Interval:
+    return Interval(plain(interval.low), plain(interval.high))

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ppsolve.models.base import Number, StrictModel, Whole, describe
+from ppsolve.models.base import StrictModel, Whole, describe
 from ppsolve.models.errors import InputError
+from ppsolve.models.goodput_files import GradFields
 from ppsolve.models.io import read_json, source_name
 from ppsolve.models.plan_cluster import Cluster, RankOrder
 from ppsolve.models.plan_profile import ModelProfile
@@ -16,17 +17,8 @@ from ppsolve.models.plan_profile import ModelProfile
 REQUEST_SUFFIX = ".plan.json"
 """How files of requests are named where they lie among instances."""
 
-UNITS_PER_SECOND = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
-
 Count = Annotated[Whole, Field(ge=1, le=10**9)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1, max_length=1000)]
-
-
-class GradientNoise(StrictModel):
-    """Squared norm and variance of the gradient at the initial batch size."""
-
-    sqr: Number
-    var: Number
 
 
 class Statistics(StrictModel):
@@ -38,13 +30,13 @@ class Statistics(StrictModel):
         Batch size at which every sample counts fully; smaller batches are not planned.
     max_batch_size : int, optional
         No plan has a larger batch.
-    grad : GradientNoise, optional
+    grad : GradFields, optional
         Without it every sample counts fully at every batch size: goodput is throughput.
     """
 
     init_batch_size: Count
     max_batch_size: Count | None = None
-    grad: GradientNoise | None = None
+    grad: GradFields | None = None
 
     @model_validator(mode="after")
     def _limits_leave_something(self) -> Self:

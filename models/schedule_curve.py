@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,51 +10,63 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.arrays import Floats, as_array, as_number, plain, refuse, whole_numbers
 from ppsolve.models.base import describe
 from ppsolve.models.errors import InputError
-from ppsolve.models.goodput import Floats, as_array, refuse
 from ppsolve.models.problem import BoolArray, IntArray
-
-TOLERANCE = 1e-9
-"""Relative to the largest time: below it, two times differ by rounding only."""
-
-LEAST_COVER = 4
-"""A run of evenly spaced points is trusted if its length is at least its end divided by this."""
+from ppsolve.models.steady_state import TOLERANCE, SteadyState, steady_state
 
 
-@dataclass(frozen=True)
-class SteadyState:
-    """How a makespan grows once warm-up and cool-down no longer change.
+class WrongBoundError(Exception):
+    """A lower bound above what a schedule reaches: a defect, as one of the two must be wrong."""
 
-    Parameters
-    ----------
-    last : int
-        Largest number of micro-batches that the growth was read from.
-    period : int
-        Micro-batches after which the growth repeats.
-    growth : float
-        What the makespan grows by per period.
-    repeats : bool
-        Whether the growth was seen to repeat; False for a mere difference quotient.
+
+def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
+    """Return lower bounds without what rounding puts them above what is reached.
+
+    Rounding is up to `TOLERANCE` of what is reached or of `largest`, the greatest figure that went
+    into the bounds.
+
+    Raises
+    ------
+    WrongBoundError
+        One is above by more.
     """
+    above = bounds - reached > TOLERANCE * np.maximum(reached, largest)
+    if np.any(above):
+        place = np.unravel_index(np.argmax(above), np.shape(above))
+        bound, best = np.asarray(bounds)[place], np.asarray(reached)[place]
+        raise WrongBoundError(f"bound {bound:g} above the {best:g} that a schedule takes")
+    return np.minimum(bounds, reached)
 
-    last: int
-    period: int
-    growth: float
-    repeats: bool
 
-    @property
-    def slope(self) -> float:
-        """Time per micro-batch."""
-        return self.growth / self.period
+def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
+    """Return the number of copies that a sync was timed for, checked.
+
+    Raises
+    ------
+    InputError
+        Not a whole number of at least 1, or given where there is no sync.
+    """
+    if replicas is None:
+        return None
+    if not has_sync:
+        raise InputError(
+            "expected none, as there is no sync in the schedules (from allreduce or "
+            f"collectives.reduce_scatter), got {describe(replicas)}",
+            field="replicas",
+        )
+    return int(whole_numbers("replicas", as_number("replicas", replicas)))
 
 
 @dataclass(frozen=True)
 class ScheduleCurve:
     """Makespans of checked schedules and proven bounds at a few numbers of micro-batches.
 
-    All micro-batches are alike, so one left out of a schedule leaves a schedule: the optimum does
-    not decrease with the number of micro-batches M, and every bound holds for larger M too.
+    All micro-batches are alike, so one left out of a schedule leaves a schedule, which needs no
+    more memory. So the optimum does not decrease with the number of micro-batches M: every bound
+    holds for larger M too, and what was measured is reached with fewer as well. Beyond the last
+    point nothing is known to be reached, nor, where memory is limited, to fit at all.
 
     The work bound max over devices r of head_r + M w_r + tail_r is convex and piecewise linear in
     M, so the line through two of its values is a lower bound for all M that are not between them.
@@ -68,13 +80,18 @@ class ScheduleCurve:
     bounds : sequence of float
         Proven lower bound on the makespan at each, at most the makespan.
     work_bounds : sequence of float
-        The work bound at each, at most `bounds`; convex.
+        The work bound at each, at most `bounds`; not decreasing, convex.
     methods : sequence of str
         What made each schedule: the name of a heuristic, or ``cp-sat``.
     time_unit : str
         Unit of all times.
     multiple : int
         Numbers of micro-batches are multiples of this (2 for bidirectional pipes).
+    has_sync : bool
+        Whether the schedules contain the data-parallel sync: an all-reduce or reduce-scatter of
+        the gradients of each stage.
+    replicas : int or None
+        With sync: the number of data-parallel copies that it was timed for, None if unknown.
 
     Raises
     ------
@@ -89,6 +106,8 @@ class ScheduleCurve:
     methods: Sequence[str]
     time_unit: str
     multiple: int = 1
+    has_sync: bool = False
+    replicas: int | None = None
 
     def __post_init__(self) -> None:
         """Check the figures, and keep them as tuples."""
@@ -100,6 +119,8 @@ class ScheduleCurve:
         object.__setattr__(self, "methods", tuple(self.methods))
         self._check_microbatches()
         self._check_times()
+        self._check_work()
+        self._check_sync()
 
     def _check_microbatches(self) -> None:
         points = self.microbatches
@@ -124,9 +145,7 @@ class ScheduleCurve:
 
     def _check_multiples(self, microbatches: IntArray) -> None:
         odd = microbatches % self.multiple != 0
-        refuse(
-            "microbatches", microbatches.astype(np.float64), odd, f"a multiple of {self.multiple}"
-        )
+        refuse("microbatches", microbatches, odd, f"a multiple of {self.multiple}")
 
     def _check_times(self) -> None:
         makespans, bounds, work = self._arrays
@@ -140,12 +159,25 @@ class ScheduleCurve:
         for field, low, high in (("bounds", bounds, makespans), ("work_bounds", work, bounds)):
             above = "makespan" if field == "bounds" else "bound"
             refuse(field, low, low > high, f"at most the {above}")
-        rise = np.diff(work) / np.diff(self._points)
-        if np.any(np.diff(rise) < -TOLERANCE * max(work[-1], 1e-300)):
+
+    def _check_work(self) -> None:
+        work, gaps = self._arrays[2], np.diff(self._points)
+        rise = np.diff(work) / gaps
+        bent = -np.diff(rise) * np.maximum(gaps[1:], gaps[:-1])
+        if np.any(rise < 0) or np.any(bent > TOLERANCE * work[-1]):
             raise InputError(
-                "expected values that grow ever faster: the work bound is convex",
+                "expected values that do not decrease and grow ever faster: the work bound is "
+                "convex",
                 field="work_bounds",
             )
+
+    def _check_sync(self) -> None:
+        if not isinstance(self.has_sync, bool):
+            raise InputError(
+                f"expected true or false, got {describe(self.has_sync)}", field="has_sync"
+            )
+        replicas = timed_replicas(self.replicas, has_sync=self.has_sync)
+        object.__setattr__(self, "replicas", replicas)
 
     @cached_property
     def _points(self) -> IntArray:
@@ -164,40 +196,22 @@ class ScheduleCurve:
     def steady(self) -> SteadyState:
         """How the makespan grows at the largest measured numbers of micro-batches.
 
-        Schedules may repeat after several micro-batches only: 1F1B on 4 stages with F = 1, B = 2
-        and latency 1 grows by 5, 5, 5, 3, so by 18 per 4 micro-batches, 4.5 for each.
-
-        1. A run is a stretch of n >= 3 evenly spaced points whose length is at least a quarter of
-           its last point: three neighbours far out say nothing of a longer period.
-        2. It repeats after p of its points if the makespan grew by one and the same amount over
-           every p points within its last max(2p + 1, n // 2 + 1) points: at least p + 1
-           comparisons, and half of a long run, whose start may still be warm-up.
-        3. The latest run counts that repeats, with its least p, and that predicts every later
-           point; a later point may show that the run was not steady yet.
-        4. Without one it is the difference quotient between the last point and the last one of
-           at most half as many micro-batches (else the first): far apart, so that part of a
-           period weighs little, and exact where the period divides the distance.
+        Its rules are those of `steady_state`.
 
         Raises
         ------
         InputError
             Only one number of micro-batches was measured.
         """
-        self._need_two()
-        points, values = self._points, self._arrays[0]
-        for run in reversed(list(_runs(points))):
-            found = _repeating(points[run], values[run])
-            if found is not None and _predicts(found, points, values):
-                return found
-        far = max(int(np.searchsorted(points, points[-1] / 2, side="right")) - 1, 0)
-        growth = float(values[-1] - values[far])
-        return SteadyState(int(points[-1]), int(points[-1] - points[far]), growth, repeats=False)
+        return steady_state(
+            self._points, self._arrays[0], self.methods, self.optimal, self.bound_slope
+        )
 
     @property
     def slope(self) -> float:
         """Steady time per micro-batch of the schedules, measured; see `steady`.
 
-        At least `bound_slope`: less cannot go on.
+        An estimate where `steady.repeats` is False; at least `bound_slope`, as less cannot go on.
         """
         return max(self.steady.slope, self.bound_slope)
 
@@ -225,9 +239,9 @@ class ScheduleCurve:
     def makespan(self, microbatches: Any) -> Any:
         """Return the makespan of the schedules.
 
-        Where measured, as measured. Beyond, the steady state goes on, period by period; between
-        two points it is linear, below the first one the slope backwards, but not below the line
-        to 0. No estimate is below the proven bound.
+        Where measured, as measured. Elsewhere up to the last point the makespan of the next one:
+        with micro-batches left out, its schedule is one. Beyond, the steady state goes on, period
+        by period or, where none was seen, by the slope: see `is_extrapolated`.
 
         Parameters
         ----------
@@ -237,24 +251,32 @@ class ScheduleCurve:
         Returns
         -------
         float or float64[...]
-            In `time_unit`; see `is_extrapolated`.
+            In `time_unit`. Up to the last point checked schedules reach it; beyond it is an
+            estimate, not below the proven bound.
 
         Raises
         ------
         InputError
-            A number below 1 or no multiple of `multiple`, or other than the one that was measured.
+            A number below 1 or no multiple of `multiple`, or one beyond the only one measured.
         """
         wanted = self._wanted(microbatches)
-        measured, place = self._measured(wanted)
-        values = self._arrays[0][place]
-        if not measured.all():
-            estimate = np.maximum(self._estimate(wanted), self._bound(wanted))
-            values = np.where(measured, values, estimate)
-        return like(values, microbatches)
+        values = np.array(self._carried(wanted))
+        beyond = wanted > self._points[-1]
+        if beyond.any():
+            values[beyond] = self._extended(wanted[beyond])
+        return plain(values)
 
     def is_extrapolated(self, microbatches: Any) -> Any:
-        """Return whether no schedule with so many micro-batches was measured, bool or bool[...]."""
-        return like(~self._measured(self._wanted(microbatches))[0], microbatches)
+        """Return whether there are more micro-batches than were measured, bool or bool[...]."""
+        return plain(self._wanted(microbatches) > self._points[-1])
+
+    def holds_for(self, replicas: IntArray) -> BoolArray:
+        """Return for which numbers of copies the schedules are right, bool[...].
+
+        For all, unless the sync in them was timed for one number.
+        """
+        held = np.ones(replicas.shape, dtype=np.bool_)
+        return held if self.replicas is None else replicas == self.replicas
 
     def bound(self, microbatches: Any) -> Any:
         """Return a lower bound on the makespan of every schedule; parameters as for `makespan`.
@@ -264,44 +286,41 @@ class ScheduleCurve:
         ceil(N / M), as so many schedules of M one after the other are a schedule of N. Exact for
         whole times; to the rounding of doubles otherwise.
         """
-        wanted = self._wanted(microbatches)
-        return like(self._bound(wanted), microbatches)
+        return plain(self._bound(self._wanted(microbatches)))
 
     def _wanted(self, microbatches: Any) -> IntArray:
         wanted = whole_numbers("microbatches", microbatches)
         self._check_multiples(wanted)
         return wanted
 
-    def _measured(self, wanted: IntArray) -> tuple[BoolArray, IntArray]:
-        """Return which of `wanted` are measured, and the place of each among the points."""
-        place = np.minimum(np.searchsorted(self._points, wanted), len(self._points) - 1)
-        return self._points[place] == wanted, place
+    def _carried(self, wanted: IntArray) -> Floats:
+        """Return the makespan of the first point with at least so many micro-batches."""
+        place = np.searchsorted(self._points, wanted)
+        carried: Floats = self._arrays[0][np.minimum(place, len(self._points) - 1)]
+        return carried
 
-    def _estimate(self, wanted: IntArray) -> Floats:
-        steady, points, values = self.steady, self._points, self._arrays[0]
-        periods = np.maximum(-(-(wanted - steady.last) // steady.period), 0)
+    def _extended(self, wanted: IntArray) -> Floats:
+        steady = self.steady
         if steady.repeats:
-            within = np.interp(wanted - periods * steady.period, points, values)
-            found = within + periods * steady.growth
+            periods = -(-(wanted - steady.last) // steady.period)
+            found = self._carried(wanted - periods * steady.period) + periods * steady.growth
         else:
+            more = wanted - steady.last
             # Multiplied first: whole times stay exact over whole periods.
-            beyond = np.maximum(wanted - steady.last, 0) * steady.growth / steady.period
-            found = np.interp(wanted, points, values) + beyond
-        back = values[0] - (points[0] - wanted) * self.slope
-        early = np.maximum(back, values[0] * wanted / points[0])
-        estimate: Floats = np.where(wanted < points[0], early, found)
-        return estimate
+            rise = np.maximum(more * steady.growth / steady.period, more * self.bound_slope)
+            found = self._arrays[0][-1] + rise
+        return np.maximum(found, at_most(self._bound(wanted), found))
 
     def _bound(self, wanted: IntArray) -> Floats:
-        makespans, bounds, _ = self._arrays
+        bounds = self._arrays[1]
         place = np.searchsorted(self._points, wanted, side="right") - 1
         carried = np.maximum.accumulate(bounds)[np.maximum(place, 0)]
         best = np.where(place >= 0, carried, bounds[0] / -(-self._points[0] // wanted))
         if len(self._points) > 1:
             for first in (place - 1, place + 1):
                 best = np.maximum(best, self._line(first, wanted))
-        measured, at = self._measured(wanted)
-        return np.where(measured, np.minimum(best, makespans[at]), best)
+        reached = np.where(wanted > self._points[-1], np.inf, self._carried(wanted))
+        return at_most(best, reached, self.makespans[-1])
 
     def _line(self, first: IntArray, wanted: IntArray) -> Floats:
         """Return the line through work bounds `first` and `first` + 1, 0 where they are not.
@@ -315,51 +334,3 @@ class ScheduleCurve:
         base = np.where(wanted > points[a], a + 1, a)
         rise = (wanted - points[base]) * (work[a + 1] - work[a]) / (points[a + 1] - points[a])
         return np.where(exists, np.maximum(work[base] + rise, 0.0), 0.0)
-
-
-def _runs(points: IntArray) -> Iterator[slice]:
-    """Yield the longest stretches of at least three evenly spaced points that reach far enough."""
-    steps = np.diff(points)
-    cuts = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    for first, last in pairwise(cuts):
-        far = (points[last] - points[first]) * LEAST_COVER >= points[last]
-        if last - first >= 2 and far:
-            yield slice(first, last + 1)
-
-
-def _repeating(points: IntArray, values: Floats) -> SteadyState | None:
-    """Return the least period of an evenly spaced run, None if it shows none."""
-    close = TOLERANCE * float(values[-1])
-    for period in range(1, (len(points) - 1) // 2 + 1):
-        shown = values[-max(2 * period + 1, len(values) // 2 + 1) :]
-        growths = shown[period:] - shown[:-period]
-        if np.ptp(growths) <= close:
-            last, length = int(points[-1]), int(points[-1] - points[-1 - period])
-            return SteadyState(last, length, float(growths[-1]), repeats=True)
-    return None
-
-
-def _predicts(steady: SteadyState, points: IntArray, values: Floats) -> bool:
-    later = points[points > steady.last]
-    periods = -(-(later - steady.last) // steady.period)
-    predicted = np.interp(later - periods * steady.period, points, values)
-    missed = np.abs(predicted + periods * steady.growth - values[points > steady.last])
-    return bool(np.all(missed <= TOLERANCE * values[-1]))
-
-
-def whole_numbers(field: str, values: Any) -> IntArray:
-    """Return whole numbers of any shape as int64.
-
-    Raises
-    ------
-    InputError
-        Names the first that is not a whole number of at least 1, and its place in `field`.
-    """
-    return as_array(field, values, least=1, whole=True).astype(np.int64)
-
-
-def like(values: Any, *given: Any) -> Any:
-    """Return `values`, as a Python scalar where everything given was a scalar."""
-    if all(np.ndim(item) == 0 for item in given):
-        return np.asarray(values).item()
-    return values

@@ -9,6 +9,9 @@ from fractions import Fraction
 
 from ppsolve.models.errors import InputError
 
+UNITS_PER_SECOND = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
+"""The time units of known length."""
+
 MAX_TICKS = 2**40
 """Largest single time in ticks; leaves 23 bits for sums over ops inside an int64."""
 

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppsolve.models.arrays import Floats
 from ppsolve.models.errors import InputError
-from ppsolve.models.goodput import Fit, Floats, GoodputModel, PerfParams, fit
+from ppsolve.models.goodput import Fit, GoodputModel, PerfParams, fit
 from ppsolve.models.goodput_fit import Objective, Observations
+from ppsolve.models.goodput_identify import Design
 
 TRUTH = (0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75)
 GRID = [
@@ -50,7 +52,7 @@ PARAMS = st.tuples(
 ).map(np.array)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(PARAMS, st.sampled_from([0.0, 0.1]))
 def test_slopes_are_those_of_central_differences(params: Floats, smoothing: float) -> None:
     objective = objective_of(observe(GRID, noise=0.1))
@@ -86,6 +88,18 @@ def test_the_gradient_at_a_perfect_fit_is_that_of_the_priors() -> None:
     assert value == pytest.approx(1e-3 * 4 + 1e-2 * (0.25 + 0.0625), abs=1e-7)
 
 
+def test_the_design_is_the_model() -> None:
+    nodes, replicas, atomic = (np.array(column) for column in zip(*GRID, strict=True))
+    params = PerfParams(*TRUTH)
+    design = Design(*(np.append(column, 1.0) for column in (nodes, replicas, atomic)))
+    accum, network = design.times(np.array(TRUTH))
+    found = np.exp(design.logs(np.array(TRUTH)))
+    where = np.append(nodes, 1), np.append(replicas, 1), np.append(atomic, 1)
+    np.testing.assert_allclose(accum, params.accum_time(where[2]), rtol=1e-13)
+    np.testing.assert_allclose(network, params.network_time(*where[:2]), rtol=1e-13)
+    np.testing.assert_allclose(found[1], params.optim_time(*where), rtol=1e-13)
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 10**6),
@@ -103,7 +117,7 @@ def test_no_known_point_is_better(seed: int, unit: float, noise: float, number: 
     objective = objective_of(observed)
     found = fitted(observed)
     known = objective.box.clip(np.array([*(truth[:6] * unit), truth[6]]))
-    assert found.objective <= objective.value(known) + 1e-9
+    assert found.objective <= objective.value(known) + 1e-7
     nearby = np.array(tuple(found.raw_params))
     for _ in range(20):
         moved = objective.box.clip(nearby * np.exp(0.01 * random.normal(size=7)))
@@ -166,10 +180,10 @@ def test_residuals_are_logarithmic_errors_in_the_order_given() -> None:
 
 def test_more_starts_are_never_worse() -> None:
     observed = observe(GRID[::4], noise=0.3)
-    values = [fitted(observed, starts=starts).objective for starts in (1, 3, 7)]
+    values = [fitted(observed, starts=starts).objective for starts in (1, 2, 4)]
     assert values[0] + 1e-9 >= values[1]
     assert values[1] + 1e-9 >= values[2]
-    assert fitted(observed, starts=2).starts == 2
+    assert fitted(observed, starts=1).starts == 1
 
 
 def test_lists_are_taken_and_nothing_is_written(

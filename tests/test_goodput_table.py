@@ -17,7 +17,7 @@ from ppsolve.models.goodput_table import goodput_table
 MODEL = GoodputModel((0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75), (0.0002, 0.09), 128)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=5),
     st.lists(st.integers(1, 40), min_size=1, max_size=5),
@@ -25,7 +25,7 @@ MODEL = GoodputModel((0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75), (0.
     st.integers(1, 60),
     st.booleans(),
 )
-def test_every_entry_is_the_optimum_of_its_placement(
+def test_every_entry_is_the_optimum_of_its_allocation(
     nodes: list[int], replicas: list[int], most: int, low: int, accumulation: bool
 ) -> None:
     limits: Any = {
@@ -46,7 +46,7 @@ def test_every_entry_is_the_optimum_of_its_placement(
             assert (table.num_nodes[row, column], table.num_replicas[row, column]) == (some, many)
 
 
-def test_ten_thousand_placements() -> None:
+def test_ten_thousand_allocations() -> None:
     table = goodput_table(
         MODEL, range(1, 101), range(1, 101), max_batch_size=8192, atomic_bsz_range=(1, 256)
     )
@@ -68,7 +68,7 @@ def test_speedup_is_relative_to_one_replica_even_if_the_table_has_none() -> None
     assert table.speedup.tolist() == (table.goodput / alone).tolist()
 
 
-def test_speedup_is_relative_to_the_smallest_placement_where_one_replica_is_not_allowed() -> None:
+def test_speedup_is_relative_to_the_smallest_allocation_where_one_replica_is_not_allowed() -> None:
     table = goodput_table(MODEL, [2, 1], [8, 4, 1], max_batch_size=512, atomic_bsz_range=(None, 32))
     assert table.goodput[1, 2] == 0
     assert table.speedup[1, 1] == 1

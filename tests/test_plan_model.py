@@ -201,7 +201,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("goodput.init_batch_size", 2.5, "", "expected a whole number, got 2.5"),
     ("goodput.max_batch_size", 3, "", "expected at least the initial batch size 4, got 3"),
     ("goodput.grad.var", GONE, "", REQUIRED),
-    ("goodput.grad.var", NAN, "", FINITE + "NaN"),
+    ("goodput.grad.var", NAN, "", "expected a number >= 0, got nan"),
     ("goodput.grad.sqr", -1, "", NOT_NEGATIVE + "-1"),
     ("goodput.grads", {}, "", 'unknown field "grads"; did you mean "grad"?'),
     ("search.pipeline_depths", [1, 5], "[1]", "expected at most 4 (4 devices, 4 layers), got 5"),

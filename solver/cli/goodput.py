@@ -123,7 +123,7 @@ Compat = Annotated[
     bool,
     typer.Option(
         "--compat",
-        help="The published search: the largest batch may be exceeded.",
+        help="The published search: 50 batch sizes, may exceed the largest batch.",
         rich_help_panel=opt.SEARCH,
     ),
 ]
@@ -138,7 +138,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Goodput of data-parallel jobs.")
     group.command("fit", short_help="Fit step times to observations.")(goodput_fit_command)
     group.command("predict", short_help="Predict given configurations.")(goodput_predict_command)
-    group.command("optimize", short_help="Choose batch sizes of given placements.")(
+    group.command("optimize", short_help="Choose batch sizes of given allocations.")(
         goodput_optimize_command
     )
     group.callback()(_group)
@@ -244,25 +244,25 @@ def goodput_optimize_command(
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
-    """Choose the batch size with the highest goodput for each placement.
+    """Choose the batch size with the highest goodput for each allocation.
 
-    --nodes 1,1,2 --replicas 1,4,16 are three placements; --grid takes every pair. Needs gradient
+    --nodes 1,1,2 --replicas 1,4,16 are three allocations; --grid takes every pair. Needs gradient
     statistics and the initial batch size, from PARAMS or as options. Exit codes: 0 found, 2 wrong
     input, 3 the limits allow no configuration at all.
     """
     check_outputs({"--output": output, "--chart": chart}, params)
     check_chart(chart)
-    placements = _placements(nodes, replicas, is_grid=grid)
+    allocations = _allocations(nodes, replicas, is_grid=grid)
     job = read_job(params, grad_sqr, grad_var, init_batch_size)
-    warn_of_guesses(job, placements)
+    warn_of_guesses(job, allocations)
     per_replica = (min_per_replica, max_per_replica)
-    found = _optimum(job, placements, max_batch_size, per_replica, accumulation, compat)
+    found = _optimum(job, allocations, max_batch_size, per_replica, accumulation, compat)
     write_chart(chart, found.charts)
     is_found = any(row.is_allowed for row in found.answer.rows)
     if not deliver(found.answer, output, as_json=as_json) and is_found:
         _print_optimum(found, is_grid=grid, quiet=quiet)
     if not is_found:
-        say(f"{params}: the limits allow no configuration of any of these placements")
+        say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
 
 
@@ -286,7 +286,7 @@ def _configurations(
     return [(a, b, c, d) for a, b, c, d in broadcast(lists)]
 
 
-def _placements(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int, int]]:
+def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int, int]]:
     """Return nodes and replicas row by row, or every pair that is possible."""
     from ppsolve.models.errors import InputError
 
@@ -306,7 +306,7 @@ def _placements(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int, 
 
 def _optimum(
     job: Job,
-    placements: list[tuple[int, int]],
+    allocations: list[tuple[int, int]],
     max_batch_size: int,
     per_replica: tuple[int | None, int | None],
     accumulation: bool,
@@ -314,19 +314,24 @@ def _optimum(
 ) -> _Optimum:
     from ppsolve.models.errors import InputError
     from ppsolve.models.goodput_result import GoodputRows, best_rows
-    from ppsolve.models.goodput_table import Limits
+    from ppsolve.models.goodput_search import Limits
     from ppsolve.solver.render.goodput_chart import goodput_charts
 
     model = job.model
     if model is None:
         raise InputError(lack(job.path))
     with about_options():
-        limits = Limits.of(model.init_batch_size, max_batch_size, per_replica, compat)
+        limits = Limits.of(model.init_batch_size, max_batch_size, per_replica, accumulation, compat)
         rows = best_rows(
-            model, placements, max_batch_size, per_replica, accumulation=accumulation, compat=compat
+            model,
+            allocations,
+            max_batch_size,
+            per_replica,
+            accumulation=accumulation,
+            compat=compat,
         )
     answer = GoodputRows(what="optimum", init_batch_size=model.init_batch_size, rows=rows)
-    return _Optimum(answer, goodput_charts(model, rows, limits, accumulation=accumulation))
+    return _Optimum(answer, goodput_charts(model, rows, limits))
 
 
 def _print_optimum(found: _Optimum, *, is_grid: bool, quiet: bool) -> None:

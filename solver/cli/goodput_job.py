@@ -65,12 +65,12 @@ def read_job(
     return Job(path, document.perf_params, model, frozenset(document.fixed))
 
 
-def warn_of_guesses(job: Job, placements: Iterable[tuple[int, int]]) -> None:
+def warn_of_guesses(job: Job, allocations: Iterable[tuple[int, int]]) -> None:
     """Say on stderr which parameters are used that no observation speaks of."""
     from ppsolve.models.io import source_name
 
     used = set()
-    for nodes, replicas in placements:
+    for nodes, replicas in allocations:
         if replicas > 1:
             suffix = "_n" if nodes > 1 else "_r"
             used |= {"alpha" + suffix} | ({"beta" + suffix} if replicas > 2 else set())
@@ -78,7 +78,7 @@ def warn_of_guesses(job: Job, placements: Iterable[tuple[int, int]]) -> None:
     if guessed:
         say(
             f"warning: {source_name(job.path)}: no observation speaks of {', '.join(guessed)}, "
-            "which these placements need; their gradient exchange is a guess"
+            "which these allocations need; their gradient exchange is a guess"
         )
 
 

@@ -5,6 +5,7 @@ from ppsolve.solver.heuristics.registry import (
     HEURISTICS,
     find_heuristic,
     heuristics_for,
+    quick_heuristics,
     run_heuristic,
 )
 from ppsolve.solver.heuristics.spans import compact_spans
@@ -16,5 +17,6 @@ __all__ = [
     "compact_spans",
     "find_heuristic",
     "heuristics_for",
+    "quick_heuristics",
     "run_heuristic",
 ]

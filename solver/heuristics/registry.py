@@ -197,6 +197,11 @@ def heuristics_for(instance: Instance) -> Iterator[str]:
     return (name for name, heuristic in HEURISTICS.items() if heuristic.family in shown)
 
 
+def quick_heuristics(instance: Instance) -> list[str]:
+    """Return the names of those of `heuristics_for` that do not search."""
+    return [name for name in heuristics_for(instance) if not HEURISTICS[name].is_search]
+
+
 def find_heuristic(name: str) -> Heuristic:
     """Return the heuristic called `name`.
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ppsolve.models.arrays import whole_numbers
 from ppsolve.models.errors import InputError, PpsolveError
 from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.problem import Objective, Problem
-from ppsolve.models.result import HeuristicStatus, Result, Status
+from ppsolve.models.problem import IntArray, Objective, Problem
+from ppsolve.models.result import HeuristicStatus, Result, Status, StopReason
 from ppsolve.models.schedule import Schedule
-from ppsolve.models.schedule_curve import ScheduleCurve, whole_numbers
+from ppsolve.models.schedule_curve import ScheduleCurve, timed_replicas
 from ppsolve.solver.api import check, optimize
-from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
+from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics import HEURISTICS, heuristics_for, run_heuristic
-from ppsolve.solver.heuristics.registry import find_heuristic
+from ppsolve.solver.heuristics import find_heuristic, quick_heuristics, run_heuristic
 from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.lowering import lower_instance
 from ppsolve.solver.memory_needs import MemoryInfeasible
@@ -57,6 +57,7 @@ def measure_curve(
     instance: PipelineInstance,
     microbatches: Sequence[int],
     *,
+    replicas: int | None = None,
     heuristics: Sequence[str] | None = None,
     exact: bool = False,
     time_limit: float | None = 10.0,
@@ -78,6 +79,9 @@ def measure_curve(
         The pipeline; its own number of micro-batches is ignored. Its micro-batches are alike.
     microbatches : sequence of int
         Where to measure, see `default_microbatches`.
+    replicas : int, optional
+        Data-parallel copies that the all-reduces (or reduce-scatters) of the pipeline were timed
+        for. The curve then answers for that number only.
     heuristics : sequence of str, optional
         The best of these is taken; all that apply and do not search by default. A schedule that
         exceeds the memory does not count, so a curve of ``gpipe`` may hold further out than its
@@ -96,17 +100,22 @@ def measure_curve(
     Returns
     -------
     ScheduleCurve
-        In the time unit of the instance.
+        In the time unit of the instance; knows whether the pipeline has all-reduces or
+        reduce-scatters of gradients.
 
     Raises
     ------
     InputError
         Unknown heuristic, durations per micro-batch, or numbers of micro-batches that the
-        placement does not allow (odd ones of bidirectional pipes).
+        placement does not allow (odd ones of bidirectional pipes), or a number of replicas of a
+        pipeline without all-reduces.
     NoScheduleError
         No schedule was found for one of the numbers.
+    KeyboardInterrupt
+        Interrupted; what was measured so far is lost.
     """
     _check_alike(instance)
+    copies = timed_replicas(replicas, has_sync=_has_sync(instance))
     wanted = sorted(set(np.atleast_1d(_whole(microbatches)).tolist()))
     measuring = _Measuring(heuristics, round_up, on_progress)
     points: list[_Point] = []
@@ -127,7 +136,7 @@ def measure_curve(
             points.append(_solved(sized, result, round_up=round_up))
         else:
             points.append(measuring.point(sized))
-    return _curve(instance, points)
+    return _curve(instance, points, copies)
 
 
 def default_microbatches(instance: PipelineInstance) -> tuple[int, ...]:
@@ -176,7 +185,13 @@ def _is_looped(instance: PipelineInstance) -> bool:
     )
 
 
-def _whole(microbatches: Sequence[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _has_sync(instance: PipelineInstance) -> bool:
+    collectives = instance.collectives
+    scatters = collectives is not None and collectives.reduce_scatter is not None
+    return scatters or instance.allreduce is not None
+
+
+def _whole(microbatches: Sequence[int]) -> IntArray:
     numbers = whole_numbers("microbatches", microbatches)
     if not numbers.size:
         raise InputError("expected at least one number of micro-batches", field="microbatches")
@@ -206,7 +221,7 @@ class _Point:
     method: str
 
 
-def _curve(instance: PipelineInstance, points: list[_Point]) -> ScheduleCurve:
+def _curve(instance: PipelineInstance, points: list[_Point], replicas: int | None) -> ScheduleCurve:
     best = points[-1]
     for place in range(len(points) - 1, -1, -1):
         point = points[place]
@@ -222,19 +237,27 @@ def _curve(instance: PipelineInstance, points: list[_Point]) -> ScheduleCurve:
         methods=[point.method for point in points],
         time_unit=instance.time_unit,
         multiple=2 if instance.placement == "bidirectional" else 1,
+        has_sync=_has_sync(instance),
+        replicas=replicas,
     )
 
 
 def _solved(instance: PipelineInstance, result: Result, *, round_up: bool) -> _Point:
     number = instance.num_microbatches
+    if result.stop_reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
     if result.makespan is None or result.bound is None:
         reasons = [result.reason or f"stopped: {result.stop_reason}"]
         raise NoScheduleError(number, reasons, is_proved=result.status is Status.INFEASIBLE)
     violations = check(instance, result, round_up=round_up)
     if violations:
         raise WrongScheduleError(f"{result.best_by}: {violations[0]} ({len(violations)} in all)")
-    work = next(entry.value for entry in result.bounds if entry.name == "work")
+    work = _work(lower_instance(instance, round_up=round_up))
     return _Point(number, result.makespan, result.bound, work, result.best_by or "")
+
+
+def _work(problem: Problem) -> float:
+    return problem.scale.time(work_bound(problem))
 
 
 class _Measuring:
@@ -265,13 +288,12 @@ class _Measuring:
         bounds = self._bounds(instance, problem)
         bound = best_bound(bounds)
         schedule, method = self._best(instance, problem, bound)
-        work = next(found.value for found in bounds if found.name == "work")
         in_units = problem.scale.time
         return _Point(
             instance.num_microbatches,
             in_units(schedule.makespan),
             in_units(bound.value),
-            in_units(work),
+            _work(problem),
             method,
         )
 
@@ -291,7 +313,7 @@ class _Measuring:
     ) -> tuple[Schedule, str]:
         best: tuple[Schedule, str] | None = None
         reasons = []
-        for name in self._names or _quick(instance):
+        for name in self._names or quick_heuristics(instance):
             outcome = run_heuristic(name, instance, problem)
             if outcome.status is not HeuristicStatus.FEASIBLE or outcome.schedule is None:
                 reasons.append(f"{name} {outcome.status.replace('_', ' ')}: {outcome.reason}")
@@ -304,10 +326,6 @@ class _Measuring:
         if best is None:
             raise NoScheduleError(instance.num_microbatches, reasons, is_proved=False)
         return best
-
-
-def _quick(instance: PipelineInstance) -> list[str]:
-    return [name for name in heuristics_for(instance) if not HEURISTICS[name].is_search]
 
 
 def _checked(schedule: Schedule, name: str, bound: Bound) -> Schedule:

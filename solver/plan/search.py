@@ -10,14 +10,14 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ppsolve.models.errors import InputError
-from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
 from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.plan import UNITS_PER_SECOND, PlanRequest
+from ppsolve.models.plan import PlanRequest
 from ppsolve.models.plan_result import Configuration, Rule
 from ppsolve.models.result import Result, StopReason
+from ppsolve.models.timescale import UNITS_PER_SECOND
 from ppsolve.solver.api import optimize
 from ppsolve.solver.bounds import work_bound
-from ppsolve.solver.heuristics import HEURISTICS, heuristics_for
+from ppsolve.solver.heuristics import quick_heuristics
 from ppsolve.solver.lowering import lower_instance
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
@@ -230,10 +230,7 @@ class PlanSearch:
         statistics = self.request.goodput
         if statistics.grad is None:
             return 1.0
-        grad = GradParams(float(statistics.grad.sqr), float(statistics.grad.var))
-        # Only the statistics of the model count here: step times come from schedules.
-        model = GoodputModel(PerfParams(1, 1, 0, 0, 0, 0, 1), grad, statistics.init_batch_size)
-        return float(model.efficiency(batch_size))
+        return float(statistics.grad.params.efficiency(batch_size / statistics.init_batch_size))
 
     def _floor(self, configuration: Configuration) -> Fraction:
         """Return a step time below which no split and no schedule is.
@@ -298,8 +295,8 @@ class PlanSearch:
 
     def _measure(self, candidate: Candidate) -> None:
         instance, schedules = self._instance(candidate), self.request.search.schedules
-        quick = [name for name in heuristics_for(instance) if not HEURISTICS[name].is_search]
-        self._learn(candidate, optimize(instance, time_limit=0, heuristics=schedules or quick))
+        heuristics = schedules or quick_heuristics(instance)
+        self._learn(candidate, optimize(instance, time_limit=0, heuristics=heuristics))
         candidate.is_final = schedules is not None and candidate.ruled_out is None
 
     def _solve(self, candidate: Candidate) -> None:

@@ -1,4 +1,4 @@
-"""Charts of goodput: over batch sizes for several placements, and over replicas."""
+"""Charts of goodput: over batch sizes for several allocations, and over replicas."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ppsolve.models.goodput import Floats, GoodputModel
+from ppsolve.models.arrays import Floats
+from ppsolve.models.goodput import GoodputModel
 from ppsolve.models.goodput_result import GoodputRow
-from ppsolve.models.goodput_table import Limits, accumulation_steps
+from ppsolve.models.goodput_search import Limits, accumulation_steps
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 
 STEPS = 160
@@ -24,7 +25,7 @@ GOODPUT = "goodput (samples/s)"
 
 
 def goodput_charts(
-    model: GoodputModel, rows: Sequence[GoodputRow], limits: Limits, *, accumulation: bool
+    model: GoodputModel, rows: Sequence[GoodputRow], limits: Limits
 ) -> list[LineChart]:
     """Return the charts that show something: over batch sizes, over replicas.
 
@@ -33,20 +34,18 @@ def goodput_charts(
     model : GoodputModel
         The job.
     rows : sequence of GoodputRow
-        The best configuration of each placement.
+        The best configuration of each allocation.
     limits : Limits
         What these were chosen from.
-    accumulation : bool
-        Whether they may have accumulation steps.
     """
     allowed = [row for row in rows if row.is_allowed]
-    charts = [_over_batches(model, allowed, limits, accumulation)] if allowed else []
+    charts = [_over_batches(model, allowed, limits)] if allowed else []
     if len({row.num_replicas for row in allowed}) >= LEAST_PLACES:
         charts.append(_over_replicas(allowed))
     return [chart for chart in charts if len(chart.xs) > 1]
 
 
-def placement(nodes: int, replicas: int) -> str:
+def allocation_text(nodes: int, replicas: int) -> str:
     """Return ``16 replicas on 4 nodes``."""
     return f"{_several(replicas, 'replica')} on {_several(nodes, 'node')}"
 
@@ -55,14 +54,13 @@ def _several(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def _over_batches(
-    model: GoodputModel, rows: Sequence[GoodputRow], limits: Limits, accumulation: bool
-) -> LineChart:
+def _over_batches(model: GoodputModel, rows: Sequence[GoodputRow], limits: Limits) -> LineChart:
     places = {(row.num_replicas, row.num_nodes): row for row in rows}
     chosen = _spread([places[place] for place in sorted(places)])
-    shown = "" if len(chosen) == len(places) else f", {len(chosen)} of {len(places)} placements"
-    series = [_line(model, row, limits, accumulation) for row in chosen]
-    return LineChart(f"{GOODPUT} over batch size, best marked{shown}", "batch size", series)
+    shown = "" if len(chosen) == len(places) else f", {len(chosen)} of {len(places)} allocations"
+    choice = "published choice" if limits.compat else "best"
+    series = [_line(model, row, limits) for row in chosen]
+    return LineChart(f"{GOODPUT} over batch size, {choice} marked{shown}", "batch size", series)
 
 
 def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
@@ -72,24 +70,26 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
     return [rows[place] for place in places.tolist()]
 
 
-def _line(model: GoodputModel, row: GoodputRow, limits: Limits, accumulation: bool) -> Series:
+def _line(model: GoodputModel, row: GoodputRow, limits: Limits) -> Series:
     """Return the goodput at each batch size, with as few accumulation steps as it takes."""
-    atomic, accum = _configurations(row.num_replicas, limits, accumulation)
+    atomic, accum = _configurations(row.num_replicas, limits)
     batch = row.num_replicas * atomic * (accum + 1)
     goodput = model.evaluate(row.num_nodes, row.num_replicas, atomic, accum)
-    line = dict(sorted(zip(batch.tolist(), np.asarray(goodput).tolist(), strict=True)))
     best = row.goodput or 0.0
-    name = placement(row.num_nodes, row.num_replicas)
-    return Series(name, list(line.items()), [Point(row.batch_size, best, best)])
+    line = dict(zip(batch.tolist(), np.asarray(goodput).tolist(), strict=True))
+    line[row.batch_size] = best
+    name = allocation_text(row.num_nodes, row.num_replicas)
+    return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])
 
 
-def _configurations(replicas: int, limits: Limits, accumulation: bool) -> tuple[Floats, Floats]:
+def _configurations(replicas: int, limits: Limits) -> tuple[Floats, Floats]:
     """Return micro-batch sizes and accumulation steps, one of each per batch size in a line."""
-    local = np.geomspace(max(limits.least, limits.low * replicas), limits.most, STEPS) / replicas
-    copies = np.full_like(local, replicas)
-    accum = accumulation_steps(local, copies, limits) if accumulation else np.zeros_like(local)
+    first = max(limits.least, limits.low * replicas)
+    last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
+    local = np.geomspace(first, max(first, last), STEPS) / replicas
+    accum = accumulation_steps(local, np.full_like(local, replicas), limits)
     atomic = np.round(local / (accum + 1))
-    allowed = limits.allow(atomic, replicas * atomic * (accum + 1))
+    allowed = limits.allow(np.array(replicas), atomic, accum)
     return atomic[allowed], accum[allowed]
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from ppsolve.models.goodput_fit import Fit
 from ppsolve.models.goodput_result import GoodputRow
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.goodput_chart import placement
+from ppsolve.solver.render.goodput_chart import allocation_text
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 
 MEANING = {
@@ -107,8 +107,8 @@ def _cells(row: GoodputRow, has_efficiency: bool) -> Iterator[str]:
 
 
 def row_line(row: GoodputRow) -> Text:
-    """Return the best configuration of a placement in one line, for `--quiet`."""
-    line = f"{placement(row.num_nodes, row.num_replicas)}: "
+    """Return the best configuration of a allocation in one line, for `--quiet`."""
+    line = f"{allocation_text(row.num_nodes, row.num_replicas)}: "
     if not row.is_allowed:
         return Text(f"{line}none allowed")
     per_replica = f"{figure(row.atomic_bsz)} a replica"

@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.plan_result import Configuration, Plan, PlanRow, Range, Rule, Verdict
+from ppsolve.models.timescale import UNITS_PER_SECOND
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.plan_progress import PER_SECOND
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
-SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 ROWS = 10
 """Rows of the ranked table, unless asked for more."""
 
@@ -214,7 +214,7 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
 def _step_time(step: Range, unit: str) -> str:
     text = f"{figure(step.high)} {unit}"
     if unit != "s":
-        text += f" ({figure(step.high * SECONDS_PER_UNIT[unit])} s)"
+        text += f" ({figure(step.high / UNITS_PER_SECOND[unit])} s)"
     return text if step.low >= step.high else f"{text}, proved: at least {figure(step.low)} {unit}"
 
 
