@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
 import ppsolve
-from ppsolve.models.plan import PlanRequest
+from ppsolve.models.plan import PlanRequest, parse_request
 from ppsolve.models.plan_result import Plan, PlanRow, Rule, Verdict
 from ppsolve.models.result import Status
+from ppsolve.solver.plan.service import plan
 from ppsolve.solver.plan.space import enumerate_space
 
 NEARLY = 1 + 1e-12
@@ -214,3 +217,17 @@ def check_winner(request: PlanRequest, found: Plan) -> None:
     if request.search.schedules is None:
         highs = [row.goodput.high for row in found.table if row.goodput]
         assert found.goodput.high == max(highs)
+
+
+def splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Yield the boundaries of every split of layers into stages."""
+    for inner in itertools.combinations(range(1, layers), stages - 1):
+        yield (0, *inner, layers)
+
+
+def planned(data: dict[str, Any], **options: Any) -> Plan:
+    """Plan deterministically, and check all that a plan says against itself."""
+    request = parse_request(data)
+    found = plan(request, **{"deterministic": True, "time_limit": 20, **options})
+    check_plan(request, found, options.get("gap", 0.0))
+    return found

@@ -25,6 +25,7 @@ from ppsolve.solver.heuristics.priorities import (
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.implied import index_order
 from ppsolve.solver.timing import time_orders
+from tests.marks import first
 from tests.strategies import tiny_instance
 
 DATA = Path(__file__).parent / "data"
@@ -75,7 +76,10 @@ def values(instance: Any, names: list[str] = LISTS) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize(("devices", "microbatches"), [(4, 8), (8, 16), (16, 32), (32, 64)])
+@pytest.mark.parametrize(
+    ("devices", "microbatches"),
+    [(4, 8), (8, 16), (16, 32), pytest.param(32, 64, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("times_p", [1, 2])
 def test_uniform_pipelines_reach_the_bound(devices: int, microbatches: int, times_p: int) -> None:
     instance = pipeline(devices, microbatches, times_p * devices)
@@ -87,7 +91,7 @@ def test_uniform_pipelines_reach_the_bound(devices: int, microbatches: int, time
         assert min(values(instance, ["list-tail", "list-sweep"])) <= bound + 1
 
 
-@pytest.mark.parametrize("row", SCAN, ids=lambda row: f"cap-{row['lim']}")
+@pytest.mark.parametrize("row", first(4, SCAN), ids=lambda row: f"cap-{row['lim']}")
 def test_memory_scan_is_feasible_and_close(row: dict[str, Any]) -> None:
     instance = pipeline(4, 8, row["lim"], **measured(PUBLISHED[2]))
     found = values(instance)
@@ -95,6 +99,7 @@ def test_memory_scan_is_feasible_and_close(row: dict[str, Any]) -> None:
     assert row["obj"] <= min(found) <= 1.03 * row["obj"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 8])
 def test_memory_curve_is_nearly_met(index: int) -> None:
     capacity = CURVE["memory_limit_over_p"][index] * 16
@@ -110,7 +115,7 @@ def test_device_span_beats_the_published_heuristic() -> None:
     assert min(values(instance, ["list-sweep"])) < published
 
 
-@pytest.mark.parametrize("capacity", [1, 1.5, 2, 2.4])
+@pytest.mark.parametrize("capacity", first(2, [1, 2.4, 1.5, 2]))
 @pytest.mark.parametrize("share", [0, SHARE, 1])
 @pytest.mark.parametrize("name", LISTS)
 def test_less_memory_than_devices(name: str, capacity: float, share: float) -> None:
@@ -160,6 +165,7 @@ def test_too_many_ops_for_serial_generation() -> None:
     assert outcome.reason == "needs at most 50000 ops (serial generation), got 50400"
 
 
+@pytest.mark.slow
 def test_large_split_pipeline() -> None:
     outcome = run("list-tail", pipeline(64, 1024, 64))
     assert outcome.status is HeuristicStatus.FEASIBLE
@@ -175,7 +181,7 @@ def test_orders_and_index_order_of_alike_microbatches() -> None:
     ]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", first(60, range(150)))
 def test_tiny_problems_are_scheduled_by_every_rule(seed: int) -> None:
     instance = tiny_instance(seed)
     problem = lower(instance)

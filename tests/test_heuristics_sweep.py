@@ -18,6 +18,7 @@ from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.lanes import Share, lane_edges, lanes_of
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.implied import ImpliedOrder
+from tests.marks import first
 from tests.strategies import tiny_instance
 
 DATA = Path(__file__).parent / "data"
@@ -52,19 +53,14 @@ def reached(instance: Any) -> tuple[float, float]:
     return schedule.value * tick, bound * tick
 
 
-@pytest.mark.parametrize(
-    "row",
-    [0, 1, 2, 3, pytest.param(7, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("row", first(2, [0, 2, 1, 3, 7]))
 def test_published_device_spans_are_reached(row: int) -> None:
     case = PUBLISHED[row]
     span = case["measured_heuristic"]["2p/zb"]["device_span_us"]
     assert reached(pipeline(case, 2 * case["num_devices"]))[0] <= span
 
 
-@pytest.mark.parametrize(
-    "index", [1, 4, 6, *(pytest.param(i, marks=pytest.mark.slow) for i in (2, 3, 5, 7))]
-)
+@pytest.mark.parametrize("index", first(0, range(1, 8)))
 def test_memory_curve_is_met_and_proved(index: int) -> None:
     instance = pipeline(CURVE, CURVE["memory_limit_over_p"][index] * 16)
     value, bound = reached(instance)
@@ -92,7 +88,7 @@ def test_small_v_placement_with_tight_memory() -> None:
     assert value <= 1.001 * zbv.value * lower(instance).scale.time(1)
 
 
-@pytest.mark.parametrize(("capacity", "most"), [(4, 535), (5, 480), (6, 440), (8, 400)])
+@pytest.mark.parametrize(("capacity", "most"), first(2, [(4, 535), (8, 400), (5, 480), (6, 440)]))
 def test_bidirectional_pipes_with_tight_memory(capacity: int, most: int) -> None:
     row = {"num_devices": 8, "num_microbatches": 16, "p2p_us": 1}
     row |= {"forward_us": 9, "backward_input_us": 8, "backward_weight_us": 5}

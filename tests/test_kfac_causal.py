@@ -463,7 +463,7 @@ def patterns(draw: st.DrawFn) -> RefreshPattern:
 
 
 class TestRandom:
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=120, deadline=None)
     @given(patterns())
     def test_schedules_keep_the_rules_or_a_reason_is_given(self, pattern: RefreshPattern) -> None:
         try:

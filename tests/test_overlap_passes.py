@@ -75,7 +75,7 @@ def test_stable_passes_do_not_see_names(instance: OverlapInstance, shuffler: ran
             assert before.order == after.order
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(programs(most=18))
 def test_fast_passes_are_the_rules_word_by_word(instance: OverlapInstance) -> None:
     expected = {
