@@ -33,6 +33,13 @@ KINDS: dict[str, type[Instance]] = {
     "overlap": OverlapInstance,
 }
 
+NO_INSTANCES = {
+    "plan": "this is a request for a plan; `ppsolve plan` reads it",
+    "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
+    "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
+}
+"""What other documents say of themselves where an instance is expected."""
+
 AnyInstance = TypeVar("AnyInstance", bound=Instance)
 
 
@@ -53,8 +60,8 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
             f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
         )
     kind = data["kind"]
-    if kind == "plan":
-        raise InputError("this is a request for a plan; `ppsolve plan` reads it", source=source)
+    if isinstance(kind, str) and kind in NO_INSTANCES:
+        raise InputError(NO_INSTANCES[kind], source=source)
     if not isinstance(kind, str) or kind not in KINDS:
         word = kind[:40] if isinstance(kind, str) else ""
         shown = f'"{word}"' if isinstance(kind, str) else describe(kind)

@@ -12,7 +12,7 @@ import pytest
 
 from ppsolve.models.errors import InputError
 from ppsolve.models.instance_text import instance_text
-from ppsolve.models.instances import load_instance, lower
+from ppsolve.models.instances import load_instance, lower, parse_instance
 from ppsolve.models.kfac import KfacInstance
 from ppsolve.models.overlap import OverlapInstance
 from ppsolve.models.pipeline import PipelineInstance
@@ -99,6 +99,10 @@ def test_requests_for_plans_are_no_instances() -> None:
     assert not [name for name in EVERY if name.startswith("plans/")]
     with pytest.raises(InputError, match="`ppsolve plan` reads it"):
         load_instance(INSTANCES / "plans" / "small-12x4.plan.json")
+    with pytest.raises(InputError, match="--instance-out FILE` writes its pipeline"):
+        parse_instance({"kind": "plan-result"})
+    with pytest.raises(InputError, match="`ppsolve goodput` reads them"):
+        parse_instance({"kind": "goodput"})
 
 
 def test_overlap_set_has_what_it_promises() -> None:
