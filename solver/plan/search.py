@@ -49,13 +49,13 @@ class PlanLimits:
         Solve every configuration, prune none.
     """
 
-    seconds: float | None = 60.0
-    finalists: int = 12
-    workers: int | None = None
-    seed: int = 0
-    deterministic: bool = False
-    gap: float = 0.0
-    exhaustive: bool = False
+    seconds: float | None
+    finalists: int
+    workers: int | None
+    seed: int
+    deterministic: bool
+    gap: float
+    exhaustive: bool
 
 
 @dataclass(frozen=True)
