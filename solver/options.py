@@ -31,12 +31,12 @@ class Options:
         cls,
         *,
         time_limit: float | None,
-        gap: float,
-        deterministic_limit: float | None,
-        workers: int | None,
-        seed: int,
-        deterministic: bool,
-        heuristics: Sequence[str] | None,
+        gap: float = 0.0,
+        deterministic_limit: float | None = None,
+        workers: int | None = None,
+        seed: int = 0,
+        deterministic: bool = False,
+        heuristics: Sequence[str] | None = None,
     ) -> Self:
         """Return the options.
 

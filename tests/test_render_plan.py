@@ -336,7 +336,9 @@ class TestProgress:
     def test_a_closed_stream_is_nobodys_problem(self):
         stream = io.StringIO()
         stream.close()
-        PlainPlanProgress(stream)(self.event())
+        write = PlainPlanProgress(stream)
+        write(self.event())
+        assert stream.closed
 
     @pytest.mark.parametrize("width", [40, 80, 140])
     def test_the_bar(self, width):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,12 +61,9 @@ def measure_curve(
     replicas: int | None = None,
     heuristics: Sequence[str] | None = None,
     exact: bool = False,
-    time_limit: float | None = 10.0,
-    workers: int | None = None,
-    seed: int = 0,
-    deterministic: bool = False,
     round_up: bool = False,
     on_progress: ProgressListener | None = None,
+    **options: Any,
 ) -> ScheduleCurve:
     """Measure the makespan of a pipeline at several numbers of micro-batches.
 
@@ -88,14 +86,12 @@ def measure_curve(
         memory does: what is extrapolated is not known to fit.
     exact : bool
         Solve every point with `ppsolve.optimize`, to which all that follows is passed on.
-    time_limit : float or None
-        Wall seconds for each exact point.
-    workers, seed, deterministic
-        As for `ppsolve.optimize`, of exact points.
     round_up : bool
         Round times up where they have no common tick.
     on_progress : callable, optional
         Told which point comes next, and all that exact runs tell.
+    **options
+        Of `ppsolve.optimize`; `time_limit` is 10 seconds for each point by default.
 
     Returns
     -------
@@ -118,21 +114,13 @@ def measure_curve(
     copies = timed_replicas(replicas, has_sync=_has_sync(instance))
     wanted = sorted(set(np.atleast_1d(_whole(microbatches)).tolist()))
     measuring = _Measuring(heuristics, round_up, on_progress)
+    passed_on = {"heuristics": heuristics, "round_up": round_up, "on_progress": on_progress}
     points: list[_Point] = []
     for place, number in enumerate(wanted):
         sized = with_microbatches(instance, number)
         measuring.tell(f"{number} micro-batches ({place + 1} of {len(wanted)})")
         if exact:
-            result = optimize(
-                sized,
-                heuristics=heuristics,
-                time_limit=time_limit,
-                workers=workers,
-                seed=seed,
-                deterministic=deterministic,
-                round_up=round_up,
-                on_progress=on_progress,
-            )
+            result = optimize(sized, **{"time_limit": 10.0, **options, **passed_on})
             points.append(_solved(sized, result, round_up=round_up))
         else:
             points.append(measuring.point(sized))

@@ -57,17 +57,9 @@ def plan(
     InputError
         An option is out of range, a schedule is unknown, or the search excludes everything.
     """
-    if finalists < 0:
-        raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
-    _check_schedules(request)
+    _check_options(request, finalists)
     options = Options.checked(
-        time_limit=time_limit,
-        gap=gap,
-        deterministic_limit=None,
-        workers=workers,
-        seed=seed,
-        deterministic=deterministic,
-        heuristics=None,
+        time_limit=time_limit, gap=gap, workers=workers, seed=seed, deterministic=deterministic
     )
     limits = PlanLimits(
         options.time_limit, finalists, workers, seed, deterministic, gap, exhaustive
@@ -78,7 +70,9 @@ def plan(
     return report(search, space)
 
 
-def _check_schedules(request: PlanRequest) -> None:
+def _check_options(request: PlanRequest, finalists: int) -> None:
+    if finalists < 0:
+        raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
     for index, name in enumerate(request.search.schedules or ()):
         try:
             find_heuristic(name)
