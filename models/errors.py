@@ -88,3 +88,12 @@ class MemoryDeadlockError(PpsolveError):
     def __init__(self, op: str, pool: str) -> None:
         self.op, self.pool = op, pool
         super().__init__(f"memory deadlock: {op} waits for memory of {pool} that is never released")
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Return whether an interrupt is behind an error, as where a compiled module was loading."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -51,7 +51,7 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
 
     Errors of the command line itself are left to typer, which knows the command's usage.
     """
-    from ppsolve.models.errors import PpsolveError
+    from ppsolve.models.errors import PpsolveError, is_interrupt
 
     try:
         yield
@@ -67,7 +67,7 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
     except Exception as error:
         if _belongs_to_typer(error):
             raise
-        if _is_interrupt(error):
+        if is_interrupt(error):
             say("interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         _report_internal(error, with_traceback=bool(meta.get(VERBOSE_KEY)))
@@ -86,15 +86,6 @@ def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
         if error.source != instance.name:
             raise
         raise InputError(error.message, source=source_name(path), field=error.field) from None
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether an interrupt is behind an error, as where a compiled module was loading."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _belongs_to_typer(error: Exception) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,13 @@ from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.plan import PlanRequest
 from ppsolve.models.plan_result import Configuration
 from ppsolve.models.problem import most_in_use
-from ppsolve.solver.plan.split import SplitProblem, SplitUndecidedError, best_split, even_split
+from ppsolve.solver.plan.split import (
+    Split,
+    SplitProblem,
+    SplitUndecidedError,
+    best_split,
+    even_split,
+)
 
 DIGITS = 8
 """Stage times keep this many digits of one pass through the whole model."""
@@ -83,7 +89,8 @@ class Builder:
         self.layers = lru_cache(maxsize=None)(self._layers)
         self.lack_of_memory = lru_cache(maxsize=None)(self._lack_of_memory)
         self.shortest_step = lru_cache(maxsize=None)(self._shortest_step)
-        self._best_split = lru_cache(maxsize=None)(best_split)
+        self._balanced = lru_cache(maxsize=None)(self._balanced_split)
+        self._least_held = lru_cache(maxsize=None)(self._least_held_under_any_split)
 
     def _layers(self, size: int) -> Layers:
         model = self.request.model
@@ -112,18 +119,8 @@ class Builder:
 
     def stage_to_device(self, configuration: Configuration) -> tuple[int, ...]:
         """Return the device of every stage."""
-        return self._shape(configuration).stage_to_device
-
-    def _shape(self, configuration: Configuration) -> PipelineInstance:
-        return PipelineInstance.parse(
-            {
-                "num_devices": configuration.pipeline_depth,
-                "stages_per_device": configuration.virtual_stages,
-                "num_microbatches": 1,
-                "placement": configuration.placement,
-                "times": {"forward": 1, "backward": 1},
-            }
-        )
+        c = configuration
+        return _stage_to_device(c.pipeline_depth, c.virtual_stages, c.placement)
 
     def refuse_large(self, configuration: Configuration) -> None:
         """Refuse a pipeline whose heuristics would take minutes.
@@ -155,34 +152,30 @@ class Builder:
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
         depth = configuration.pipeline_depth
-        flights = [
-            tuple(min(configuration.microbatches, depth - device) for device in devices),
-            (1,) * len(devices),
-        ]
-        roomy, least = (
-            self._split_problem(configuration.microbatch_size, devices, in_flight)
-            for in_flight in flights
-        )
+        size = configuration.microbatch_size
+        in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
         with suppress(SplitUndecidedError):
-            split = self._best_split(roomy)
+            split = self._balanced(size, devices, in_flight)
             if split is not None:
                 return split.boundaries, split.proved
-        split = self._best_split(least)
+        split = self._balanced(size, devices, (1,) * len(devices))
         return None if split is None else (split.boundaries, split.proved)
 
-    def _split_problem(
+    def _balanced_split(
         self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...]
-    ) -> SplitProblem:
+    ) -> Split | None:
         layers = self.layers(size)
         memory = self.request.cluster.memory
         room = None if memory is None else layers.grains(most_in_use(Fraction(memory)))
-        return SplitProblem(
-            times=layers.work(),
-            static=tuple(map(layers.grains, layers.state)),
-            activation=tuple(map(layers.grains, layers.activation)),
-            stage_to_device=devices,
-            capacity=None if room is None else (room,) * (max(devices) + 1),
-            in_flight=in_flight,
+        return best_split(
+            SplitProblem(
+                times=layers.work(),
+                static=tuple(map(layers.grains, layers.state)),
+                activation=tuple(map(layers.grains, layers.activation)),
+                stage_to_device=devices,
+                capacity=None if room is None else (room,) * (max(devices) + 1),
+                in_flight=in_flight,
+            )
         )
 
     def _shortest_step(self, size: int, kind: str) -> Fraction:
@@ -208,12 +201,15 @@ class Builder:
 
         States and one micro-batch are what every schedule holds when the last stage begins.
         """
-        layers = self.layers(configuration.microbatch_size)
         devices = self.stage_to_device(configuration)
+        return self._least_held(configuration.microbatch_size, devices)
+
+    def _least_held_under_any_split(self, size: int, devices: tuple[int, ...]) -> Fraction | None:
+        layers = self.layers(size)
         held = tuple(map(layers.grains, layers.held))
         nothing = (0,) * len(held)
         try:
-            split = self._best_split(
+            split = best_split(
                 SplitProblem(held, nothing, nothing, devices, None, (1,) * len(devices))
             )
         except InputError:
@@ -328,6 +324,19 @@ def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:
         now += time
         free = max(free, now) + allreduce
     return free - now
+
+
+@cache
+def _stage_to_device(depth: int, virtual_stages: int, placement: str) -> tuple[int, ...]:
+    """Return the device of every stage, as pipelines of this shape have them."""
+    pipeline = {
+        "num_devices": depth,
+        "stages_per_device": virtual_stages,
+        "num_microbatches": 1,
+        "placement": placement,
+        "times": {"forward": 1, "backward": 1},
+    }
+    return PipelineInstance.parse(pipeline).stage_to_device
 
 
 def _times(layers: Layers, times: list[Fraction], stages: list[slice]) -> list[Decimal]:

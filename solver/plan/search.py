@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.errors import InputError, is_interrupt
 from ppsolve.models.pipeline import PipelineInstance
 from ppsolve.models.plan import PlanRequest
 from ppsolve.models.plan_result import Configuration, Rule
@@ -131,11 +131,8 @@ class PlanSearch:
         """Refine until every candidate is beaten, ruled out, or as far as the limits allow."""
         try:
             self._refine_all()
-        except KeyboardInterrupt:
-            self.interrupted = True
-        except ImportError as error:
-            # An interrupt while a compiled module is being loaded.
-            if not isinstance(error.__cause__, KeyboardInterrupt):
+        except (KeyboardInterrupt, ImportError) as error:
+            if not is_interrupt(error):
                 raise
             self.interrupted = True
 
