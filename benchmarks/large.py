@@ -14,14 +14,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import TypeVar
 
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import lower
-from ppsolve.models.metrics import measure
-from ppsolve.models.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.generate import generate
-from ppsolve.solver.heuristics import run_heuristic
-from ppsolve.solver.recipe import Capacity, Recipe
-from ppsolve.solver.timing import time_orders
+from ppsolve.solver.generate.flags import Capacity, Recipe
+from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.structure.timing import time_orders
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.instance_text import write_instances
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.solver.generate import generate
-from ppsolve.solver.profiles import LARGE_MODEL_SHARE
-from ppsolve.solver.recipe import Capacity, Range, Recipe
+from ppsolve.models.documents.text import write_instances
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.generate.flags import Capacity, Range, Recipe
+from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.generate.profiles import LARGE_MODEL_SHARE
 
 HOME = Path(__file__).resolve().parent.parent / "instances"
 

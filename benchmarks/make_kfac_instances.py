@@ -13,9 +13,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.instance_text import write_instances
-from ppsolve.models.kfac import KfacInstance
-from ppsolve.solver.convert.pipefisher import convert_pipefisher
+from ppsolve.models.documents.text import write_instances
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "instances"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.instance_text import write_instances
-from ppsolve.models.overlap import OverlapInstance
+from ppsolve.models.documents.text import write_instances
+from ppsolve.models.overlap.instance import OverlapInstance
 
 HOME = Path(__file__).resolve().parent.parent / "instances"
 

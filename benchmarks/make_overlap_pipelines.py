@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import ppsolve
-from ppsolve.models.given import parse_given
-from ppsolve.models.instance_text import write_instances
+from ppsolve.models.core.documents import parse_given
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.documents.text import write_instances
 from ppsolve.models.instances import lower
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.result import HeuristicStatus
-from ppsolve.solver.heuristics import run_heuristic
-from ppsolve.solver.heuristics.greedy_collectives import (
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.pipeline.collectives import (
     add_collectives,
     whole_ops,
     without_collectives,
 )
-from ppsolve.solver.heuristics.published import PUBLISHED
+from ppsolve.solver.pipeline.published import PUBLISHED
 
 HOME = Path(__file__).resolve().parent.parent / "instances"
 FAMILY = "overlap_pipelines"

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
-from ppsolve.models.instance_text import write_instances
-from ppsolve.models.io import write_text
-from ppsolve.models.plan import REQUEST_SUFFIX, PlanRequest
+from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.text import write_instances
+from ppsolve.models.plan.request import REQUEST_SUFFIX, PlanRequest
+from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
 
 HOME = Path(__file__).resolve().parent.parent / "instances"
 FAMILY = "plans"

@@ -14,7 +14,7 @@ import numpy as np
 from make_overlap_instances import Program, about
 
 import ppsolve
-from ppsolve.models.overlap import NodeKind, OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 
 def fsdp(layers: int, gather: int, order: str, seed: int) -> OverlapInstance:

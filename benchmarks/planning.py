@@ -14,10 +14,10 @@ from statistics import median
 import numpy as np
 
 import ppsolve
-from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
-from ppsolve.models.goodput_files import load_observations
-from ppsolve.models.goodput_fit import fit
-from ppsolve.models.goodput_table import goodput_table
+from ppsolve.models.goodput.files import load_observations
+from ppsolve.solver.goodput.fit import fit
+from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.solver.goodput.table import goodput_table
 
 PLANS = Path(__file__).resolve().parent.parent / "instances" / "plans"
 MODEL = GoodputModel(

@@ -18,8 +18,8 @@ from xml.sax.saxutils import escape
 
 import ppsolve
 from ppsolve.models.instances import load_instance
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.overlap_result import OverlapResult
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.result import OverlapResult
 
 HOME = Path(__file__).resolve().parent.parent
 SHIPPED = HOME / "instances/overlap/fsdp-step-6l-free.json"

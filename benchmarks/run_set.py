@@ -16,11 +16,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import ppsolve
+from ppsolve.models.core.result import Result, Status
 from ppsolve.models.instances import Instance, load_instance, lower
-from ppsolve.models.result import Result, Status
 from ppsolve.solver.bestknown.entries import instance_files
-from ppsolve.solver.generate import generate
-from ppsolve.solver.heuristics import HEURISTICS
+from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.optimize.registry import HEURISTICS
 
 COLUMNS = ("instance", "ops", "value", "bound", "by", "gap %", "seconds", "found by")
 

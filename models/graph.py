@@ -10,10 +10,8 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from ppsolve.models.base import Number, StrictModel, did_you_mean
-from ppsolve.models.dag import CycleError, Dag
-from ppsolve.models.errors import InputError
-from ppsolve.models.problem import (
+from ppsolve.models.core.dag import CycleError, Dag
+from ppsolve.models.core.problem import (
     FREE,
     IntArray,
     Objective,
@@ -22,7 +20,9 @@ from ppsolve.models.problem import (
     ProblemBuilder,
     ScheduleObjective,
 )
-from ppsolve.models.timescale import TimeScale
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
+from ppsolve.models.documents.errors import InputError
 
 
 class GraphOp(StrictModel):

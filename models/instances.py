@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppsolve.models.base import describe, did_you_mean
-from ppsolve.models.errors import InputError
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.graph import GraphInstance, lower_graph
-from ppsolve.models.io import read_json, source_name
-from ppsolve.models.kfac import KfacInstance
-from ppsolve.models.kfac_cycle import lower_cycle
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.overlap_lowering import lower_overlap
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.pipeline_lowering import lower_pipeline
-from ppsolve.models.problem import Problem
+from ppsolve.models.kfac.cycle import lower_cycle
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.lowering import lower_overlap
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_pipeline
 
 Instance = PipelineInstance | GraphInstance | KfacInstance | OverlapInstance
 """Any instance; told apart by its ``kind``."""
@@ -93,7 +93,7 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
     """Lower an instance to the problem that solvers work on.
 
     A K-FAC instance becomes its refresh cycle with a free pipeline; see
-    `ppsolve.solver.lowering` for pinned ones.
+    `ppsolve.solver.optimize.lowering` for pinned ones.
 
     Parameters
     ----------

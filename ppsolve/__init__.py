@@ -15,73 +15,73 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ppsolve.models.errors import (
+    from ppsolve.models.core.documents import load_schedule
+    from ppsolve.models.core.problem import Objective, Problem
+    from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Status
+    from ppsolve.models.core.schedule import Schedule
+    from ppsolve.models.core.violation import Violation
+    from ppsolve.models.documents.errors import (
         DeadlockError,
         InputError,
         NotApplicableError,
         PpsolveError,
     )
-    from ppsolve.models.given import load_schedule
-    from ppsolve.models.goodput import GoodputModel, GradParams, PerfParams
-    from ppsolve.models.goodput_table import goodput_table
     from ppsolve.models.graph import GraphInstance
     from ppsolve.models.instances import Instance, load_instance, parse_instance
-    from ppsolve.models.kfac import KfacInstance
-    from ppsolve.models.overlap import OverlapInstance
-    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
-    from ppsolve.models.pipeline import PipelineInstance
-    from ppsolve.models.pipeline_goodput import PipelineGoodput
-    from ppsolve.models.plan import PlanRequest, load_request
-    from ppsolve.models.plan_result import Plan
-    from ppsolve.models.problem import Objective, Problem
-    from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument, Status
-    from ppsolve.models.schedule import Schedule
-    from ppsolve.models.schedule_curve import ScheduleCurve
-    from ppsolve.models.violation import Violation
-    from ppsolve.solver.api import check, compare, optimize, simulate
+    from ppsolve.models.kfac.instance import KfacInstance
+    from ppsolve.models.overlap.instance import OverlapInstance
+    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+    from ppsolve.models.pipeline.instance import PipelineInstance
+    from ppsolve.models.plan.request import PlanRequest, load_request
+    from ppsolve.models.plan.result import Plan
+    from ppsolve.solver.goodput.curve import ScheduleCurve
+    from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+    from ppsolve.solver.goodput.pipeline import PipelineGoodput
+    from ppsolve.solver.goodput.table import goodput_table
+    from ppsolve.solver.optimize.api import check, compare, optimize, simulate
+    from ppsolve.solver.optimize.progress import Progress
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.service import plan
-    from ppsolve.solver.progress import Progress
 
 _HOME = {
-    "DeadlockError": "models.errors",
-    "GoodputModel": "models.goodput",
-    "GradParams": "models.goodput",
+    "DeadlockError": "models.documents.errors",
+    "GoodputModel": "solver.goodput.model",
+    "GradParams": "solver.goodput.model",
     "GraphInstance": "models.graph",
-    "HeuristicEntry": "models.result",
-    "InputError": "models.errors",
+    "HeuristicEntry": "models.core.result",
+    "InputError": "models.documents.errors",
     "Instance": "models.instances",
-    "KfacInstance": "models.kfac",
-    "NotApplicableError": "models.errors",
-    "Objective": "models.problem",
-    "OverlapEntry": "models.overlap_result",
-    "OverlapInstance": "models.overlap",
-    "OverlapResult": "models.overlap_result",
-    "PerfParams": "models.goodput",
-    "PipelineGoodput": "models.pipeline_goodput",
-    "PipelineInstance": "models.pipeline",
-    "Plan": "models.plan_result",
-    "PlanRequest": "models.plan",
-    "PpsolveError": "models.errors",
-    "Problem": "models.problem",
-    "Progress": "solver.progress",
-    "Result": "models.result",
-    "Schedule": "models.schedule",
-    "ScheduleCurve": "models.schedule_curve",
-    "ScheduleDocument": "models.result",
-    "Status": "models.result",
-    "Violation": "models.violation",
-    "check": "solver.api",
-    "compare": "solver.api",
-    "goodput_table": "models.goodput_table",
+    "KfacInstance": "models.kfac.instance",
+    "NotApplicableError": "models.documents.errors",
+    "Objective": "models.core.problem",
+    "OverlapEntry": "models.overlap.result",
+    "OverlapInstance": "models.overlap.instance",
+    "OverlapResult": "models.overlap.result",
+    "PerfParams": "solver.goodput.model",
+    "PipelineGoodput": "solver.goodput.pipeline",
+    "PipelineInstance": "models.pipeline.instance",
+    "Plan": "models.plan.result",
+    "PlanRequest": "models.plan.request",
+    "PpsolveError": "models.documents.errors",
+    "Problem": "models.core.problem",
+    "Progress": "solver.optimize.progress",
+    "Result": "models.core.result",
+    "Schedule": "models.core.schedule",
+    "ScheduleCurve": "solver.goodput.curve",
+    "ScheduleDocument": "models.core.result",
+    "Status": "models.core.result",
+    "Violation": "models.core.violation",
+    "check": "solver.optimize.api",
+    "compare": "solver.optimize.api",
+    "goodput_table": "solver.goodput.table",
     "load_instance": "models.instances",
-    "load_request": "models.plan",
-    "load_schedule": "models.given",
+    "load_request": "models.plan.request",
+    "load_schedule": "models.core.documents",
     "measure_curve": "solver.plan.curve",
-    "optimize": "solver.api",
+    "optimize": "solver.optimize.api",
     "parse_instance": "models.instances",
     "plan": "solver.plan.service",
-    "simulate": "solver.api",
+    "simulate": "solver.optimize.api",
 }
 
 __all__ = [

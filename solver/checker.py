@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.problem import FREE, IntArray, Pool, Problem
-from ppsolve.models.schedule import Schedule
-from ppsolve.models.violation import Violation
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
 
 INT64_ROOM = 2**62
 

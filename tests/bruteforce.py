@@ -41,7 +41,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ppsolve.models.problem import FREE, Problem
+from ppsolve.models.core.problem import FREE, Problem
 
 NEVER = 2**60
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from ortools.sat.python import cp_model
 
-from ppsolve.models.problem import FREE, Objective, Pool, Problem
+from ppsolve.models.core.problem import FREE, Objective, Pool, Problem
 
 
 def plain_optimum(problem: Problem, seconds: float = 30.0) -> int | None:

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ppsolve.models.base import Number, StrictModel, Whole
-from ppsolve.models.errors import InputError
-from ppsolve.models.io import read_json, write_text
-from ppsolve.models.plan import REQUEST_SUFFIX
-from ppsolve.models.problem import Objective
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.documents.base import Number, StrictModel, Whole
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, write_text
+from ppsolve.models.plan.request import REQUEST_SUFFIX
 
 FILE_NAME = "best_known.json"
 SCHEDULES = "best_known_schedules"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from ppsolve.models.base import as_decimal
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.instances import Instance
-from ppsolve.models.problem import Objective, Problem
-from ppsolve.models.refresh import meetings
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.kfac.pattern import meetings
 from ppsolve.solver.bounds import best_bound, lower_bounds
-from ppsolve.solver.implied import ImpliedOrder
 from ppsolve.solver.kfac.bounds import iterations_bound
-from ppsolve.solver.kfac.needs import coupled_devices
 from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
-from ppsolve.solver.lowering import lower_instance
+from ppsolve.solver.kfac.requirements import coupled_devices
+from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 Iterations = Sequence[int] | None
 """Iterations of each device, for K-FAC work around a pinned pipeline; None for all others."""

@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, StrictInt
 
-from ppsolve.models.base import StrictModel
-from ppsolve.models.errors import InputError
-from ppsolve.models.io import parse_json, write_bytes
-from ppsolve.models.problem import FREE, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.problem import FREE, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import parse_json, write_bytes
 
 MAX_BYTES = 100_000_000
 MAX_START = 2**62

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from ppsolve.models.base import as_decimal
-from ppsolve.models.errors import InputError
-from ppsolve.models.given import parse_given
-from ppsolve.models.instance_text import fingerprint
+from ppsolve.models.core.documents import parse_given
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import as_decimal
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance, load_instance
-from ppsolve.models.kfac_result import RefreshResult
-from ppsolve.models.problem import Problem
-from ppsolve.models.result import Result
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.kfac.result import RefreshResult
 from ppsolve.solver.bestknown.entries import (
     SCHEDULES,
     BestKnown,
@@ -105,7 +105,7 @@ def _known_of(known: BestKnown, name: str, instance: Instance) -> Entry | None:
 
 
 def _solve(instance: Instance, time_limit: float, workers: int | None, seed: int) -> Result:
-    from ppsolve.solver.api import optimize
+    from ppsolve.solver.optimize.api import optimize
 
     return optimize(instance, time_limit=time_limit, workers=workers, seed=seed)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.instance_text import fingerprint
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance, load_instance
-from ppsolve.models.problem import Problem
-from ppsolve.models.schedule import Schedule
 from ppsolve.solver.bestknown.entries import (
     FILE_NAME,
     Entry,
@@ -21,7 +21,7 @@ from ppsolve.solver.bestknown.entries import (
 from ppsolve.solver.bestknown.judging import Judge
 from ppsolve.solver.bestknown.schedules import load_schedule, stored_iterations
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
 SHOWN_VIOLATIONS = 3
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.problem import IntArray, Problem
-from ppsolve.solver.implied import PoolOrder
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.solver.structure.implied import PoolOrder
 
 MANY = 48
 """Moments at which the returns are counted; any selection of moments gives a valid bound."""

@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from ppsolve.models.dag import Dag
-from ppsolve.models.problem import IntArray, Objective, Problem
+from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.solver.bounds.first_return import MANY, return_bound
 from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.spans import Spans, busy_ops
-from ppsolve.solver.implied import ImpliedOrder, PoolOrder
+from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
 
 
 @dataclass(frozen=True)

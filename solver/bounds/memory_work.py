@@ -10,8 +10,8 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from ppsolve.models.problem import IntArray
-from ppsolve.solver.implied import Column, ImpliedOrder, Lane, PoolOrder
+from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane, PoolOrder
 
 
 @dataclass(frozen=True)

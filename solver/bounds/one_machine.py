@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from ppsolve.models.problem import IntArray
+from ppsolve.models.core.problem import IntArray
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ppsolve.models.dag import Dag
-from ppsolve.models.problem import BoolArray, IntArray, Problem
+from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.problem import BoolArray, IntArray, Problem
 from ppsolve.solver.bounds.first_return import MANY, return_bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
-from ppsolve.solver.implied import PoolOrder
+from ppsolve.solver.structure.implied import PoolOrder
 
 NEVER = -(2**62)
 """Head or tail of an op that is not connected with the device in question."""

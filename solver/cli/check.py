@@ -12,7 +12,7 @@ from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.output import print_json, stdout_console
 
 if TYPE_CHECKING:
-    from ppsolve.models.violation import Violation
+    from ppsolve.models.core.violation import Violation
 
 Instance = Annotated[
     Path,
@@ -65,10 +65,10 @@ def check_files(
     InputError
         A file cannot be used, or both are standard input.
     """
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import read_json, source_name
     from ppsolve.models.instances import load_instance
-    from ppsolve.models.io import read_json, source_name
-    from ppsolve.solver import api
+    from ppsolve.solver.optimize import api
 
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")

@@ -19,8 +19,8 @@ from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
 
 if TYPE_CHECKING:
+    from ppsolve.models.core.result import Result
     from ppsolve.models.instances import Instance
-    from ppsolve.models.result import Result
 
 Files = Annotated[
     list[str],
@@ -100,7 +100,7 @@ def compare_command(
 
 def _cases(files: list[str]) -> list[_Case]:
     """Read all files; instances that share a name are shown with their files."""
-    from ppsolve.models.io import source_name
+    from ppsolve.models.documents.files import source_name
 
     loaded = list(_load(files))
     count = Counter(instance.name for _, instance in loaded)
@@ -117,8 +117,8 @@ def _cases(files: list[str]) -> list[_Case]:
 
 
 def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
+    from ppsolve.models.documents.files import read_json
     from ppsolve.models.instances import load_instance, parse_instance
-    from ppsolve.models.io import read_json
 
     for path, is_from_directory in dict(_expand(files)).items():
         if not is_from_directory:
@@ -135,7 +135,7 @@ def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
     """Yield each path and whether it was found in a directory."""
     import glob
 
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     for file in files:
         path = Path(file)
@@ -176,7 +176,7 @@ def _solve_all(
     verbose: bool,
 ) -> tuple[list[tuple[_Case, Result]], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
-    from ppsolve.models.errors import PpsolveError
+    from ppsolve.models.documents.errors import PpsolveError
 
     solved: list[tuple[_Case, Result]] = []
     codes = {ExitCode.FOUND}

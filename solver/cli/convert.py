@@ -72,8 +72,8 @@ def convert_visualizer_command(config: Config, output: Output = "-") -> None:
     continued or cut go to stderr.
     """
     check_writable(Path(output), config)
-    from ppsolve.models.instance_text import instance_text
-    from ppsolve.models.io import write_text
+    from ppsolve.models.documents.files import write_text
+    from ppsolve.models.documents.text import instance_text
     from ppsolve.solver.convert.visualizer import convert_visualizer
 
     instance, warnings = convert_visualizer(config)
@@ -95,10 +95,10 @@ def convert_pipefisher_command(
     out go to stderr.
     """
     check_writable(Path(output), *files)
-    from ppsolve.models.instance_text import instance_text
-    from ppsolve.models.io import write_text
-    from ppsolve.solver.convert.pipefisher import convert_pipefisher
-    from ppsolve.solver.convert.pipefisher_files import timeline_files
+    from ppsolve.models.documents.files import write_text
+    from ppsolve.models.documents.text import instance_text
+    from ppsolve.solver.convert.pipefisher.files import timeline_files
+    from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher
 
     paths = [Path(file) for file in files]
     instance, warnings, notes = convert_pipefisher(
@@ -117,8 +117,8 @@ def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> Non
     "duration", "deps"}, ...]}. Warnings about fields that are not used go to stderr.
     """
     check_writable(Path(output), graph)
-    from ppsolve.models.instance_text import instance_text
-    from ppsolve.models.io import write_text
+    from ppsolve.models.documents.files import write_text
+    from ppsolve.models.documents.text import instance_text
     from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
 
     instance, warnings = convert_overlap_graph(graph)
@@ -137,9 +137,9 @@ def convert_pipefisher_schedule_command(
     it holds nothing but lists and texts.
     """
     check_writable(output, result)
-    from ppsolve.models.io import read_json, source_name, write_bytes
-    from ppsolve.solver.convert.pipefisher import schedule_pickle
-    from ppsolve.solver.convert.pipefisher_schedule import schedule_labels
+    from ppsolve.models.documents.files import read_json, source_name, write_bytes
+    from ppsolve.solver.convert.pipefisher.schedule import schedule_labels
+    from ppsolve.solver.convert.pipefisher.timelines import schedule_pickle
 
     labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
     for warning in warnings:

@@ -19,7 +19,7 @@ def parse_counts(text: str, option: str) -> list[int]:
     InputError
         Something else than numbers and ascending ranges, or too many of them.
     """
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     numbers: list[int] = []
     for part in text.split(","):
@@ -43,7 +43,7 @@ def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
     InputError
         Two lists of more than one number differ in length; names their options.
     """
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     lengths = {option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1}
     if len(set(lengths.values())) > 1:

@@ -10,7 +10,7 @@ import typer
 from ppsolve.solver.cli.guard import say
 
 if TYPE_CHECKING:
-    from ppsolve.solver.recipe import Recipe
+    from ppsolve.solver.generate.flags import Recipe
 
 Text = str | None
 WHAT, SHAPE, TIMES = "What to generate", "Shape", "Times (number, list a,b,c or range 50..150)"
@@ -104,9 +104,9 @@ def generate_command(
     Any option overrides what the seed or the profile would give.
     """
     asked = {key: value for key, value in locals().items() if value is not None}
-    from ppsolve.models.instance_text import instance_text
-    from ppsolve.models.io import write_text
-    from ppsolve.solver.generate import generate
+    from ppsolve.models.documents.files import write_text
+    from ppsolve.models.documents.text import instance_text
+    from ppsolve.solver.generate.instances import generate
 
     chosen_seed = 0 if random and seed is None else seed
     instance = generate(_recipe(asked), seed=chosen_seed, profile=profile)
@@ -116,20 +116,20 @@ def generate_command(
 
 
 def _recipe(asked: dict[str, Any]) -> Recipe:
-    from ppsolve.solver import recipe
+    from ppsolve.solver.generate import flags
 
     readers: dict[str, Callable[[str, str], Any]] = {
-        "devices": recipe.parse_count,
-        "microbatches": recipe.parse_count,
-        "placement": recipe.parse_placement,
-        "capacity": recipe.parse_capacity,
-        "share": recipe.parse_number,
+        "devices": flags.parse_count,
+        "microbatches": flags.parse_count,
+        "placement": flags.parse_placement,
+        "capacity": flags.parse_capacity,
+        "share": flags.parse_number,
         **dict.fromkeys(
-            ("forward", "backward", "backward_input", "backward_weight"), recipe.parse_durations
+            ("forward", "backward", "backward_input", "backward_weight"), flags.parse_durations
         ),
         **dict.fromkeys(
             ("allreduce", "optimizer", "p2p", "p2p_bytes", "bandwidth", "activation", "static"),
-            recipe.parse_numbers,
+            flags.parse_numbers,
         ),
     }
     parsed = {
@@ -142,4 +142,4 @@ def _recipe(asked: dict[str, Any]) -> Recipe:
         for key in ("name", "objective", "time_unit", "stages_per_device", "p2p_mode")
         if key in asked
     }
-    return recipe.Recipe(**parsed, **plain)
+    return flags.Recipe(**parsed, **plain)

@@ -51,7 +51,7 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
 
     Errors of the command line itself are left to typer, which knows the command's usage.
     """
-    from ppsolve.models.errors import PpsolveError, is_interrupt
+    from ppsolve.models.documents.errors import PpsolveError, is_interrupt
 
     try:
         yield
@@ -77,8 +77,8 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
 @contextmanager
 def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
     """Let errors about an instance name its file; the library knows the instance's name only."""
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.io import source_name
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import source_name
 
     try:
         yield

@@ -14,7 +14,7 @@ COMMANDS = (
     "optimize",
     "compare",
     "plan",
-    "goodput",
+    "goodput.commands",
     "simulate",
     "check",
     "show",

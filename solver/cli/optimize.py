@@ -14,8 +14,8 @@ from ppsolve.solver.cli.program_order import expect_program, order_of, print_ord
 from ppsolve.solver.cli.solving import exit_code, solve
 
 if TYPE_CHECKING:
+    from ppsolve.models.core.result import Result
     from ppsolve.models.instances import Instance
-    from ppsolve.models.result import Result
 
 PrintOrder = Annotated[
     bool,
@@ -82,7 +82,7 @@ def optimize_command(
 
 
 def _refuse_json(output: Path | None, *, as_json: bool) -> None:
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     if as_json or str(output) == "-":
         raise InputError("expected either JSON or the order on stdout", field="--print-order")

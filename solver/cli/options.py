@@ -19,7 +19,7 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
 
 
 def _known_heuristics() -> list[str]:
-    from ppsolve.solver.heuristics import HEURISTICS
+    from ppsolve.solver.optimize.registry import HEURISTICS
 
     return list(HEURISTICS)
 
@@ -178,8 +178,8 @@ def split_names(names: str | None) -> list[str] | None:
     """
     if names is None:
         return None
-    from ppsolve.models.errors import InputError
-    from ppsolve.solver.heuristics import find_heuristic
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.solver.optimize.registry import find_heuristic
 
     wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not wanted:

@@ -37,8 +37,8 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
     """
     if output is None or str(output) == "-":
         return
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.io import destination
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import destination
 
     target = destination(output)
     parent = target.parent
@@ -58,7 +58,7 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
 
 
 def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
-    from ppsolve.models.io import source_name
+    from ppsolve.models.documents.files import source_name
 
     for file in inputs:
         if _is_same_file(target, file):
@@ -96,7 +96,7 @@ def deliver(document: BaseModel | list[BaseModel], output: Path | None, *, as_js
     bool
         Whether stdout has been used up by JSON.
     """
-    from ppsolve.models.io import write_text
+    from ppsolve.models.documents.files import write_text
 
     to_stdout = as_json or str(output) == "-"
     if output is None and not to_stdout:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
-from ppsolve.solver.cli.outputs import Chart, check_chart, check_outputs, write_chart
 
 if TYPE_CHECKING:
-    from ppsolve.models.plan_result import Plan
+    from ppsolve.models.plan.result import Plan
 
 RequestFile = Annotated[
     Path,
@@ -145,9 +145,9 @@ def plan_command(
 
 def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) -> Plan:
     """Make the plan of a request with progress on stderr."""
-    from ppsolve.models.plan import load_request
+    from ppsolve.models.plan.request import load_request
     from ppsolve.solver.plan import service
-    from ppsolve.solver.render.plan_progress import plan_progress
+    from ppsolve.solver.render.plan.progress import plan_progress
 
     request = load_request(path)
     limit = options["time_limit"]
@@ -159,8 +159,8 @@ def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) ->
 @contextmanager
 def _about_request(path: Path) -> Iterator[None]:
     """Let errors of the planner name the option, or the file of the request."""
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.io import source_name
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import source_name
 
     try:
         yield
@@ -172,8 +172,8 @@ def _about_request(path: Path) -> Iterator[None]:
 
 def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None) -> None:
     """Write the winner's instance and its result; says so where there is no winner."""
-    from ppsolve.models.instance_text import instance_text
-    from ppsolve.models.io import write_text
+    from ppsolve.models.documents.files import write_text
+    from ppsolve.models.documents.text import instance_text
     from ppsolve.solver.cli.output import json_text
 
     for path, document in ((instance_out, plan.instance), (result_out, plan.result)):
@@ -186,21 +186,21 @@ def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None
 
 
 def _draw(plan: Plan, path: Path) -> None:
-    from ppsolve.solver.render.plan_report import plan_chart
+    from ppsolve.solver.render.plan.report import plan_chart
 
     chart = plan_chart(plan)
     write_chart(path, [] if chart is None else [chart])
 
 
 def _print(plan: Plan, *, top: int | None, quiet: bool, verbose: bool) -> None:
-    from ppsolve.solver.render.plan_report import plan_line, plan_report
+    from ppsolve.solver.render.plan.report import plan_line, plan_report
 
     shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
     stdout_console().print(shown, soft_wrap=quiet)
 
 
 def _exit_code(plan: Plan) -> ExitCode:
-    from ppsolve.models.result import Status
+    from ppsolve.models.core.result import Status
 
     if plan.interrupted:
         return ExitCode.INTERRUPTED

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ppsolve.models.core.result import HeuristicEntry, Result
     from ppsolve.models.instances import Instance
-    from ppsolve.models.result import HeuristicEntry, Result
 
 
 def expect_program(instance: Instance, path: str | Path, option: str) -> None:
@@ -19,9 +19,9 @@ def expect_program(instance: Instance, path: str | Path, option: str) -> None:
     InputError
         The instance is of another kind than ``overlap``.
     """
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.io import source_name
-    from ppsolve.models.overlap import OverlapInstance
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import source_name
+    from ppsolve.models.overlap.instance import OverlapInstance
 
     if not isinstance(instance, OverlapInstance):
         message = f"expected an overlap instance, this is of kind {instance.kind}"
@@ -36,7 +36,7 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     InputError
         There is none; says why if that is known.
     """
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     names = order_of(found)
     if names is None:
@@ -47,13 +47,13 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
 
 def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
     """Return the names of the nodes in program order, None where there is no order."""
-    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
+    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 
     return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
 
 
 def plain_reason(reason: str) -> str:
     """Return why there is no order; failures of passes in plain words."""
-    from ppsolve.solver.render.overlap_report import plain_failure
+    from ppsolve.solver.render.overlap.report import plain_failure
 
     return plain_failure(reason)

@@ -28,8 +28,8 @@ def register(app: typer.Typer) -> None:
 
 def schema_command(kind: Kind = None) -> None:
     """Print the JSON Schema of an instance kind or of results."""
-    from ppsolve.models.base import did_you_mean
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.base import did_you_mean
+    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.cli.output import print_json
 
     documents = _documents()
@@ -41,14 +41,14 @@ def schema_command(kind: Kind = None) -> None:
 
 
 def _documents() -> dict[str, type[BaseModel]]:
-    from ppsolve.models.goodput_files import ParamsDocument
-    from ppsolve.models.goodput_result import GoodputRows
+    from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+    from ppsolve.models.goodput.files import ParamsDocument
+    from ppsolve.models.goodput.result import GoodputRows
     from ppsolve.models.instances import KINDS
-    from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
-    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
-    from ppsolve.models.plan import PlanRequest
-    from ppsolve.models.plan_result import Plan
-    from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
+    from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
+    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+    from ppsolve.models.plan.request import PlanRequest
+    from ppsolve.models.plan.result import Plan
 
     return {
         **KINDS,

@@ -19,10 +19,10 @@ from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ppsolve.models.core.problem import Problem
+    from ppsolve.models.core.result import HeuristicEntry, Result
+    from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.instances import Instance
-    from ppsolve.models.problem import Problem
-    from ppsolve.models.result import HeuristicEntry, Result
-    from ppsolve.models.schedule import Schedule
 
 MAX_EXPONENT = 30
 """Numbers of more digits before the point are no times that anything could be drawn of."""
@@ -115,7 +115,7 @@ class _Drawing:
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
     """Return the first and the last iteration that ``3`` or ``3-5`` names."""
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     if text is None:
         return None
@@ -129,9 +129,9 @@ def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[i
 
 def _read(files: list[Path]) -> _Given:
     """Read one or two files, in either order: an instance is what has a ``kind``."""
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import read_json, source_name
     from ppsolve.models.instances import parse_instance
-    from ppsolve.models.io import read_json, source_name
 
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
         raise InputError("expected an instance, a result, or one of each")
@@ -151,7 +151,7 @@ def _read(files: list[Path]) -> _Given:
 
 
 def _refuse_contradictions(given: _Given, heuristic: str | None, drawing: _Drawing) -> None:
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.render.figures import figures
 
     first, last = drawing.window
@@ -166,7 +166,7 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, drawing: _Drawi
 
 def _print_order(given: _Given, heuristic: str | None, drawing: _Drawing) -> None:
     """Print the program order of a result, or the one that a heuristic makes."""
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.errors import InputError
 
     instance = given.instance
     if instance is not None:
@@ -200,9 +200,9 @@ def _of_instance(
 
 
 def _of_instance_and_result(instance: Instance, given: _Given, drawing: _Drawing) -> RenderableType:
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.given import parse_given
-    from ppsolve.models.overlap import OverlapInstance
+    from ppsolve.models.core.documents import parse_given
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.overlap.instance import OverlapInstance
     from ppsolve.solver.kfac.pattern import is_refresh
     from ppsolve.solver.render.views import view_of_schedule
 
@@ -227,9 +227,9 @@ def _warn_of_order(
     instance: Instance, schedule: Schedule, claimed: Result | HeuristicEntry | None, source: str
 ) -> None:
     """Say so where the program order of a result does not run as its schedule."""
-    from ppsolve.models.overlap import OverlapInstance
-    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
-    from ppsolve.solver.render.overlap_view import program_of
+    from ppsolve.models.overlap.instance import OverlapInstance
+    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+    from ppsolve.solver.render.overlap.view import program_of
 
     if not isinstance(instance, OverlapInstance):
         return
@@ -242,19 +242,19 @@ def _warn_of_order(
 def _problem(instance: Instance, data: Any, drawing: _Drawing) -> Problem:
     """Lower an instance; one with a pinned pipeline for the iterations that are in `data`."""
     from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
-    from ppsolve.solver.lowering import lower_instance
+    from ppsolve.solver.optimize.lowering import lower_instance
 
     if not is_refresh(instance):
         return lower_instance(instance, round_up=drawing.round_up)
-    from ppsolve.solver.refresh.check import iterations_in
+    from ppsolve.solver.kfac.claims import iterations_in
 
     counts = iterations_in(data, pattern_of(instance, round_up=drawing.round_up))
     return lower_instance(instance, round_up=drawing.round_up, iterations=counts)
 
 
 def _of_entry(instance: Instance, entry: HeuristicEntry, drawing: _Drawing) -> RenderableType:
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.given import parse_given
+    from ppsolve.models.core.documents import parse_given
+    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.render.views import view_of_schedule
 
     refuse_not_applicable(entry)
@@ -272,7 +272,7 @@ def _of_entry(instance: Instance, entry: HeuristicEntry, drawing: _Drawing) -> R
 
 
 def _why(entry: HeuristicEntry) -> str:
-    from ppsolve.models.kfac_result import RefreshEntry, broken_rules
+    from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 
     if isinstance(entry, RefreshEntry) and entry.breaks:
         return f"breaks rules: {broken_rules(entry.breaks)}"
@@ -282,9 +282,9 @@ def _why(entry: HeuristicEntry) -> str:
 def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
     from pydantic import ValidationError
 
-    from ppsolve.models.base import explain
-    from ppsolve.models.errors import InputError
-    from ppsolve.models.result import ScheduleDocument
+    from ppsolve.models.core.result import ScheduleDocument
+    from ppsolve.models.documents.base import explain
+    from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.render.views import view_of_document
 
     data = given.data
@@ -308,7 +308,7 @@ def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
     """Return the result or heuristic entry that `data` is, None for a bare schedule."""
     from pydantic import ValidationError
 
-    from ppsolve.models.base import explain
+    from ppsolve.models.documents.base import explain
 
     models = _models_of(data)
     if "instance" in data:
@@ -325,9 +325,9 @@ def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
 
 def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
     """Return what a result and a heuristic entry are that have the fields of `data`."""
-    from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
-    from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
-    from ppsolve.models.result import HeuristicEntry, Result
+    from ppsolve.models.core.result import HeuristicEntry, Result
+    from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
+    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 
     if "iterations_of" in data:
         return RefreshResult, RefreshEntry
@@ -340,8 +340,8 @@ def _refuse_huge_numbers(data: Any, source: str) -> None:
     """Refuse numbers that would take the validation of whole numbers forever, or crash it."""
     from decimal import Decimal
 
-    from ppsolve.models.base import as_finite, field_path
-    from ppsolve.models.errors import InputError
+    from ppsolve.models.documents.base import as_finite, field_path
+    from ppsolve.models.documents.errors import InputError
 
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
     while waiting:
@@ -363,9 +363,9 @@ def _title(name: Any, by: Any) -> str:
 
 def _description(instance: Instance, *, round_up: bool) -> RenderableType:
     from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
-    from ppsolve.solver.lowering import lower_instance
+    from ppsolve.solver.optimize.lowering import lower_instance
     from ppsolve.solver.render.instance_view import describe_problem
-    from ppsolve.solver.render.kfac_view import describe_refresh
+    from ppsolve.solver.render.kfac.description import describe_refresh
 
     if is_refresh(instance):
         return describe_refresh(instance, pattern_of(instance, round_up=round_up))

@@ -11,8 +11,8 @@ from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 
 if TYPE_CHECKING:
+    from ppsolve.models.core.result import HeuristicEntry
     from ppsolve.models.instances import Instance
-    from ppsolve.models.result import HeuristicEntry
 
 
 def register(app: typer.Typer) -> None:
@@ -55,9 +55,9 @@ def simulate_entry(
     instance: Instance, name: str, *, group_size: int | None, round_up: bool
 ) -> HeuristicEntry:
     """Run a heuristic; one that is not applicable gives an entry that says so."""
-    from ppsolve.models.errors import NotApplicableError
-    from ppsolve.models.result import HeuristicEntry, HeuristicStatus
-    from ppsolve.solver import api
+    from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
+    from ppsolve.models.documents.errors import NotApplicableError
+    from ppsolve.solver.optimize import api
 
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
@@ -72,8 +72,8 @@ def simulate_entry(
 
 def refuse_not_applicable(entry: HeuristicEntry) -> None:
     """Raise `NotApplicableError` (exit code 2) for an entry without meaning."""
-    from ppsolve.models.errors import NotApplicableError
-    from ppsolve.models.result import HeuristicStatus
+    from ppsolve.models.core.result import HeuristicStatus
+    from ppsolve.models.documents.errors import NotApplicableError
 
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{entry.name} is not applicable: {entry.reason}")

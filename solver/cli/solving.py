@@ -9,8 +9,8 @@ from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import SolveOptions
 
 if TYPE_CHECKING:
+    from ppsolve.models.core.result import Result
     from ppsolve.models.instances import Instance
-    from ppsolve.models.result import Result
 
 
 def solve(
@@ -23,8 +23,8 @@ def solve(
     label: str = "",
 ) -> Result:
     """Optimise `instance`, read from `path`, with progress on stderr that begins with `label`."""
-    from ppsolve.solver import api
     from ppsolve.solver.kfac.pattern import is_refresh
+    from ppsolve.solver.optimize import api
     from ppsolve.solver.render.progress import progress
     from ppsolve.solver.render.wording import ITERATIONS
 
@@ -42,7 +42,7 @@ def solve(
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
     """Return what a result means for the process."""
-    from ppsolve.models.result import Status, StopReason
+    from ppsolve.models.core.result import Status, StopReason
 
     if result.stop_reason is StopReason.INTERRUPTED:
         return ExitCode.INTERRUPTED

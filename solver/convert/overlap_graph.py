@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.base import describe, field_names
-from ppsolve.models.errors import InputError
-from ppsolve.models.io import STANDARD_STREAM, read_json, source_name
-from ppsolve.models.overlap import OverlapInstance, OverlapNode
+from ppsolve.models.documents.base import describe, field_names
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
+from ppsolve.models.overlap.instance import OverlapInstance, OverlapNode
 
 UNIT = "unit"
 """What such files call the time unit."""

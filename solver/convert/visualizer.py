@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from ppsolve.models.base import Number, StrictModel, Whole, describe
-from ppsolve.models.errors import InputError
-from ppsolve.models.io import STANDARD_STREAM, parse_json, read_text, source_name
-from ppsolve.models.pipeline import PipelineInstance
+from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import STANDARD_STREAM, parse_json, read_text, source_name
+from ppsolve.models.pipeline.instance import PipelineInstance
 
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
 MAX_YAML_CHARACTERS = 1_000_000

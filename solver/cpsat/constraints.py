@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.problem import FREE
+from ppsolve.models.core.problem import FREE
 from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
 from ppsolve.solver.cpsat.variables import Variables
-from ppsolve.solver.holds import ALWAYS, Holds
-from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.structure.holds import ALWAYS, Holds
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 MAX_EVENTS = 256
 """Events of all pools up to which they become reservoirs, which prove more but grow with the

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from ppsolve.solver.holds import Holds
+from ppsolve.solver.structure.holds import Holds
 
 Rounding = Literal["up", "down"]
 

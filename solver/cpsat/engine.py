@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.problem import Objective, Problem
-from ppsolve.models.result import StopReason
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.demands import Rounding
+from ppsolve.solver.cpsat.limits import Limits
 from ppsolve.solver.cpsat.objective import add_objective
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.cpsat.window_work import add_window_work
 from ppsolve.solver.cpsat.windows import Windows, start_windows
-from ppsolve.solver.implied import ImpliedOrder
-from ppsolve.solver.limits import Limits
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 @dataclass(frozen=True)

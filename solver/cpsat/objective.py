@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.problem import BoolArray, Objective
+from ppsolve.models.core.problem import BoolArray, Objective
 from ppsolve.solver.cpsat.variables import Variables
-from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:

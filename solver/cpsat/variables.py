@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.windows import Windows
-from ppsolve.solver.holds import ALWAYS, Holds
-from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.structure.holds import ALWAYS, Holds
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 class Variables:

@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.problem import IntArray, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.variables import Variables
 
 MAX_LITERALS = 60_000

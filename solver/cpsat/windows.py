@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.problem import FREE, BoolArray, IntArray, Objective, Problem
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Objective, Problem
 from ppsolve.solver.bounds.lower_bounds import end_tails, strong_heads
 from ppsolve.solver.bounds.spans import NEVER, Spans
-from ppsolve.solver.implied import ImpliedOrder
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac import KfacInstance
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.problem import Objective, Problem
-from ppsolve.models.result import HeuristicStatus
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.pipeline.instance import PipelineInstance
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ import random
 
 import numpy as np
 
-from ppsolve.models.dag import Dag, Edges
-from ppsolve.models.metrics import peak_usage
-from ppsolve.models.problem import IntArray, Objective, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.dag import Dag, Edges
+from ppsolve.models.core.metrics import peak_usage
+from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.heuristics.ledger import Ledger
 from ppsolve.solver.heuristics.serial import Gaps, Usage
-from ppsolve.solver.implied import index_order
+from ppsolve.solver.structure.implied import index_order
 
 _SHARES_SHAKEN = (0.005, 0.02, 0.05)
 """Shares of the ops that one shake delays."""

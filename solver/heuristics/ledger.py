@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ppsolve.models.problem import FREE, Pool, Problem
+from ppsolve.models.core.problem import FREE, Pool, Problem
 
 
 class Ledger:

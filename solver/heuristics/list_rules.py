@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ppsolve.models.errors import NotApplicableError
-from ppsolve.models.problem import Objective, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
@@ -14,7 +14,7 @@ from ppsolve.solver.heuristics.priorities import (
 )
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.heuristics.spans import compact_spans
-from ppsolve.solver.implied import index_order
+from ppsolve.solver.structure.implied import index_order
 
 _MOST_OPS_SERIAL = 50_000
 

@@ -9,12 +9,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from ppsolve.models.dag import Edges
-from ppsolve.models.errors import DeadlockError, MemoryDeadlockError
-from ppsolve.models.problem import FREE, BoolArray, IntArray, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.dag import Edges
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.heuristics.ledger import Ledger
-from ppsolve.solver.timing import Network, short_cycle
+from ppsolve.solver.structure.timing import Network, short_cycle
 
 _Heap = list[tuple[int, int]]
 _LAST = (2**62, 0)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ppsolve.models.dag import Edges
-from ppsolve.models.errors import MemoryDeadlockError
-from ppsolve.models.problem import FREE, IntArray, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.dag import Edges
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.heuristics.ledger import Ledger
-from ppsolve.solver.timing import Network
+from ppsolve.solver.structure.timing import Network
 
 _NEVER = 2**62
 

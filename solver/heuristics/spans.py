@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.metrics import order_graph
-from ppsolve.models.problem import FREE, IntArray, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.metrics import order_graph
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
 
 _MOST_OPS = 20_000
 _SEARCH_EFFORT = 60_000

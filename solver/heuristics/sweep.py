@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsolve.models.errors import MemoryDeadlockError
-from ppsolve.models.problem import FREE, Objective, Problem
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.problem import FREE, Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.rules import varied_rules
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
-from ppsolve.solver.heuristics.variety import varied_rules
-from ppsolve.solver.implied import index_order
+from ppsolve.solver.structure.implied import index_order
 
 _LEAST_EFFORT, _EFFORT_PER_OP, _MOST_EFFORT = 70_000, 110, 800_000
 """Ops placed in one sweep, a justified op counting 1 and one of the list scheduler 2."""

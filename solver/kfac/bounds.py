@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.dag import Dag
-from ppsolve.models.problem import IntArray, Problem
-from ppsolve.models.refresh import RefreshPattern
-from ppsolve.models.refresh_lowering import LoweredRefresh, lower_refresh
-from ppsolve.solver.kfac.needs import data_ends, is_tidy, most_iterations, settled_after
+from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.solver.kfac.requirements import data_ends, is_tidy, most_iterations, settled_after
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.refresh import Hole, Member, RefreshPattern, longest, meetings
-from ppsolve.solver.kfac.needs import (
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.pattern import Hole, Member, RefreshPattern, longest, meetings
+from ppsolve.solver.kfac.placement import DevicePlan, Order, greedy_order, plan_of_starts
+from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     data_ends,
     most_iterations,
@@ -15,7 +16,6 @@ from ppsolve.solver.kfac.needs import (
     refuse_hopeless,
     refuse_missing_data,
 )
-from ppsolve.solver.kfac.placement import DevicePlan, Order, greedy_order, plan_of_starts
 from ppsolve.solver.kfac.serial import LatestStart, SerialGenerator, Starts
 
 Generator = Callable[[int], tuple[Starts, Member | None]]

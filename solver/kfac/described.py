@@ -13,13 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.kfac import FREE_PIPELINE, KfacInstance, KfacModule
-from ppsolve.models.kfac_labels import UP_PIPE, Label, precondition_label
-from ppsolve.models.kfac_work import FACTORS, meeting, modules_of, places, saved_bytes, work_time
-from ppsolve.models.pipeline_lowering import OPTIMIZER_KIND
-from ppsolve.models.problem import IntArray
-from ppsolve.models.refresh import DevicePattern, PinnedOp, RefreshPattern, Work
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, KfacModule
+from ppsolve.models.kfac.labels import UP_PIPE, Label, precondition_label
+from ppsolve.models.kfac.pattern import DevicePattern, PinnedOp, RefreshPattern, Work
+from ppsolve.models.kfac.work import FACTORS, meeting, modules_of, places, saved_bytes, work_time
+from ppsolve.models.pipeline.lowering import OPTIMIZER_KIND
 from ppsolve.solver.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
 
 _CALLS = {

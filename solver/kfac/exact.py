@@ -6,20 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ppsolve.models.kfac import TieBreak
-from ppsolve.models.refresh import RefreshPattern
-from ppsolve.models.refresh_lowering import LoweredRefresh, lower_refresh
-from ppsolve.models.result import StopReason
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kfac.instance import TieBreak
+from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.engine import Outcome, solve
-from ppsolve.solver.implied import ImpliedOrder
-from ppsolve.solver.kfac.answers import Answer, Found, weigher
-from ppsolve.solver.kfac.needs import is_tidy
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.kfac.component import Answer, Found, weigher
+from ppsolve.solver.kfac.requirements import is_tidy
 from ppsolve.solver.kfac.tie_bounds import completion_bound
-from ppsolve.solver.limits import Limits
-from ppsolve.solver.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
 FIRST_SHARE = 0.5
 """Share of the time for the plain model, before the one that counts the work in every hole."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ppsolve.models.kfac_labels import precondition_label
-from ppsolve.models.refresh import RefreshPattern
+from ppsolve.models.kfac.labels import precondition_label
+from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.solver.kfac.placement import DevicePlan, absolute_starts, common_interval
 
 
@@ -20,7 +20,7 @@ class Refresh:
     plans: Sequence[DevicePlan]
 
     def figures(self, *, with_labels: bool = True) -> dict[str, Any]:
-        """Return the fields of `ppsolve.models.kfac_result.RefreshFigures`."""
+        """Return the fields of `ppsolve.models.kfac.result.RefreshFigures`."""
         found = {
             "iterations": common_interval(self.plans),
             "iterations_of": [plan.iterations for plan in self.plans],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.kfac import KfacInstance
-from ppsolve.models.problem import Objective
-from ppsolve.models.refresh import RefreshPattern, overlapping_ops
-from ppsolve.models.timelines import measured_pattern
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.kfac.pattern import RefreshPattern, overlapping_ops
+from ppsolve.models.kfac.timelines import measured_pattern
 
 
 def is_refresh(instance: Any) -> TypeGuard[KfacInstance]:

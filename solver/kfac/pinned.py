@@ -7,20 +7,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.base import did_you_mean
-from ppsolve.models.errors import InputError, NotApplicableError
-from ppsolve.models.kfac import FREE_PIPELINE, KfacInstance
-from ppsolve.models.kfac_cycle import Cycle, lay_out_cycle
-from ppsolve.models.kfac_kinds import KIND_OF
-from ppsolve.models.kfac_work import Place, lower_iteration, modules_of, places
-from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
-from ppsolve.models.problem import FREE, IntArray, Problem
-from ppsolve.models.refresh import RefreshPattern
-from ppsolve.models.result import HeuristicStatus
-from ppsolve.models.schedule import Schedule
-from ppsolve.solver.heuristics import HEURISTICS, run_heuristic
-from ppsolve.solver.heuristics.actions import COMPUTE_KINDS
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.kfac.cycle import Cycle, lay_out_cycle
+from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.models.kfac.op_kinds import KIND_OF
+from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.work import Place, lower_iteration, modules_of, places
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.heuristics.heuristic import Family
+from ppsolve.solver.optimize.registry import HEURISTICS, run_heuristic
+from ppsolve.solver.pipeline.actions import COMPUTE_KINDS
 
 NEVER = 2**61
 """End of the last hole; windows that reach here have no limit."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ppsolve.models.kfac_labels import END, SAVE_OFF, SAVE_ON, START
-from ppsolve.models.refresh import (
+from ppsolve.models.kfac.labels import END, SAVE_OFF, SAVE_ON, START
+from ppsolve.models.kfac.pattern import (
     WORK_KINDS,
     DevicePattern,
     PinnedOp,

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ppsolve.models.refresh import Hole, Meetings, Member, RefreshPattern, longest
-from ppsolve.solver.kfac.needs import data_ends, predecessors
+from ppsolve.models.kfac.pattern import Hole, Meetings, Member, RefreshPattern, longest
 from ppsolve.solver.kfac.placement import recorded_start, work_class
+from ppsolve.solver.kfac.requirements import data_ends, predecessors
 
 Starts = dict[tuple[int, int, int], int]
 """Start in ticks by device, index of its work entry, and part."""

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from ppsolve.models.kfac import TieBreak
-from ppsolve.models.refresh import DevicePattern, Hole, RefreshPattern
+from ppsolve.models.kfac.instance import TieBreak
+from ppsolve.models.kfac.pattern import DevicePattern, Hole, RefreshPattern
 
 
 def completion_bound(

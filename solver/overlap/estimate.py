@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 SEED_FAILURE = (
     "Found two collectives running at the same time. "

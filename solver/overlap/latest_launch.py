@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.overlap.nodes import users_of
 from ppsolve.solver.overlap.replay import replay
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.overlap_lowering import LoweredOverlap, lower_overlap
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.solver.cpsat.engine import solve
-from ppsolve.solver.implied import ImpliedOrder
-from ppsolve.solver.limits import Limits
-from ppsolve.solver.memory_needs import MemoryInfeasible
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.overlap.idle_free import settled
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
-from ppsolve.solver.overlap.settle import settled
+from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
 _EXCESS = Fraction(1, 10**9)
 """What `Pool.limit` allows beyond a capacity: more than one unit where sizes are in bytes."""

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 
 @dataclass(frozen=True)

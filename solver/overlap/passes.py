@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.list_passes import list_raise, list_reorder, list_sink
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.solver.overlap.inductor_lists import list_raise, list_reorder, list_sink
 from ppsolve.solver.overlap.nodes import Program
 from ppsolve.solver.overlap.reorder import reorder_compute_for_overlap
 from ppsolve.solver.overlap.replay import misplaced

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
-from ppsolve.models.overlap_lowering import LoweredOverlap
-from ppsolve.models.problem import IntArray
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.overlap.replay import Replay, replay
 

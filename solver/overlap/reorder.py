@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import pairwise
 
-from ppsolve.models.overlap import NodeKind
+from ppsolve.models.overlap.instance import NodeKind
 from ppsolve.solver.overlap.nodes import Program
 
 

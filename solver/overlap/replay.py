@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
-from ppsolve.models.problem import IntArray
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.overlap.nodes import inverse, users_of, whole
 
 

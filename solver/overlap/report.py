@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ppsolve.models.overlap import NodeKind, OverlapInstance
-from ppsolve.models.overlap_lowering import LoweredOverlap
-from ppsolve.models.overlap_result import ExposedCollective, OverlapEntry, OverlapResult
-from ppsolve.models.problem import Problem
-from ppsolve.models.result import HeuristicEntry, Result
-from ppsolve.solver.heuristics import Outcome
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.overlap.lowering import LoweredOverlap
+from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
+from ppsolve.solver.heuristics.heuristic import Outcome
 from ppsolve.solver.overlap.estimate import estimate, estimate_seed
 from ppsolve.solver.overlap.realise import run_order
 from ppsolve.solver.overlap.replay import Replay, live_bytes
@@ -72,7 +72,7 @@ class ProgramReport:
         self.live = live_bytes(instance, self.replay.start, self.replay.end)
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of `ppsolve.models.overlap_result.ProgramFigures`."""
+        """Return the fields of `ppsolve.models.overlap.result.ProgramFigures`."""
         seed = estimate_seed(self.instance, self.order)[0]
         return {
             "order": [self.instance.nodes[node].name for node in self.order],

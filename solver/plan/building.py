@@ -12,11 +12,11 @@ from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.plan import PlanRequest
-from ppsolve.models.plan_result import Configuration
-from ppsolve.models.problem import most_in_use
+from ppsolve.models.core.problem import most_in_use
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.plan.request import PlanRequest
+from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.plan.split import (
     Split,
     SplitProblem,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
 
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.plan_result import Configuration, Range, Rule
-from ppsolve.models.result import HeuristicStatus, Result, Status
+from ppsolve.models.core.result import HeuristicStatus, Result, Status
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.plan.result import Configuration, Range, Rule
 
 
 class Level(IntEnum):

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.arrays import whole_numbers
-from ppsolve.models.errors import InputError, PpsolveError
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.problem import IntArray, Objective, Problem
-from ppsolve.models.result import HeuristicStatus, Result, Status, StopReason
-from ppsolve.models.schedule import Schedule
-from ppsolve.models.schedule_curve import ScheduleCurve, timed_replicas
-from ppsolve.solver.api import check, optimize
+from ppsolve.models.core.arrays import whole_numbers
+from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.result import HeuristicStatus, Result, Status, StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics import find_heuristic, quick_heuristics, run_heuristic
-from ppsolve.solver.implied import ImpliedOrder
-from ppsolve.solver.lowering import lower_instance
-from ppsolve.solver.memory_needs import MemoryInfeasible
-from ppsolve.solver.progress import Progress, ProgressListener
-from ppsolve.solver.run import WrongScheduleError
+from ppsolve.solver.goodput.curve import ScheduleCurve, timed_replicas
+from ppsolve.solver.optimize.api import check, optimize
+from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.progress import Progress, ProgressListener
+from ppsolve.solver.optimize.registry import find_heuristic, quick_heuristics, run_heuristic
+from ppsolve.solver.optimize.run import WrongScheduleError
+from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
 LONGEST_RUN = 17
 """Neighbouring numbers of micro-batches that are measured by default, at most."""

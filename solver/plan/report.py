@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from ppsolve.models.plan_result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
-from ppsolve.models.result import Status
+from ppsolve.models.core.result import Status
+from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.solver.optimize.report import versions
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.space import Space
-from ppsolve.solver.report import versions
 
 RULE_OF_LEVEL = {
     Level.ENUMERATED: Rule.BOUND,

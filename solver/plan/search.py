@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from ppsolve.models.errors import InputError, is_interrupt
-from ppsolve.models.pipeline import PipelineInstance
-from ppsolve.models.plan import PlanRequest
-from ppsolve.models.plan_result import Configuration, Rule
-from ppsolve.models.result import Result, StopReason
-from ppsolve.models.timescale import UNITS_PER_SECOND
-from ppsolve.solver.api import optimize
+from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
+from ppsolve.models.documents.errors import InputError, is_interrupt
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.plan.request import PlanRequest
+from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.bounds import work_bound
-from ppsolve.solver.heuristics import quick_heuristics
-from ppsolve.solver.lowering import lower_instance
+from ppsolve.solver.optimize.api import optimize
+from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.registry import quick_heuristics
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.space import Space

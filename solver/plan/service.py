@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.plan import PlanRequest
-from ppsolve.models.plan_result import Plan
-from ppsolve.solver.heuristics.registry import find_heuristic
-from ppsolve.solver.options import Options
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.plan.request import PlanRequest
+from ppsolve.models.plan.result import Plan
+from ppsolve.solver.optimize.options import Options
+from ppsolve.solver.optimize.registry import find_heuristic
 from ppsolve.solver.plan.report import report
 from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space

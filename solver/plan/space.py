@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.plan import PlanRequest, Statistics
-from ppsolve.models.plan_cluster import RankOrder
-from ppsolve.models.plan_result import Configuration
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.plan.cluster import RankOrder
+from ppsolve.models.plan.request import PlanRequest, Statistics
+from ppsolve.models.plan.result import Configuration
 
 MAX_COMBINATIONS = 200_000
 """Larger spaces are refused rather than left to run for hours."""

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ppsolve.models.base import describe
-from ppsolve.models.errors import InputError, PpsolveError
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError, PpsolveError
 
 Array = NDArray[Any]
 
@@ -251,7 +251,7 @@ def best_split(problem: SplitProblem, *, limit: float = SEARCH_LIMIT) -> Split |
             f"stages, got {sum(problem.times)}; use a coarser tick",
             field="times",
         )
-    from ppsolve.solver.plan.split_exact import search_split
+    from ppsolve.solver.plan.assignment import search_split
 
     start = _coarse_start(problem, start, limit * COARSE_SHARE)
     left = limit * (1 - COARSE_SHARE)

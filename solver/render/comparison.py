@@ -8,12 +8,12 @@ from statistics import fmean
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
-from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
-from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
+from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import STABLE
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
-from ppsolve.solver.render.refresh_report import impossible_devices, per_device
+from ppsolve.solver.render.kfac.report import impossible_devices, per_device
 from ppsolve.solver.render.tables import Column, FittingTable
 from ppsolve.solver.render.wording import ITERATIONS, value_unit, with_unit
 

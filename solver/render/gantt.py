@@ -9,18 +9,18 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.pipeline_collectives import (
+from ppsolve.models.core.result import SHOWN_TRANSFER
+from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.pipeline.collectives import (
     ALL_GATHER_KIND,
     ALLREDUCE_KINDS,
     REDUCE_SCATTER_KIND,
 )
-from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
-from ppsolve.models.result import SHOWN_TRANSFER
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.render.axis import Axis, Segment
 from ppsolve.solver.render.curves import Curve
 from ppsolve.solver.render.figures import compact, figure, shorten
-from ppsolve.solver.render.overlap_rows import OVERLAP_COLOURS, OVERLAP_WORDS
+from ppsolve.solver.render.overlap.rows import OVERLAP_COLOURS, OVERLAP_WORDS
 from ppsolve.solver.render.rows import (
     GENERIC_KIND,
     KFAC_LETTERS,

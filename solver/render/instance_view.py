@@ -8,14 +8,14 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac import KfacInstance
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.pipeline import ExplicitPlacement, PipelineInstance
-from ppsolve.models.problem import Problem
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.pipeline.instance import ExplicitPlacement, PipelineInstance
 from ppsolve.solver.render.figures import figure, figures
-from ppsolve.solver.render.kfac_view import HINT, cycle_devices, cycle_facts
-from ppsolve.solver.render.overlap_view import describe_overlap
+from ppsolve.solver.render.kfac.description import HINT, cycle_devices, cycle_facts
+from ppsolve.solver.render.overlap.view import describe_overlap
 from ppsolve.solver.render.tables import facts, indented
 
 

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from ppsolve.solver.progress import Progress, ProgressListener
+from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.render.figures import figures, percent, seconds
 from ppsolve.solver.render.wording import with_unit
 

@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac_result import RefreshEntry, RefreshResult
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.overlap_result import OverlapEntry, OverlapResult
-from ppsolve.models.problem import Objective
-from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio, seconds
-from ppsolve.solver.render.overlap_report import (
+from ppsolve.solver.render.kfac.report import (
+    broken_claims,
+    device_table,
+    refresh_entry_facts,
+    refresh_facts,
+    refresh_heuristics,
+)
+from ppsolve.solver.render.overlap.report import (
     exposed_text,
     most_exposed,
     overlap_entry_facts,
     overlap_heuristics,
     plain_failure,
     program_facts,
-)
-from ppsolve.solver.render.refresh_report import (
-    broken_claims,
-    device_table,
-    refresh_entry_facts,
-    refresh_facts,
-    refresh_heuristics,
 )
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 from ppsolve.solver.render.wording import (

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
-from ppsolve.models.kfac_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
-from ppsolve.models.pipeline_collectives import (
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
+from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
+from ppsolve.models.pipeline.collectives import (
     ALL_GATHER_KIND,
     ALLREDUCE_KINDS,
     REDUCE_SCATTER_KIND,
 )
-from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
-from ppsolve.models.problem import Problem
-from ppsolve.models.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
-from ppsolve.solver.render.refresh_ids import RefreshId
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.solver.render.kfac.ids import RefreshId
 
 PIPELINE_KINDS = ("F", "B", "I", "W", OPTIMIZER_KIND)
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])

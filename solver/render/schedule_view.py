@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from ppsolve.models.metrics import measure
-from ppsolve.models.pipeline_lowering import ALLREDUCE_KIND
-from ppsolve.models.problem import Problem
-from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.rows import COLLECTIVE_LETTERS, SYNC_KINDS, Row, chart_rows

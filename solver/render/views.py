@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac_result import RefreshFigures
-from ppsolve.models.overlap import OverlapInstance
-from ppsolve.models.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.schedule import Schedule
+from ppsolve.models.kfac.result import RefreshFigures
+from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
 from ppsolve.solver.render import schedule_view
-from ppsolve.solver.render.overlap_rows import is_overlap_document
-from ppsolve.solver.render.overlap_view import view_of_overlap, view_of_overlap_document
-from ppsolve.solver.render.refresh_view import RefreshView, Repeats, repeats_of
+from ppsolve.solver.render.kfac.view import RefreshView, Repeats, repeats_of
+from ppsolve.solver.render.overlap.rows import is_overlap_document
+from ppsolve.solver.render.overlap.view import view_of_overlap, view_of_overlap_document
 from ppsolve.solver.render.schedule_view import Window
 
 Iterations = tuple[int, int]

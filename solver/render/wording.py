@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ppsolve.models.kfac_result import RefreshEntry
-from ppsolve.models.problem import Objective
-from ppsolve.models.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.kfac.result import RefreshEntry
 
 STATUS_STYLE = {
     Status.OPTIMAL: "bold green",

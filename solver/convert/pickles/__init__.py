@@ -9,7 +9,7 @@ Python's own unpickler is not used.
 
 from __future__ import annotations
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.machine import run
 from ppsolve.solver.convert.pickles.opcodes import scan
 from ppsolve.solver.convert.pickles.schema import (

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.opcodes import MAX_FILE_BYTES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.names import lookup
 from ppsolve.solver.convert.pickles.numpy_parts import Factory
 from ppsolve.solver.convert.pickles.opcodes import MAX_OPCODES, Instruction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.refusals import ONLY, broken
 
 

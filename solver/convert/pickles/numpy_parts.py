@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.names import Maker
 from ppsolve.solver.convert.pickles.opcodes import MAX_FILE_BYTES
 from ppsolve.solver.convert.pickles.refusals import ONLY, broken

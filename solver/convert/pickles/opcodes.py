@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.names import Maker, lookup
 from ppsolve.solver.convert.pickles.refusals import ONLY, broken
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppsolve.models.errors import InputError
+from ppsolve.models.documents.errors import InputError
 
 ONLY = "only numbers, strings, lists, tuples, dicts and numpy scalars and arrays are read"
 

@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from ppsolve.models.errors import InputError
-from ppsolve.models.kfac_labels import MAX_LABEL
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.labels import MAX_LABEL
 from ppsolve.solver.convert.pickles.names import Maker
 from ppsolve.solver.convert.pickles.numpy_parts import Array, Dtype
 

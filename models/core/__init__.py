@@ -1,0 +1,1 @@
+"""The integer problem, its schedules and results."""

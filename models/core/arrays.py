@@ -1,0 +1,184 @@
+"""Arrays of numbers as callers give them: checked, broadcast, and scalars out for scalars in."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from numbers import Real
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ppsolve.models.core.problem import BoolArray, IntArray
+from ppsolve.models.documents.base import MAX_NUMBER, describe
+from ppsolve.models.documents.errors import InputError
+
+Floats = NDArray[np.float64]
+
+Quantity = float | Floats
+"""A float where all arguments were scalars, else an array of their broadcast shape."""
+
+Amount = int | IntArray
+"""The same of whole numbers."""
+
+LARGEST = float(MAX_NUMBER)
+"""The greatest number that is taken, unless said otherwise."""
+
+
+def as_array(
+    name: str,
+    value: ArrayLike,
+    *,
+    above: float | None = None,
+    least: float = 0.0,
+    most: float = LARGEST,
+    whole: bool = False,
+) -> Floats:
+    """Return numbers of any shape as doubles.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the argument.
+    value : array_like
+        Numbers; text, truth values and null are none.
+    above, least : float
+        They are above `above` if that is given, else from `least` on.
+    most : float
+        They are at most this.
+    whole : bool
+        Whether they are whole.
+
+    Raises
+    ------
+    InputError
+        Names the argument, the place of the first value that cannot be used, and what would do.
+    """
+    doubles = _doubles(name, value)
+    too_high = doubles > most
+    enough = doubles >= least if above is None else doubles > above
+    bad = ~enough | too_high
+    if whole:
+        bad |= doubles != np.floor(doubles)
+    bound = f">= {least:g}" if above is None else f"> {above:g}"
+    high = f" and at most {most:g}".replace("e+", "e") if np.any(too_high) else ""
+    refuse(name, doubles, bad, f"a {'whole ' if whole else ''}number {bound}{high}")
+    return doubles
+
+
+def _doubles(name: str, value: Any) -> Floats:
+    try:
+        array = np.asarray(value)
+        has_truth = isinstance(value, list | tuple) and bool in map(type, value)
+        if array.dtype.kind not in "iuf" or has_truth:
+            return _from_objects(name, np.asarray(value, dtype=object))
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError("expected numbers that form an array", field=name) from None
+
+
+def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
+    doubles = np.empty(array.shape)
+    for place, item in np.ndenumerate(array):
+        if isinstance(item, bool) or not isinstance(item, Real | Decimal):
+            raise InputError(f"expected a number, got {describe(item)}", field=_path(name, place))
+        doubles[place] = _nearest(item)
+    return doubles
+
+
+def _nearest(number: Any) -> float:
+    """Return the nearest double, an infinite one for what is beyond all of them."""
+    try:
+        return float(number)
+    except OverflowError:
+        return np.inf if number > 0 else -np.inf
+
+
+def as_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float = 0.0,
+    most: float = LARGEST,
+) -> float:
+    """Return one number as `as_array` does.
+
+    Raises
+    ------
+    InputError
+        Not a number within the bounds.
+    """
+    array = as_array(name, value, above=above, least=least, most=most)
+    if array.ndim:
+        raise InputError(f"expected one number, got {array.size}", field=name)
+    return float(array)
+
+
+def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
+    """Return whole numbers of any shape, from `least` on, as int64.
+
+    Raises
+    ------
+    InputError
+        Names the argument, and the place of the first value that is no such number.
+    """
+    return as_array(name, value, least=least, whole=True).astype(np.int64)
+
+
+def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray, IntArray]:
+    """Return nodes and replicas, whole numbers of at least 1, broadcast together.
+
+    Raises
+    ------
+    InputError
+        Names the argument and the place: no such number, shapes that do not broadcast, or more
+        nodes than replicas.
+    """
+    nodes, replicas = broadcast(
+        num_nodes=whole_numbers("num_nodes", num_nodes),
+        num_replicas=whole_numbers("num_replicas", num_replicas),
+    )
+    refuse("num_nodes", nodes, nodes > replicas, "at most as many nodes as replicas")
+    return nodes, replicas
+
+
+def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> None:
+    """Raise an `InputError` about the first of `values` that is `bad` (same shape), if any is."""
+    if np.any(bad):
+        place = np.unravel_index(np.argmax(bad), bad.shape)
+        raise InputError(f"expected {expected}, got {values[place]:g}", field=_path(name, place))
+
+
+def _path(name: str, place: tuple[Any, ...]) -> str:
+    return name + "".join(f"[{index}]" for index in place)
+
+
+def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return arrays in their common shape, as read-only views.
+
+    Raises
+    ------
+    InputError
+        They have none; names the arguments and their shapes.
+    """
+    try:
+        return tuple(np.broadcast_arrays(*arrays.values()))
+    except ValueError:
+        shapes = ", ".join(str(array.shape) for array in arrays.values())
+        raise InputError(
+            f"expected shapes that broadcast together, got {shapes}", field=", ".join(arrays)
+        ) from None
+
+
+@overload
+def plain(values: Floats) -> Quantity: ...
+@overload
+def plain(values: IntArray) -> Amount: ...
+@overload
+def plain(values: BoolArray) -> bool | BoolArray: ...
+
+
+def plain(values: NDArray[Any]) -> Any:
+    """Return an array as it is, but what has no axes as a Python scalar."""
+    return values if np.ndim(values) else np.asarray(values).item()

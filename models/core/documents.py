@@ -1,0 +1,388 @@
+"""Reading schedules that others wrote: what cannot be read, and what breaks a rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS, Status
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import as_finite, describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
+
+TOLERANCE = Fraction(1, 10**9)
+"""Numbers of a document may be off by this share of the makespan."""
+
+MAX_START = 2**61
+"""Starts beyond this many ticks cannot be computed with in int64."""
+
+SETTLING_PASSES = 8
+
+
+def parse_given(
+    data: Any, problem: Problem, source: str | None = None
+) -> tuple[Schedule | None, list[Violation]]:
+    """Read a schedule document: a result, a heuristic's entry, or a bare schedule.
+
+    Numbers may be off by 1e-9 x makespan. Starts that belong to no tick are rounded to the
+    nearest one. The rules of the problem are the checker's business, not this function's.
+
+    Parameters
+    ----------
+    data : dict or pydantic model
+        ``{"schedule": {...}}`` or ``{"time_unit", "ops": [{"id", "start", "end"?}, ...]}``.
+    problem : Problem
+        What the schedule is for.
+    source : str or None
+        Where `data` came from, for messages.
+
+    Returns
+    -------
+    schedule : Schedule or None
+        None if ops are missing.
+    violations : list of Violation
+        Of the rules ``missing``, ``tick``, ``duration``, ``label`` and ``objective``, and
+        ``start`` where no schedule is returned that the checker could look at.
+
+    Raises
+    ------
+    InputError
+        Not such a document, another time unit, an unknown op, an op that is there twice, or
+        something other than a finite number as a time.
+    """
+    if isinstance(data, BaseModel):
+        data = data.model_dump(mode="json")
+    try:
+        document, path = _find_schedule(data)
+        given = _Given(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
+        claims = _Claims.read(data, problem)
+    except InputError as error:
+        raise (error.located(source) if source else error) from None
+    missing = given.missing()
+    wrong = [*given.ill_timed(), *given.mislabelled()]
+    if missing:
+        return None, [*missing, *given.negative(), *wrong, *claims.contradictions()]
+    schedule = Schedule(problem, given.starts())
+    return schedule, [*wrong, *claims.refuted_by(schedule), *claims.contradictions(schedule)]
+
+
+def load_schedule(path: str | Path, problem: Problem) -> Schedule:
+    """Read a schedule file (``-``: standard input) that must be complete and consistent.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or what it says contradicts itself or the problem.
+    """
+    source = source_name(path)
+    schedule, violations = parse_given(read_json(path), problem, source)
+    if schedule is None or violations:
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        raise InputError(f"{violations[0]}{more}", source=source, field="schedule")
+    return schedule
+
+
+def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
+    if not isinstance(data, dict):
+        raise InputError(f"expected a result or a schedule (an object), got {describe(data)}")
+    document, path = data, ""
+    if "schedule" in data:
+        document, path = data["schedule"], "schedule."
+        if document is None:
+            status = f" (status {data['status']})" if "status" in data else ""
+            raise InputError(f"expected a schedule, there is none{status}", field="schedule")
+        if not isinstance(document, dict):
+            raise InputError(f"expected an object, got {describe(document)}", field="schedule")
+    if not isinstance(document.get("ops"), list | tuple):
+        found = describe(document["ops"]) if "ops" in document else "nothing"
+        raise InputError(
+            f"expected a list of ops, each with id and start, got {found}", field=f"{path}ops"
+        )
+    return document, path
+
+
+def _other_instance(data: dict[str, Any], problem: Problem) -> str:
+    """Return what to say of a result that is of another instance by name; else nothing."""
+    name = data.get("instance")
+    if not isinstance(name, str) or name == problem.name:
+        return ""
+    return f'; the result is of instance "{name[:80]}", not "{problem.name[:80]}"'
+
+
+def _number(value: Any, field: str) -> int | Fraction:
+    if type(value) is int and abs(value) < MAX_START:
+        return value
+    try:
+        return Fraction(as_finite(value))
+    except ValueError as error:
+        raise InputError(str(error), field=field) from None
+
+
+def _shown(ticks: Fraction, scale: TimeScale) -> str:
+    return f"{float(ticks * scale.tick):.12g} {scale.unit}"
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """What a document says of its schedule as a whole; times in ticks, not rounded.
+
+    Parameters
+    ----------
+    times : dict of str to Fraction
+        ``value``, ``makespan``, ``device_span`` and ``bound``, as far as they are given.
+    gap : Fraction or None
+        (value - bound) / value; only of documents with a bound, since the gap of a heuristic's
+        entry is another one.
+    is_optimal : bool
+        Whether the status says so.
+    """
+
+    scale: TimeScale
+    times: dict[str, Fraction]
+    gap: Fraction | None
+    is_optimal: bool
+
+    @classmethod
+    def read(cls, data: dict[str, Any], problem: Problem) -> _Claims:
+        document = data.get("schedule", data)
+        for owner, path in ((data, ""), (document, "schedule.")):
+            unit = owner.get("time_unit", problem.scale.unit)
+            if unit != problem.scale.unit:
+                raise InputError(
+                    f'expected "{problem.scale.unit}" as in the instance, got {describe(unit)}',
+                    field=f"{path}time_unit",
+                )
+        times = {
+            key: _number(data[key], key) / problem.scale.tick
+            for key in ("value", "makespan", "device_span", "bound")
+            if data.get(key) is not None
+        }
+        has_gap = "bound" in times and data.get("gap") is not None
+        gap = Fraction(_number(data["gap"], "gap")) if has_gap else None
+        return cls(problem.scale, times, gap, data.get("status") == Status.OPTIMAL)
+
+    def refuted_by(self, schedule: Schedule) -> list[Violation]:
+        """Report every figure that the schedule does not have."""
+        actual = {
+            "value": schedule.value,
+            "makespan": schedule.makespan,
+            "device_span": schedule.device_span,
+        }
+        return [
+            Violation(
+                "objective",
+                f"{key} is given as {float(self.times[key] * self.scale.tick):.12g}, the schedule "
+                f"has {self.scale.time(figure)} {self.scale.unit}",
+                (),
+            )
+            for key, figure in actual.items()
+            if key in self.times and abs(self.times[key] - figure) > TOLERANCE * schedule.makespan
+        ]
+
+    def contradictions(self, schedule: Schedule | None = None) -> list[Violation]:
+        """Report a bound, a status and a gap that do not go with the value.
+
+        Without a value in the document it is the schedule's.
+        """
+        value = self.times.get("value", Fraction(schedule.value) if schedule else None)
+        bound = self.times.get("bound")
+        if value is None or bound is None:
+            return []
+        found, slack = [], TOLERANCE * abs(value)
+        figures = f"bound {_shown(bound, self.scale)}", f"value {_shown(value, self.scale)}"
+        if bound > value + slack:
+            found.append(f"the {figures[0]} is above the {figures[1]}")
+        elif self.is_optimal and bound < value - slack:
+            found.append(f"status is OPTIMAL, but the {figures[0]} is below the {figures[1]}")
+        gap = (value - bound) / value if value else Fraction(0)
+        # The gap, the value and the bound may each be off by the tolerance.
+        if self.gap is not None and abs(self.gap - gap) > 3 * TOLERANCE:
+            found.append(
+                f"gap is given as {float(self.gap):.12g}, {' and '.join(figures)} make it "
+                f"{float(gap):.12g}"
+            )
+        return [Violation("objective", text, ()) for text in found]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Times of one op as the document has them, in ticks, not rounded."""
+
+    start: Fraction
+    end: Fraction | None
+
+
+class _Labels:
+    """The labels that ops have in documents; collects those that are given otherwise."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.wrong: list[Violation] = []
+        shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
+        self._kind = [shown[kind] for kind in problem.kind.tolist()]
+        self._numbers = {
+            "stage": problem.stage.tolist(),
+            "device": problem.device.tolist(),
+            "microbatch": problem.microbatch.tolist(),
+        }
+
+    def compare(self, op: int, row: dict[str, Any]) -> None:
+        """Take note of what a row says about an op; what it leaves out or null is right."""
+        kind = row.get("kind")
+        if kind is not None and kind != self._kind[op]:
+            self._note(op, "kind", kind, f'kind "{self._kind[op]}"')
+        for name, column in self._numbers.items():
+            given, actual = row.get(name), column[op]
+            if given is None:
+                continue
+            # FREE is how a problem says "none", not a document; and True equals 1 in Python.
+            if given != actual or actual == FREE or isinstance(given, bool):
+                self._note(op, name, given, "none" if actual == FREE else f"{name} {actual}")
+
+    def _note(self, op: int, name: str, given: Any, actual: str) -> None:
+        op_name = self.problem.op_name(op)
+        shown = f'"{given[:40]}"' if isinstance(given, str) else describe(given)
+        text = f"{op_name} is given with {name} {shown}, it has {actual}"
+        self.wrong.append(Violation("label", text, (op_name,)))
+
+
+class _Given:
+    def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
+        self.problem, self.other = problem, other
+        self.rows: dict[int, _Row] = {}
+        self.labels = _Labels(problem)
+        numbers = {problem.op_name(op): op for op in range(problem.num_ops)}
+        for index, row in enumerate(rows):
+            field = f"{path}[{index}]"
+            op = self._op(row, numbers, field)
+            self.rows[op] = _Row(
+                self._ticks(row["start"], f"{field}.start"),
+                self._ticks(row["end"], f"{field}.end") if row.get("end") is not None else None,
+            )
+            self.labels.compare(op, row)
+        self.makespan = max(
+            (row.start + int(problem.duration[op]) for op, row in self.rows.items()),
+            default=Fraction(0),
+        )
+        self.tolerance = TOLERANCE * max(self.makespan, Fraction(0))
+
+    def _op(self, row: Any, numbers: dict[str, int], field: str) -> int:
+        if not isinstance(row, dict):
+            raise InputError(f"expected an object, got {describe(row)}", field=field)
+        for key in ("id", "start"):
+            if key not in row:
+                raise InputError("this field is required", field=f"{field}.{key}")
+        name = row["id"]
+        if not isinstance(name, str):
+            raise InputError(
+                f"expected the name of an op, got {describe(name)}", field=f"{field}.id"
+            )
+        if name not in numbers:
+            hint = self.other or did_you_mean(name[:40], numbers)
+            raise InputError(f'unknown op "{name[:40]}"{hint}', field=f"{field}.id")
+        if numbers[name] in self.rows:
+            raise InputError(f'the op "{name}" is there twice', field=f"{field}.id")
+        return numbers[name]
+
+    def _ticks(self, value: Any, field: str) -> Fraction:
+        ticks = _number(value, field) / self.problem.scale.tick
+        if abs(ticks) > MAX_START:
+            raise InputError(
+                f"expected less than {MAX_START} ticks of {self.problem.scale.tick} "
+                f"{self.problem.scale.unit}, got {describe(value)}",
+                field=field,
+            )
+        return ticks
+
+    def _time(self, ticks: Fraction) -> str:
+        return _shown(ticks, self.problem.scale)
+
+    def missing(self) -> list[Violation]:
+        """Report every op without a row."""
+        absent = np.ones(self.problem.num_ops, dtype=np.bool_)
+        absent[list(self.rows)] = False
+        names = self.problem.op_names(np.flatnonzero(absent))
+        return [Violation("missing", f"{name} is not scheduled", (name,)) for name in names]
+
+    def mislabelled(self) -> list[Violation]:
+        """Report every label other than the one that the op of that id has."""
+        return self.labels.wrong
+
+    def negative(self) -> list[Violation]:
+        """Report starts before 0."""
+        return [
+            self._violation("start", op, f"starts at {self._time(row.start)}, before 0")
+            for op, row in self.rows.items()
+            if row.start < -self.tolerance
+        ]
+
+    def ill_timed(self) -> list[Violation]:
+        """Report starts off the tick grid and ends other than start + duration."""
+        found = []
+        tick = self._time(Fraction(1))
+        for op, row in self.rows.items():
+            if abs(row.start - round(row.start)) > self.tolerance:
+                text = f"starts at {self._time(row.start)}, not a multiple of the tick {tick}"
+                found.append(self._violation("tick", op, text))
+            length = int(self.problem.duration[op])
+            if row.end is not None and abs(row.end - row.start - length) > self.tolerance:
+                text = (
+                    f"runs from {self._time(row.start)} to {self._time(row.end)}, it takes "
+                    f"{self._time(Fraction(length))}"
+                )
+                found.append(self._violation("duration", op, text))
+        return found
+
+    def _violation(self, rule: str, op: int, text: str) -> Violation:
+        name = self.problem.op_name(op)
+        return Violation(rule, f"{name} {text}", (name,))
+
+    def starts(self) -> IntArray:
+        """Return the starts in whole ticks, int64[n]."""
+        start = np.zeros(self.problem.num_ops, dtype=np.int64)
+        for op, row in self.rows.items():
+            start[op] = round(row.start)
+        slack = math.floor(self.tolerance)
+        return _settled(self.problem, start, slack) if slack else start
+
+
+def _settled(problem: Problem, start: IntArray, slack: int) -> IntArray:
+    """Undo rounding where a tick is finer than the tolerance.
+
+    An op that starts up to `slack` ticks before its predecessor or the op before it on a
+    resource ends is moved to that end; nothing else moves, least of all a valid schedule.
+    """
+    pinned = (problem.pinned != FREE) & (np.abs(start - problem.pinned) <= slack)
+    read = np.where(pinned, problem.pinned, start)
+    latest: list[int] = np.where(pinned, read, read + slack).tolist()
+    settled: list[int] = read.tolist()
+    by_after = np.argsort(problem.after, kind="stable")
+    first = np.searchsorted(problem.after[by_after], np.arange(problem.num_ops + 1)).tolist()
+    before, lag = problem.before[by_after].tolist(), problem.lag[by_after].tolist()
+    duration, release = problem.duration.tolist(), problem.release.tolist()
+    for _ in range(SETTLING_PASSES):
+        previous = settled.copy()
+        free = [0] * problem.num_resources
+        for op in np.argsort(read, kind="stable").tolist():
+            used = problem.resources_of(op).tolist() if duration[op] else []
+            bounds = [free[resource] for resource in used]
+            for edge in range(first[op], first[op + 1]):
+                bounds.append(settled[before[edge]] + duration[before[edge]] + lag[edge])
+            earliest = max(settled[op], release[op], *bounds)
+            if earliest <= latest[op]:
+                settled[op] = earliest
+            for resource in used:
+                free[resource] = max(free[resource], settled[op] + duration[op])
+        if settled == previous:
+            break
+    return np.array(settled, dtype=np.int64)

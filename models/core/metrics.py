@@ -1,0 +1,121 @@
+"""Figures of a schedule: busy time, bubbles, peak memory, critical path and slack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.dag import Dag, chain_edges
+from ppsolve.models.core.problem import IntArray, Pool
+from ppsolve.models.core.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Figures of one schedule; times in ticks.
+
+    Parameters
+    ----------
+    makespan, device_span : int
+        See `Schedule`.
+    busy : tuple of int
+        Compute time per device.
+    bubble_ratio : float
+        Idle share of makespan x devices.
+    span_bubble_ratio : float
+        Idle share of device span x devices.
+    bubble_over_compute : float
+        Idle time over compute time within the makespan.
+    peak_memory : tuple of Fraction
+        Highest use of each memory pool.
+    """
+
+    makespan: int
+    device_span: int
+    busy: tuple[int, ...]
+    bubble_ratio: float
+    span_bubble_ratio: float
+    bubble_over_compute: float
+    peak_memory: tuple[Fraction, ...]
+
+
+def measure(schedule: Schedule) -> Metrics:
+    """Return the figures of `schedule`."""
+    problem = schedule.problem
+    busy = tuple(
+        int(problem.duration[problem.ops_by_resource[int(resource)]].sum())
+        for resource in problem.span_resources
+    )
+    work, devices = sum(busy), len(busy)
+    total = schedule.makespan * devices
+    return Metrics(
+        makespan=schedule.makespan,
+        device_span=schedule.device_span,
+        busy=busy,
+        bubble_ratio=_idle_share(work, total),
+        span_bubble_ratio=_idle_share(work, schedule.device_span * devices),
+        bubble_over_compute=(total - work) / work if work else 0.0,
+        peak_memory=tuple(peak_usage(schedule, pool)[0] for pool in problem.pools),
+    )
+
+
+def _idle_share(work: int, total: int) -> float:
+    return (total - work) / total if total else 0.0
+
+
+def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
+    """Return the highest amount in use of `pool` and the first tick at which it is reached."""
+    unit, amounts = _common_unit(pool)
+    times = np.concatenate((schedule.end[pool.release_op], schedule.start[pool.acquire_op]))
+    changes = np.concatenate((-amounts[pool.release_amount], amounts[pool.acquire_amount]))
+    if not len(times):
+        return pool.initial, 0
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    usage = np.cumsum(changes[order])[np.append(np.flatnonzero(np.diff(times)), len(times) - 1)]
+    moments = np.unique(times)
+    top = int(np.argmax(usage))
+    if usage[top] < 0:
+        return pool.initial, 0
+    return pool.initial + int(usage[top]) * unit, int(moments[top])
+
+
+def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
+    """Return a unit and the pool's amounts as whole multiples of it (Python ints if too long)."""
+    denominator = int(np.lcm.reduce([a.denominator for a in pool.amounts] or [1], dtype=object))
+    whole = [int(amount * denominator) for amount in pool.amounts]
+    events = len(pool.acquire_op) + len(pool.release_op)
+    small = max(whole, default=0) * max(events, 1) < 2**62
+    return Fraction(1, denominator), np.array(whole, dtype=np.int64 if small else object)
+
+
+def order_graph(schedule: Schedule) -> Dag:
+    """Return the precedences plus, on every resource, the order in which its ops run."""
+    return Dag.of(schedule.problem, chain_edges(schedule.resource_orders()))
+
+
+def slack(schedule: Schedule) -> IntArray:
+    """Return how long each op can be delayed without a longer makespan, int64[n] in ticks.
+
+    The order on every resource is kept; memory is not considered.
+    """
+    tails = order_graph(schedule).tails(schedule.problem.duration)
+    return schedule.makespan - schedule.start - tails
+
+
+def critical_path(schedule: Schedule) -> list[int]:
+    """Return a chain of ops, each starting as early as the one before allows, to the last end.
+
+    Where nothing but memory or a chosen delay holds an op back, the chain begins there.
+    """
+    if not len(schedule.start):
+        return []
+    graph = order_graph(schedule)
+    tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
+    cause = dict(zip(graph.after[tight].tolist(), graph.before[tight].tolist(), strict=True))
+    path = [int(np.argmax(schedule.end))]
+    while path[-1] in cause:
+        path.append(cause[path[-1]])
+    return path[::-1]

@@ -1,0 +1,362 @@
+"""The one scheduling problem that every instance kind lowers to: arrays of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator
+
+from ppsolve.models.core.timescale import TimeScale
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+FREE = -1
+"""Marks an op without a pinned start, or a label (stage, device, micro-batch) that is absent."""
+
+
+class Objective(StrEnum):
+    """What a schedule is judged by."""
+
+    MAKESPAN = "makespan"
+    DEVICE_SPAN = "device_span"
+    COMPLETION = "completion"
+    """Sum of weighted ends; of problems only, no instance asks for it by this name."""
+    ITERATIONS = "iterations"
+    """Iterations of a pipeline until K-FAC work is done; of K-FAC instances only."""
+
+
+def _schedule_objective(value: Any) -> Any:
+    if value not in {Objective.MAKESPAN, Objective.DEVICE_SPAN}:
+        shown = f'"{value[:40]}"' if isinstance(value, str) else str(value)[:40]
+        raise ValueError(f"expected 'makespan' or 'device_span', got {shown}")
+    return value
+
+
+ScheduleObjective = Annotated[
+    Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN], BeforeValidator(_schedule_objective)
+]
+"""The objectives that a pipeline or a graph may ask for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """A memory pool: ops acquire amounts at their start and release amounts at their end.
+
+    Amounts are exact; they are stored as indices into a short table of distinct values.
+
+    Parameters
+    ----------
+    name : str
+        Name shown to users, e.g. ``device 0``.
+    capacity, initial : Fraction
+        Capacity and the amount in use before any op (static bytes).
+    amounts : tuple of Fraction
+        Distinct amounts.
+    acquire_op, acquire_amount : int64[a]
+        Op and index into `amounts` of every acquire.
+    release_op, release_amount : int64[r]
+        Op and index into `amounts` of every release.
+    """
+
+    name: str
+    capacity: Fraction
+    initial: Fraction
+    amounts: tuple[Fraction, ...]
+    acquire_op: IntArray
+    acquire_amount: IntArray
+    release_op: IntArray
+    release_amount: IntArray
+
+    @property
+    def limit(self) -> Fraction:
+        """Return the most that may be in use."""
+        return most_in_use(self.capacity)
+
+
+def most_in_use(capacity: Fraction) -> Fraction:
+    """Return what may be in use of a capacity: it, and the allowed excess of 1e-9."""
+    return capacity + capacity / 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Ops, resources, precedences and memory pools, all as integer arrays.
+
+    n ops, k precedences, R resources. Times are in ticks of `scale`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    scale : TimeScale
+        Meaning of one tick.
+    objective : Objective
+        What is minimised.
+    duration : int64[n]
+        Length of each op, >= 0.
+    resource_names : tuple of str
+        Name of each of the R resources. A resource holds one op at a time.
+    resource_ptr : int64[n + 1]
+        Op j occupies ``resource_idx[resource_ptr[j]:resource_ptr[j + 1]]`` while it runs.
+    resource_idx : int64[...]
+        Resource numbers, see `resource_ptr`.
+    before, after, lag : int64[k]
+        start(after) >= end(before) + lag.
+    release : int64[n]
+        Earliest start of each op.
+    pinned : int64[n]
+        Fixed start of each op, or `FREE`.
+    pools : tuple of Pool
+        Memory pools.
+    families : tuple of int64[members, length]
+        Interchangeable op vectors: rows may be permuted without changing any rule (alike
+        micro-batches). Every op is in at most one family.
+    span_resources : int64[...]
+        Resources whose spans count for the device span (compute streams), in device order.
+    kinds : tuple of str
+        Names of op kinds.
+    kind, stage, device, microbatch : int64[n]
+        Labels of each op (`kind` indexes `kinds`), `FREE` where absent.
+    given_names : mapping of int to str
+        Names of the ops that are not called ``<kind><stage>.<micro-batch>``.
+    windows : mapping of int to int64[w, 2]
+        Ops that may start within one of w closed intervals only (holes of a pinned pipeline),
+        sorted and disjoint.
+    weight : int64[n]
+        Weights of the ends for the objective `COMPLETION`.
+    points : int64[...]
+        Ops of length zero that hold their place on their resources: no op runs around them.
+    """
+
+    name: str
+    scale: TimeScale
+    objective: Objective
+    duration: IntArray
+    resource_names: tuple[str, ...]
+    resource_ptr: IntArray
+    resource_idx: IntArray
+    before: IntArray
+    after: IntArray
+    lag: IntArray
+    release: IntArray
+    pinned: IntArray
+    pools: tuple[Pool, ...]
+    families: tuple[IntArray, ...]
+    span_resources: IntArray
+    kinds: tuple[str, ...]
+    kind: IntArray
+    stage: IntArray
+    device: IntArray
+    microbatch: IntArray
+    given_names: Mapping[int, str] = field(repr=False)
+    windows: Mapping[int, IntArray] = field(default_factory=dict, repr=False)
+    weight: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    points: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops n."""
+        return len(self.duration)
+
+    @property
+    def num_resources(self) -> int:
+        """Number of resources R."""
+        return len(self.resource_names)
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether time 0 is fixed by a release time or a pinned start."""
+        return bool(
+            np.any(self.release > 0) or np.any(self.pinned != FREE) or len(self.windows) > 0
+        )
+
+    def op_name(self, op: int) -> str:
+        """Return the name of op number `op`, made on demand from its labels."""
+        if op in self.given_names:
+            return self.given_names[op]
+        name = f"{self.kinds[self.kind[op]]}{self.stage[op]}"
+        return name if self.microbatch[op] == FREE else f"{name}.{self.microbatch[op]}"
+
+    def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
+        """Return the names of several ops."""
+        return [self.op_name(int(op)) for op in ops]
+
+    def resources_of(self, op: int) -> IntArray:
+        """Return the resources that op number `op` occupies."""
+        return self.resource_idx[self.resource_ptr[op] : self.resource_ptr[op + 1]]
+
+    @cached_property
+    def ops_by_resource(self) -> tuple[IntArray, ...]:
+        """Ops that occupy each resource, in op order."""
+        owner = np.repeat(np.arange(self.num_ops), np.diff(self.resource_ptr))
+        order = np.argsort(self.resource_idx, kind="stable")
+        bounds = np.searchsorted(self.resource_idx[order], np.arange(self.num_resources + 1))
+        return tuple(
+            owner[order[bounds[r] : bounds[r + 1]]].astype(np.int64)
+            for r in range(self.num_resources)
+        )
+
+    @cached_property
+    def holds_place(self) -> BoolArray:
+        """Whether each op occupies its resources: it has a length, or is a point."""
+        mask = self.duration > 0
+        mask[self.points] = True
+        return mask
+
+    @cached_property
+    def is_compute(self) -> BoolArray:
+        """Whether each op runs on a resource whose span counts (a compute stream)."""
+        mask = np.zeros(self.num_ops, dtype=np.bool_)
+        for resource in self.span_resources:
+            mask[self.ops_by_resource[int(resource)]] = True
+        return mask
+
+    def kind_mask(self, *names: str) -> BoolArray:
+        """Return which ops are of one of the named kinds."""
+        wanted = [index for index, name in enumerate(self.kinds) if name in names]
+        return np.isin(self.kind, wanted)
+
+    def grid(self, kind: str) -> IntArray:
+        """Return op numbers of `kind` as ``int64[stages, micro-batches]``, `FREE` where absent."""
+        ops = np.flatnonzero(self.kind_mask(kind) & (self.microbatch != FREE))
+        shape = (int(self.stage.max(initial=-1)) + 1, int(self.microbatch.max(initial=-1)) + 1)
+        table = np.full(shape, FREE, dtype=np.int64)
+        table[self.stage[ops], self.microbatch[ops]] = ops
+        return table
+
+
+class ProblemBuilder:
+    """Collects blocks of ops, precedences and pools and assembles a `Problem`.
+
+    Blocks are arrays, so that lowering a pipeline costs a few numpy calls, not one call an op.
+    """
+
+    def __init__(self) -> None:
+        self._num_ops = 0
+        self._blocks: list[dict[str, IntArray]] = []
+        self._edges: list[tuple[IntArray, IntArray, IntArray]] = []
+        self._resource_names: list[str] = []
+        self._kinds: list[str] = []
+
+    def add_resource(self, name: str) -> int:
+        """Add a resource and return its number."""
+        self._resource_names.append(name)
+        return len(self._resource_names) - 1
+
+    def add_ops(
+        self,
+        kind: str,
+        duration: IntArray,
+        resources: IntArray,
+        *,
+        stage: Any = FREE,
+        device: Any = FREE,
+        microbatch: Any = FREE,
+        release: Any = 0,
+        pinned: Any = FREE,
+    ) -> IntArray:
+        """Add a block of ops and return their numbers in the shape of `duration`.
+
+        Parameters
+        ----------
+        kind : str
+            Kind of all ops of the block.
+        duration : int64[...]
+            Durations in ticks; their shape is the shape of the block.
+        resources : int64[..., r]
+            Resources of each op; entries of `FREE` are skipped.
+        stage, device, microbatch, release, pinned
+            Labels, broadcast to the shape of the block.
+        """
+        if kind not in self._kinds:
+            self._kinds.append(kind)
+        shape = duration.shape
+        size = duration.size
+
+        def flat(values: Any) -> IntArray:
+            return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(size)
+
+        table = np.broadcast_to(resources, (*shape, resources.shape[-1])).reshape(size, -1)
+        self._blocks.append(
+            {
+                "duration": flat(duration),
+                "resource_count": (table != FREE).sum(axis=1),
+                "resource_idx": table[table != FREE],
+                "kind": np.full(size, self._kinds.index(kind), dtype=np.int64),
+                "stage": flat(stage),
+                "device": flat(device),
+                "microbatch": flat(microbatch),
+                "release": flat(release),
+                "pinned": flat(pinned),
+            }
+        )
+        ops = np.arange(self._num_ops, self._num_ops + size, dtype=np.int64).reshape(shape)
+        self._num_ops += size
+        return ops
+
+    def add_precedences(self, before: Any, after: Any, lag: Any = 0) -> None:
+        """Add start(after) >= end(before) + lag for arrays of ops, broadcast together."""
+        parts = np.broadcast_arrays(
+            *(np.asarray(values, dtype=np.int64) for values in (before, after, lag))
+        )
+        self._edges.append((parts[0].ravel(), parts[1].ravel(), parts[2].ravel()))
+
+    def build(
+        self,
+        *,
+        name: str,
+        scale: TimeScale,
+        objective: Objective,
+        span_resources: Sequence[int],
+        pools: Sequence[Pool] = (),
+        families: Sequence[IntArray] = (),
+        given_names: Mapping[int, str] | None = None,
+        windows: Mapping[int, IntArray] | None = None,
+        weight: IntArray | None = None,
+        points: IntArray | None = None,
+    ) -> Problem:
+        """Assemble the problem from everything that was added."""
+
+        def column(key: str) -> IntArray:
+            parts = [block[key] for block in self._blocks]
+            return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+        def edge(position: int) -> IntArray:
+            parts = [edges[position] for edges in self._edges]
+            return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+        pointer = np.concatenate(([0], np.cumsum(column("resource_count")))).astype(np.int64)
+        return Problem(
+            name=name,
+            scale=scale,
+            objective=objective,
+            duration=column("duration"),
+            resource_names=tuple(self._resource_names),
+            resource_ptr=pointer,
+            resource_idx=column("resource_idx"),
+            before=edge(0),
+            after=edge(1),
+            lag=edge(2),
+            release=column("release"),
+            pinned=column("pinned"),
+            pools=tuple(pools),
+            families=tuple(families),
+            span_resources=np.asarray(span_resources, dtype=np.int64),
+            kinds=tuple(self._kinds),
+            kind=column("kind"),
+            stage=column("stage"),
+            device=column("device"),
+            microbatch=column("microbatch"),
+            given_names=given_names or {},
+            windows=windows or {},
+            weight=np.zeros(0, dtype=np.int64) if weight is None else weight,
+            points=np.zeros(0, dtype=np.int64) if points is None else points,
+        )

@@ -1,0 +1,182 @@
+"""Results as they leave the program: statuses, heuristic entries, schedules; JSON round trip."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from ppsolve.models.core.metrics import Metrics
+from ppsolve.models.core.problem import FREE, Objective
+from ppsolve.models.core.schedule import Schedule
+
+Figure = int | float
+"""A time in the instance's unit: an int where whole, else the nearest double."""
+
+MAX_MOMENT = 1e30
+"""Beyond this a time in a document is a mistake that no chart can be drawn of."""
+
+Moment = Annotated[Figure, Field(ge=-MAX_MOMENT, le=MAX_MOMENT, allow_inf_nan=False)]
+
+TRANSFER_KINDS = frozenset({"TF", "TB"})
+SHOWN_TRANSFER = "P2P"
+
+
+class Status(StrEnum):
+    """What is known about the instance after solving."""
+
+    OPTIMAL = "OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    UNKNOWN = "UNKNOWN"
+
+
+class HeuristicStatus(StrEnum):
+    """What became of one heuristic."""
+
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    NOT_APPLICABLE = "not_applicable"
+    FAILED = "failed"
+
+
+class StopReason(StrEnum):
+    """Why the search ended."""
+
+    PROVED = "proved"
+    GAP = "gap_reached"
+    TIME = "time_limit"
+    DETERMINISTIC = "deterministic_limit"
+    INTERRUPTED = "interrupted"
+    ROUNDING = "memory_rounding"
+    NO_PROGRAM = "no_program_order"
+    TOO_LARGE = "too_large_for_exact_model"
+    INFEASIBLE = "proved_infeasible"
+
+
+class Reported(BaseModel):
+    """Base of everything reported; immutable, ready for newer fields."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+
+class ScheduledOp(Reported):
+    """One op of a schedule; times in the schedule's unit."""
+
+    id: str
+    kind: str | None = None
+    stage: int | None = None
+    device: int | None = None
+    microbatch: int | None = None
+    start: Moment
+    end: Moment
+
+
+class ScheduleDocument(Reported):
+    """A schedule as it is written to files: every op with its start and end."""
+
+    time_unit: str
+    ops: tuple[ScheduledOp, ...]
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleDocument:
+        """Write out `schedule`, ops sorted by start, then by op number."""
+        problem, time = schedule.problem, schedule.problem.scale.time
+        start, end = schedule.start.tolist(), schedule.end.tolist()
+        kind, stage = problem.kind.tolist(), problem.stage.tolist()
+        device, microbatch = problem.device.tolist(), problem.microbatch.tolist()
+        shown = [SHOWN_TRANSFER if k in TRANSFER_KINDS else k for k in problem.kinds]
+        return cls(
+            time_unit=problem.scale.unit,
+            ops=tuple(
+                ScheduledOp.model_construct(
+                    id=problem.op_name(op),
+                    kind=shown[kind[op]],
+                    stage=_label(stage[op]),
+                    device=_label(device[op]),
+                    microbatch=_label(microbatch[op]),
+                    start=time(start[op]),
+                    end=time(end[op]),
+                )
+                for op in np.argsort(schedule.start, kind="stable").tolist()
+            ),
+        )
+
+
+def _label(value: int) -> int | None:
+    return None if value == FREE else value
+
+
+class HeuristicEntry(Reported):
+    """What one heuristic reached. Figures are absent where it produced no schedule."""
+
+    name: str
+    status: HeuristicStatus
+    reason: str | None = None
+    value: Figure | None = None
+    makespan: Figure | None = None
+    device_span: Figure | None = None
+    gap: float | None = None
+    bubble_ratio: float | None = None
+    peak_memory: dict[str, float] | None = None
+    orders: list[list[str]] | None = None
+    schedule: ScheduleDocument | None = None
+
+
+class BoundEntry(Reported):
+    """One lower bound by name."""
+
+    name: str
+    value: Figure
+
+
+class Versions(Reported):
+    """What produced a result."""
+
+    ppsolve: str
+    ortools: str | None = None
+    python: str
+
+
+class Result(Reported):
+    """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
+
+    Times are in `time_unit`; `gap` is (value - bound) / value; a heuristic's gap is
+    (its value - value) / value.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    instance: str
+    status: Status
+    objective: Objective
+    time_unit: str
+    value: Figure | None = None
+    makespan: Figure | None = None
+    device_span: Figure | None = None
+    bound: Figure | None = None
+    bound_by: str | None = None
+    gap: float | None = None
+    bubble_ratio: float | None = None
+    bubble_over_compute: float | None = None
+    peak_memory: dict[str, float] | None = None
+    best_by: str | None = None
+    stop_reason: StopReason
+    reason: str | None = None
+    wall_seconds: float
+    seed: int = 0
+    workers: int | None = None
+    deterministic: bool = False
+    rounding_error: float = 0.0
+    versions: Versions
+    bounds: tuple[BoundEntry, ...] = ()
+    heuristics: tuple[HeuristicEntry, ...] = ()
+    schedule: ScheduleDocument | None = None
+
+
+def reported_bubble(metrics: Metrics, objective: Objective) -> float:
+    """Return the bubble ratio that belongs to the objective."""
+    if objective is Objective.DEVICE_SPAN:
+        return metrics.span_bubble_ratio
+    return metrics.bubble_ratio

@@ -1,0 +1,88 @@
+"""Exact conversion between decimal instance times and integer ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ppsolve.models.documents.errors import InputError
+
+UNITS_PER_SECOND = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
+"""The time units of known length."""
+
+MAX_TICKS = 2**40
+"""Largest single time in ticks; leaves 23 bits for sums over ops inside an int64."""
+
+
+@dataclass(frozen=True)
+class TimeScale:
+    """How many units of instance time one integer tick stands for.
+
+    Parameters
+    ----------
+    tick : Fraction
+        Length of one tick in the instance's time unit.
+    unit : str
+        Name of the instance's time unit, e.g. ``us``.
+    worst_relative_error : float
+        Largest relative error that rounding up caused; 0 for an exact scale.
+    """
+
+    tick: Fraction
+    unit: str
+    worst_relative_error: float = 0.0
+
+    @classmethod
+    def fit(cls, times: Iterable[Fraction], unit: str, *, round_up: bool = False) -> TimeScale:
+        """Find the scale: the longest 1/q of which every time is a whole multiple.
+
+        Where that takes too many ticks, the tick is the greatest common divisor of all times
+        (100 for 100 and 300). It is not the first choice: schedules made elsewhere may start
+        ops at any whole unit, or at any decimal that the times are written with, and all of
+        these must be ticks for them to be read. No optimum is lost either way: in some optimal
+        schedule every start is a sum or difference of times.
+
+        Parameters
+        ----------
+        times : iterable of Fraction
+            All times of the instance (durations, lags, releases, pinned starts), in its unit.
+        unit : str
+            The instance's time unit.
+        round_up : bool
+            Where either exact scale would exceed `MAX_TICKS`, round times up to a coarser tick
+            instead of refusing.
+
+        Raises
+        ------
+        InputError
+            Both exact scales exceed the limit and rounding was not asked for.
+        """
+        positive = {time for time in times if time > 0}
+        if not positive:
+            return cls(Fraction(1), unit)
+        finest = Fraction(1, math.lcm(*(time.denominator for time in positive)))
+        common = finest * math.gcd(*(int(time / finest) for time in positive))
+        for exact in (finest, common):
+            if max(positive) / exact <= MAX_TICKS:
+                return cls(exact, unit)
+        if not round_up:
+            raise InputError(
+                f"the times have no common tick within {MAX_TICKS} ticks of the longest one; "
+                "give fewer digits, or ask for rounding up",
+                field="times",
+            )
+        coarse = max(positive) / 2**30
+        rounded = cls(coarse, unit)
+        worst = max((rounded.ticks(time) * coarse - time) / time for time in positive)
+        return cls(coarse, unit, float(worst))
+
+    def ticks(self, time: Fraction) -> int:
+        """Return `time` in ticks, rounded up where the scale is not exact."""
+        return math.ceil(time / self.tick)
+
+    def time(self, ticks: int) -> int | float:
+        """Return `ticks` in the instance's unit: an int where whole, else the nearest double."""
+        value = int(ticks) * self.tick
+        return value.numerator if value.denominator == 1 else float(value)

@@ -1,0 +1,1 @@
+"""Files and documents: strict fields, exact numbers, errors that name the place."""

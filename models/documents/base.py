@@ -1,0 +1,249 @@
+"""Strict pydantic base: exact numbers, no unknown fields, errors a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from decimal import Decimal
+from itertools import islice
+from numbers import Integral, Real
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from ppsolve.models.documents.errors import InputError
+
+MAX_NUMBER = Decimal(10) ** 15
+"""Times and amounts above this are taken for mistakes (a year is 3.2e13 microseconds)."""
+
+MAX_CLOCK = Decimal(10) ** 19
+"""Readings of a clock may be far from zero (nanoseconds since 1970 are 1.8e18)."""
+
+MAX_COMPARED, MAX_LISTED = 2000, 20
+"""How many known names are compared with an unknown one, and how many are listed."""
+
+
+def as_finite(value: Any) -> Decimal:
+    """Return a JSON or Python number of either sign as the exact decimal that its text says.
+
+    Raises
+    ------
+    ValueError
+        Not a number, NaN, infinite, absurdly large or absurdly small.
+    """
+    return _within(value, MAX_NUMBER)
+
+
+def as_clock(value: Any) -> Decimal:
+    """Return a reading of a clock as `as_finite` does, with room for time since 1970."""
+    return _within(value, MAX_CLOCK)
+
+
+def _within(value: Any, limit: Decimal) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        raise ValueError(f"expected a number, got {describe(value)}")
+    if isinstance(value, Decimal):
+        number = value
+    elif isinstance(value, Integral):
+        number = Decimal(int(value))
+    else:
+        number = Decimal(repr(float(value)))
+    if number.is_nan() or number.is_infinite():
+        raise ValueError(f"expected a finite number, got {number}")
+    if not number:
+        return Decimal(0)
+    if number.adjusted() > limit.adjusted() or abs(number) > limit:
+        allowed = f"at most {limit:.0E}" if number > 0 else f"at least -{limit:.0E}"
+        raise ValueError(f"expected {allowed}, got {number:.6E}")
+    if number.adjusted() < -30:
+        raise ValueError(f"expected 0 or at least 1E-30, got {number:.6E}")
+    return number
+
+
+def as_decimal(value: Any) -> Decimal:
+    """Return a non-negative JSON or Python number as the exact decimal that its text says.
+
+    Raises
+    ------
+    ValueError
+        Negative, or refused by `as_finite`.
+    """
+    number = as_finite(value)
+    if number < 0:
+        raise ValueError(f"expected a number >= 0, got {number}")
+    return number
+
+
+def as_json_number(number: Decimal) -> int | float:
+    """Return `number` as an int where whole, else as the nearest double."""
+    whole = number.to_integral_value()
+    return int(whole) if whole == number else float(number)
+
+
+def describe(value: Any) -> str:
+    """Return a short description of a wrong value in JSON's words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'the text "{value[:40]}"'
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        # The text of a long int is slow to make, and refused by Python beyond some length.
+        return f"{Decimal(value):.6E}"
+    return str(value)[:40]
+
+
+Number = Annotated[
+    Decimal,
+    BeforeValidator(as_decimal),
+    PlainSerializer(as_json_number),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": float(MAX_NUMBER)}),
+]
+"""A non-negative exact decimal."""
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError(f"expected a whole number, got {describe(value)}")
+    if isinstance(value, int | float | Decimal):
+        number = as_finite(value)
+        if number != number.to_integral_value():
+            raise ValueError(f"expected a whole number, got {describe(value)}")
+        return int(number)
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""An integer; 4.0 is taken as 4, 4.5, true and "4" are refused."""
+
+
+class StrictModel(BaseModel):
+    """Immutable model that refuses unknown fields."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True
+    )
+
+    @classmethod
+    def parse(cls, data: Any, source: str | None = None) -> Self:
+        """Validate `data` (as read from JSON).
+
+        Raises
+        ------
+        InputError
+            Names `source`, the first offending field, and what would be right.
+        """
+        try:
+            return cls._parsed(data, source)
+        except UnicodeEncodeError:
+            raise InputError("expected text that can be written as UTF-8", source=source) from None
+
+    @classmethod
+    def _parsed(cls, data: Any, source: str | None) -> Self:
+        try:
+            return cls.model_validate(data)
+        except InputError as error:
+            raise (error.located(source) if source else error) from None
+        except ValidationError as error:
+            raise explain(error, cls, source) from None
+
+
+def field_names(model: type[BaseModel]) -> list[str]:
+    """Return the names that `model` reads from JSON."""
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean "x"?`` for a near miss, else a list (cut off) of what is known."""
+    known = list(islice(known, MAX_COMPARED))
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f'; did you mean "{close[0]}"?'
+    more = ", ..." if len(known) > MAX_LISTED else ""
+    return f"; known: {', '.join(known[:MAX_LISTED])}{more}"
+
+
+def error_at(at: tuple[int, ...], message: str) -> PydanticCustomError:
+    """Return an error for a validator to raise about the item at these indices of its value."""
+    return PydanticCustomError("value_at", "{message}", {"message": message, "at": at})
+
+
+UNION_TAGS = frozenset({"int", "float", "str"})
+"""What pydantic adds to a location to say which member of a union it tried."""
+
+
+def field_path(location: Iterable[int | str]) -> str:
+    """Return ``times.forward[2]`` for ``("times", "forward", 2)``."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part not in UNION_TAGS:
+            path += f".{part[:60]}" if path else part[:60]
+    return path
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], source: str | None = None
+) -> InputError:
+    """Turn pydantic's report on `model` into one `InputError` with a field and a remedy."""
+    issues = error.errors(include_url=False)
+    issue = next((i for i in issues if i["type"] == "extra_forbidden"), issues[0])
+    location = (*issue["loc"], *issue.get("ctx", {}).get("at", ()))
+    path = field_path(location)
+    message = issue["msg"].removeprefix("Value error, ")
+    if issue["type"] == "extra_forbidden":
+        owner = _model_at(model, location[:-1])
+        name = str(location[-1])[:60]
+        message = f'unknown field "{name}"' + (
+            did_you_mean(name, field_names(owner)) if owner else ""
+        )
+    elif issue["type"] == "missing":
+        message = "this field is required"
+    elif issue["type"] in {"model_type", "model_attributes_type", "dict_type"}:
+        message = f"expected an object, got {describe(issue['input'])}"
+    elif issue["type"] in {"tuple_type", "list_type"}:
+        message = f"expected a list, got {describe(issue['input'])}"
+    elif issue["type"] == "too_short":
+        found = issue["ctx"]["actual_length"] or "none"
+        message = f"expected at least {_entries(issue['ctx']['min_length'])}, got {found}"
+    elif issue["type"] == "too_long":
+        message = f"expected at most {_entries(issue['ctx']['max_length'])}"
+    elif not message.startswith("expected"):
+        message = f"{message[0].lower()}{message[1:]}, got {describe(issue['input'])}"
+    return InputError(message, source=source, field=path or None)
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
+    current: type[BaseModel] | None = model
+    for part in location:
+        if current is None or isinstance(part, int):
+            continue
+        named = {info.alias or name: info for name, info in current.model_fields.items()}
+        if part in named:
+            current = next(iter(_models_in(named[part].annotation)), None)
+    return current
+
+
+def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _models_in(inner)

@@ -1,0 +1,56 @@
+"""Writing instances: one text that people can read, one fingerprint that ignores layout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.files import write_text
+
+ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective")
+"""Fields that a reader wants to see even where they have their default."""
+
+
+def instance_text(instance: StrictModel) -> str:
+    """Return the JSON text of an instance or a request: one field a line, defaults left out.
+
+    Numbers are written as the nearest double, ints where whole; the text ends in a newline.
+    """
+    full = instance.model_dump(mode="json", exclude_none=True)
+    sparse = _sparse(instance)
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(sparse.get(name, value))}"
+        for name, value in full.items()
+        if name in sparse or name in ALWAYS_WRITTEN
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def fingerprint(instance: StrictModel) -> str:
+    """Return the SHA-256 of what `instance` asks; its name and description do not count."""
+    asked = {
+        key: value for key, value in _sparse(instance).items() if key not in {"name", "description"}
+    }
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def _sparse(instance: StrictModel) -> dict[str, Any]:
+    return instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> None:
+    """Write instances to files below a directory, by their names relative to it.
+
+    Raises
+    ------
+    InputError
+        A file cannot be written.
+    """
+    for name, instance in instances.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, instance_text(instance))

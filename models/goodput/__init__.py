@@ -1,0 +1,1 @@
+"""Goodput: parameters, measurements and results as documents."""

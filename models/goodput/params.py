@@ -1,0 +1,234 @@
+"""Step time parameters and gradient statistics of data-parallel training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ppsolve.models.core.arrays import (
+    Floats,
+    Quantity,
+    allocation,
+    as_array,
+    as_number,
+    broadcast,
+    plain,
+)
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+
+LEAST_TIME = 1e-8
+"""What the published model adds in place of no network and of no further replicas."""
+
+LEAST_COMPUTE = 1e-30
+"""Least time of a sample: a shorter one is taken for a mistake."""
+
+
+@dataclass(frozen=True)
+class PerfParams:
+    """Step times of a data-parallel job; times in seconds or any other unit.
+
+    Parameters
+    ----------
+    alpha_c, beta_c : float
+        Forward and backward of a micro-batch of b samples take ``alpha_c + beta_c * b``.
+    alpha_n, beta_n : float
+        Gradient exchange over several nodes, and what each replica beyond the second adds.
+    alpha_r, beta_r : float
+        The same inside one node.
+    gamma : float
+        Overlap of the two, from 1 (one after the other) on; infinity would be the longer one.
+
+    Raises
+    ------
+    InputError
+        Names the parameter that is negative, not finite or (gamma) below 1.
+    """
+
+    alpha_c: float
+    beta_c: float
+    alpha_n: float
+    beta_n: float
+    alpha_r: float
+    beta_r: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and keep them as floats."""
+        for name in self.__dataclass_fields__:
+            object.__setattr__(self, name, as_number(name, getattr(self, name)))
+        as_number("gamma", self.gamma, least=1)
+        compute = self.alpha_c + self.beta_c
+        if compute < LEAST_COMPUTE:
+            raise InputError(
+                f"expected alpha_c + beta_c >= {LEAST_COMPUTE:g}, got {compute:g}", field="alpha_c"
+            )
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield the seven numbers in the order of the fields."""
+        return iter(astuple(self))
+
+    def __len__(self) -> int:
+        """Return how many numbers there are."""
+        return len(self.__dataclass_fields__)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        """Return the seven numbers as an array."""
+        return np.array(astuple(self), dtype=dtype)
+
+    def accum_time(self, atomic_bsz: ArrayLike) -> Quantity:
+        """Return the time of forward and backward of one micro-batch per replica."""
+        return plain(self._accum(as_array("atomic_bsz", atomic_bsz, above=0)))
+
+    def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
+        """Return the time of the gradient exchange."""
+        return plain(self._network(*allocation(num_nodes, num_replicas)))
+
+    def optim_time(
+        self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
+    ) -> Quantity:
+        """Return the time of a step that exchanges gradients: the gamma-norm of both times."""
+        return plain(self._optim(*configuration(num_nodes, num_replicas, atomic_bsz, 0)[:3]))
+
+    def step_time(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return the time of all accumulation steps and the step that exchanges gradients.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : array_like
+            Whole numbers, 1 <= nodes <= replicas.
+        atomic_bsz : array_like
+            Samples per micro-batch and replica, above 0.
+        accum_steps : array_like
+            Micro-batches before the one that exchanges gradients, from 0 on.
+
+        Raises
+        ------
+        InputError
+            Names the argument and the place of the first value that cannot be used.
+        """
+        nodes, replicas, atomic, accum = configuration(
+            num_nodes, num_replicas, atomic_bsz, accum_steps
+        )
+        return plain(accum * self._accum(atomic) + self._optim(nodes, replicas, atomic))
+
+    def _accum(self, atomic: Floats) -> Floats:
+        return self.alpha_c + self.beta_c * atomic
+
+    def _network(self, nodes: IntArray, replicas: IntArray) -> Floats:
+        alone = np.where(replicas > 1, self.alpha_r, LEAST_TIME)
+        alone_each = np.where(replicas > 1, self.beta_r, LEAST_TIME)
+        first = np.where(nodes > 1, self.alpha_n, alone)
+        each = np.where(nodes > 1, self.beta_n, alone_each)
+        return first + each * further_replicas(replicas)
+
+    def _optim(self, nodes: IntArray, replicas: IntArray, atomic: Floats) -> Floats:
+        return gamma_norm(self._accum(atomic), self._network(nodes, replicas), self.gamma)
+
+
+@dataclass(frozen=True)
+class GradParams:
+    """Gradient statistics: squared norm of the mean gradient, and its variance.
+
+    Raises
+    ------
+    InputError
+        Names the one that is negative or not finite.
+    """
+
+    sqr: float
+    var: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and keep them as floats."""
+        for name in self.__dataclass_fields__:
+            number = as_number(name, getattr(self, name), most=sys.float_info.max)
+            object.__setattr__(self, name, number)
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield ``sqr``, then ``var``."""
+        return iter(astuple(self))
+
+    @property
+    def normalised(self) -> GradParams:
+        """The same ratio, the larger one 1.
+
+        Without any gradient ``sqr`` is 1: no more than the batches of the initial size were
+        worth is gained, however large the batch.
+        """
+        largest = max(self.sqr, self.var)
+        return GradParams(self.sqr / largest, self.var / largest) if largest else GradParams(1, 0)
+
+    def efficiency(self, scale: ArrayLike) -> Quantity:
+        """Return the progress per sample, relative to training at the initial batch size.
+
+        Parameters
+        ----------
+        scale : array_like
+            Batch size in initial batch sizes, above 0.
+
+        Returns
+        -------
+        float or float64[...]
+            The published gain (var + sqr) / (var / scale + sqr) (1 for 0 / 0), divided by
+            `scale`: 1 at the initial batch size, falling from there.
+
+        Raises
+        ------
+        InputError
+            Names the place of the first `scale` that cannot be used.
+        """
+        scales = as_array("scale", scale, above=0, most=sys.float_info.max)
+        sqr, var = self.normalised
+        return plain((var + sqr) / (var + sqr * scales))
+
+
+def configuration(
+    num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike, accum_steps: ArrayLike
+) -> tuple[IntArray, IntArray, Floats, Floats]:
+    """Return the arguments of `PerfParams.step_time`, checked and broadcast together."""
+    nodes, replicas = allocation(num_nodes, num_replicas)
+    atomic = as_array("atomic_bsz", atomic_bsz, above=0)
+    accum = as_array("accum_steps", accum_steps)
+    nodes, replicas, atomic, accum = broadcast(
+        num_nodes=nodes, num_replicas=replicas, atomic_bsz=atomic, accum_steps=accum
+    )
+    return nodes, replicas, atomic, accum
+
+
+def gamma_norm(a: ArrayLike, b: ArrayLike, gamma: float) -> Floats:
+    """Return (a^gamma + b^gamma)^(1 / gamma): how long two tasks take that partly overlap.
+
+    Parameters
+    ----------
+    a, b : array_like
+        Times >= 0, in one unit; they broadcast.
+    gamma : float
+        From 1 (one after the other) on; infinity would be the longer one.
+
+    Returns
+    -------
+    float64[...]
+        Between the longer time and the sum; no power overflows on the way.
+    """
+    longer, shorter = np.maximum(a, b), np.minimum(a, b)
+    share = shorter / np.where(longer > 0, longer, 1.0)
+    total: Floats = longer * (1 + share**gamma) ** (1 / gamma)
+    return total
+
+
+def further_replicas(replicas: NDArray[Any]) -> Floats:
+    """Return by what beta_n and beta_r count: replicas beyond the second, at least 1e-8."""
+    further: Floats = np.maximum(replicas - 2, LEAST_TIME)
+    return further

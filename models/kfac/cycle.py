@@ -1,0 +1,391 @@
+"""Lowering of K-FAC work around a described pipeline: iterations of one refresh cycle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.instance import KfacInstance, KfacModule
+from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
+from ppsolve.models.kfac.work import (
+    FACTORS,
+    Place,
+    lower_iteration,
+    meeting,
+    modules_of,
+    places,
+    saved_bytes,
+    work_time,
+)
+from ppsolve.models.pipeline.instance import MAX_OPS
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+
+
+@dataclass(frozen=True, eq=False)
+class Cycle:
+    """A lowered refresh cycle, and where it keeps the pipeline.
+
+    n ops of one iteration of the pipeline, N iterations.
+
+    Parameters
+    ----------
+    problem : Problem
+        The whole cycle.
+    iteration : Problem
+        One iteration of the pipeline without K-FAC work, at the same scale.
+    number : int64[N, n]
+        Op of the cycle for each op of the iteration.
+    preconditions : dict of (stage, device) to int64[N, modules]
+        Preconditions of the stage's modules on that device, in the order of the instance.
+    steps : dict of (stage, device) to int64[N - 1]
+        Zero-length ops between two iterations.
+    """
+
+    problem: Problem
+    iteration: Problem
+    number: IntArray
+    preconditions: dict[Place, IntArray]
+    steps: dict[Place, IntArray]
+
+
+def lower_cycle(instance: KfacInstance, *, round_up: bool = False) -> Problem:
+    """Lower a refresh cycle of a described pipeline to the problem that solvers work on.
+
+    See `lay_out_cycle`, which also tells which op is which.
+    """
+    return lay_out_cycle(instance, round_up=round_up).problem
+
+
+def lay_out_cycle(instance: KfacInstance, *, round_up: bool = False) -> Cycle:
+    """Lower `cycle_length` iterations of the pipeline and the K-FAC work of one refresh.
+
+    Curvature comes from the micro-batches of iteration 0 only. A stage begins an iteration on a
+    device once it has finished the one before there: its weight gradients, all-reduce,
+    preconditions and optimizer. The makespan is minimised.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline and modules.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick and `round_up` is false, or there are too many ops.
+    """
+    return _CycleLowering(instance, round_up=round_up).run()
+
+
+class _CycleLowering:
+    def __init__(self, instance: KfacInstance, *, round_up: bool) -> None:
+        assert instance.pipeline is not None
+        assert instance.modules is not None
+        self.instance = instance
+        self.pipeline = instance.pipeline
+        self.modules = instance.modules
+        self.length = instance.cycle_length
+        self._refuse_too_many_ops()
+        self.iteration = lower_iteration(instance, round_up=round_up)
+        self.scale = self.iteration.scale
+        self.builder = ProblemBuilder()
+        self.devices = self.pipeline.device_grid
+        self.holders: dict[int, list[int]] = defaultdict(list)
+        for stage, device in places(self.pipeline):
+            self.holders[stage].append(device)
+        self.number = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
+        self.curvature: dict[str, IntArray] = {}
+        self.inversions: dict[int, IntArray] = {}
+        self.preconditions: dict[Place, IntArray] = {}
+        self.steps: dict[Place, IntArray] = {}
+        self.names: dict[int, str] = {}
+
+    def _refuse_too_many_ops(self) -> None:
+        of_iteration = self.pipeline.num_stages * self.pipeline.num_microbatches * 3
+        of_refresh = 2 * len(self.modules) * self.pipeline.num_microbatches
+        repeated = of_iteration + 2 * (len(self.modules) + self.pipeline.num_stages)
+        if self.length * repeated + of_refresh > MAX_OPS:
+            raise InputError(
+                f"expected at most {MAX_OPS} ops in all iterations of the cycle",
+                field="refresh_interval",
+            )
+
+    def run(self) -> Cycle:
+        self._add_resources()
+        self._repeat_pipeline()
+        for stage in range(self.pipeline.num_stages):
+            self._end_iterations(stage)
+        for factor in FACTORS:
+            self._add_curvature(factor)
+        for number, module in enumerate(self.modules):
+            self._add_refresh(number, module)
+        problem = self.builder.build(
+            name=self.instance.name,
+            scale=self.scale,
+            objective=Objective.MAKESPAN,
+            span_resources=self.iteration.span_resources.tolist(),
+            pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
+            families=self._families(),
+            given_names=self.names,
+        )
+        return Cycle(problem, self.iteration, self.number, self.preconditions, self.steps)
+
+    def _add_resources(self) -> None:
+        """Add the resources of the pipeline, and the comm streams that syncs need."""
+        names = {name: self.builder.add_resource(name) for name in self.iteration.resource_names}
+        self.compute = self.iteration.span_resources
+        devices = {
+            device
+            for module in self.modules
+            if module.sync_a or module.sync_b
+            for device in self._meeting(module)
+        }
+        self.comm: dict[int, int] = {}
+        for device in sorted(devices):
+            name = f"comm {device}"
+            self.comm[device] = names[name] if name in names else self.builder.add_resource(name)
+
+    def _meeting(self, module: KfacModule) -> tuple[int, ...]:
+        return meeting(module, self.holders[module.stage])
+
+    def _repeat_pipeline(self) -> None:
+        one, number = self.iteration, self.number
+        table = _resource_table(one)
+        for index, kind in enumerate(one.kinds):
+            ops = np.flatnonzero(one.kind == index)
+            number[:, ops] = self.builder.add_ops(
+                kind,
+                np.broadcast_to(one.duration[ops], (self.length, len(ops))),
+                table[ops],
+                stage=one.stage[ops],
+                device=one.device[ops],
+                microbatch=one.microbatch[ops],
+            )
+        self.builder.add_precedences(number[:, one.before], number[:, one.after], one.lag)
+        self.names |= {int(number[0, op]): name for op, name in one.given_names.items()}
+        names = one.op_names(range(one.num_ops)) if self.length > 1 else []
+        for k in range(1, self.length):
+            ends = [f"{name}@{k}" for name in names]
+            self.names.update(zip(number[k].tolist(), ends, strict=True))
+
+    def _grid(self, kind: str, alternative: str = "") -> IntArray:
+        """Return the ops of an iteration of that kind, or of the alternative if there is none."""
+        return self.iteration.grid(kind if kind in self.iteration.kinds else alternative)
+
+    def _end_iterations(self, stage: int) -> None:
+        """Add the preconditions of a stage and what lets its next iteration begin."""
+        modules = modules_of(self.instance, stage)
+        for device in self.holders[stage]:
+            last = ready = self._gradient(stage, device)
+            if modules:
+                last = self._add_preconditions(stage, device, modules)
+                self.builder.add_precedences(ready[:, :, None], last[:, None, :])
+            optimizer = self._single(OPTIMIZER_KIND, stage, device)
+            if optimizer.size:
+                self.builder.add_precedences(last, optimizer)
+                last = optimizer
+            if self.length > 1:
+                self._add_steps(stage, device, last)
+
+    def _gradient(self, stage: int, device: int) -> IntArray:
+        """Return the ops, int64[N, ...], after which the gradient of a stage is ready there."""
+        reduce = self._single(ALLREDUCE_KIND, stage)
+        if reduce.size:
+            return reduce
+        own = self.devices[stage] == device
+        return self.number[:, self._grid("W", "B")[stage, own]]
+
+    def _single(self, kind: str, stage: int, device: int | None = None) -> IntArray:
+        """Return the op of that kind and stage in each iteration, int64[N, 1 or 0]."""
+        mask = self.iteration.kind_mask(kind) & (self.iteration.stage == stage)
+        if device is not None:
+            mask &= self.iteration.device == device
+        return self.number[:, np.flatnonzero(mask)]
+
+    def _add_preconditions(
+        self, stage: int, device: int, modules: Sequence[KfacModule]
+    ) -> IntArray:
+        ticks = [self.scale.ticks(Fraction(module.precondition)) for module in modules]
+        shape = (self.length, len(modules))
+        ops = self.builder.add_ops(
+            PRECONDITION_KIND,
+            np.broadcast_to(np.array(ticks, dtype=np.int64), shape),
+            self.compute[[device]],
+            stage=stage,
+            device=device,
+        )
+        at = self._at(stage, device)
+        for (k, x), op in np.ndenumerate(ops):
+            name = f"{PRECONDITION_KIND}{stage}:{modules[x].name}{at}@{k}"
+            self.names[int(op)] = name
+        self.preconditions[stage, device] = ops
+        return ops
+
+    def _at(self, stage: int, device: int) -> str:
+        return f"@{device}" if len(self.holders[stage]) > 1 else ""
+
+    def _add_steps(self, stage: int, device: int, last: IntArray) -> None:
+        steps = self.builder.add_ops(
+            STEP_KIND,
+            np.zeros(self.length - 1, dtype=np.int64),
+            np.array([FREE]),
+            stage=stage,
+            device=device,
+        )
+        self.builder.add_precedences(last[:-1], steps[:, None])
+        forwards = self._grid("F")[stage, self.devices[stage] == device]
+        self.builder.add_precedences(steps[:, None], self.number[1:, forwards])
+        for k, op in enumerate(steps.tolist()):
+            self.names[op] = f"{STEP_KIND}{stage}{self._at(stage, device)}@{k}"
+        self.steps[stage, device] = steps
+
+    def _add_curvature(self, factor: str) -> None:
+        """Add the curvature of every module and micro-batch, int64[modules, m]."""
+        stages = np.array([module.stage for module in self.modules], dtype=np.int64)
+        ticks = [self.scale.ticks(work_time(module, "cov", factor)) for module in self.modules]
+        kind = KIND_OF["cov", factor]
+        shape = (len(self.modules), self.pipeline.num_microbatches)
+        ops = self.builder.add_ops(
+            kind,
+            np.broadcast_to(np.array(ticks, dtype=np.int64)[:, None], shape),
+            self.compute[self.devices[stages]][..., None],
+            stage=stages[:, None],
+            device=self.devices[stages],
+            microbatch=np.arange(shape[1]),
+        )
+        self.builder.add_precedences(self._data(factor)[stages], ops)
+        for module, row in zip(self.modules, ops.tolist(), strict=True):
+            for microbatch, op in enumerate(row):
+                self.names[op] = f"{kind}{module.stage}.{microbatch}:{module.name}"
+        self.curvature[factor] = ops
+
+    def _data(self, factor: str) -> IntArray:
+        """Return the ops of iteration 0 that make what a curvature is taken of, int64[S, m]."""
+        grid = self._grid("F") if factor == "A" else self._grid("I", "B")
+        found: IntArray = self.number[0][grid]
+        return found
+
+    def _add_refresh(self, number: int, module: KfacModule) -> None:
+        """Add the syncs and inversions of a module."""
+        for factor in FACTORS:
+            gate = self.curvature[factor][number]
+            if work_time(module, "sync", factor) > 0:
+                gate = self._add_sync(module, factor, gate)
+            inversions = self._add_inversions(module, factor)
+            self.builder.add_precedences(gate[:, None], inversions)
+            if self.instance.max_age is not None:
+                users = [
+                    self._preconditions_of(number, module, device)[self.instance.max_age]
+                    for device in self.holders[module.stage]
+                ]
+                self.builder.add_precedences(inversions, users)
+
+    def _preconditions_of(self, number: int, module: KfacModule, device: int) -> IntArray:
+        """Return the preconditions of one module on a device, int64[N]."""
+        before = self.modules[:number]
+        place = sum(other.stage == module.stage for other in before)
+        return self.preconditions[module.stage, device][:, place]
+
+    def _add_sync(self, module: KfacModule, factor: str, gate: IntArray) -> IntArray:
+        devices = self._meeting(module)
+        kind = KIND_OF["sync", factor]
+        sync = self.builder.add_ops(
+            kind,
+            np.array([self.scale.ticks(work_time(module, "sync", factor))], dtype=np.int64),
+            np.array([self.comm[device] for device in devices]),
+            stage=module.stage,
+            device=devices[0],
+        )
+        self.builder.add_precedences(gate, sync)
+        self.names[int(sync[0])] = f"{kind}{module.stage}:{module.name}"
+        return sync
+
+    def _add_inversions(self, module: KfacModule, factor: str) -> IntArray:
+        stage, kind = module.stage, KIND_OF["inv", factor]
+        holders = np.array(self.holders[stage])
+        ticks = self.scale.ticks(work_time(module, "inv", factor))
+        ops = self.builder.add_ops(
+            kind,
+            np.full(len(holders), ticks, dtype=np.int64),
+            self.compute[holders][:, None],
+            stage=stage,
+            device=holders,
+        )
+        for device, op in zip(self.holders[stage], ops.tolist(), strict=True):
+            self.names[op] = f"{kind}{stage}:{module.name}{self._at(stage, device)}"
+        return ops
+
+    def _families(self) -> list[IntArray]:
+        """Return alike micro-batches: with their curvature in iteration 0, plain in the others."""
+        found = []
+        for family in self.iteration.families:
+            members = self.iteration.microbatch[family[:, 0]]
+            curvature = [self.curvature[factor][:, members].T for factor in FACTORS]
+            found.append(np.concatenate([self.number[0][family], *curvature], axis=1))
+        later = self.number[1:]
+        return found + [row[family] for row in later for family in self.iteration.families]
+
+    def _pool(self, device: int, one: Pool) -> Pool:
+        """Repeat a pool of the pipeline; saved inputs and errors come on top in iteration 0."""
+        acquired: dict[int, Fraction] = {}
+        for op, amount in zip(one.acquire_op.tolist(), one.acquire_amount.tolist(), strict=True):
+            acquired[int(self.number[0, op])] = one.amounts[amount]
+        released = [
+            (int(self.number[0, op]), one.amounts[amount])
+            for op, amount in zip(one.release_op.tolist(), one.release_amount.tolist(), strict=True)
+        ]
+        for first, last, amount in self._saved(device):
+            acquired[first] = acquired.get(first, Fraction(0)) + amount
+            released.append((last, amount))
+        amounts = list(
+            dict.fromkeys([*one.amounts, *acquired.values(), *(part for _, part in released)])
+        )
+        index = {amount: place for place, amount in enumerate(amounts)}
+        later = self.number[1:]
+        more = len(later)
+        return Pool(
+            name=one.name,
+            capacity=one.capacity,
+            initial=one.initial,
+            amounts=tuple(amounts),
+            acquire_op=_joined(list(acquired), later[:, one.acquire_op]),
+            acquire_amount=_joined(
+                [index[amount] for amount in acquired.values()], np.tile(one.acquire_amount, more)
+            ),
+            release_op=_joined([op for op, _ in released], later[:, one.release_op]),
+            release_amount=_joined(
+                [index[amount] for _, amount in released], np.tile(one.release_amount, more)
+            ),
+        )
+
+    def _saved(self, device: int) -> Iterator[tuple[int, int, Fraction]]:
+        """Yield (op that saves, op that frees, amount), inputs first: they are held longest."""
+        for factor in FACTORS:
+            data = self._data(factor)
+            for number, module in enumerate(self.modules):
+                amount = saved_bytes(module, factor)
+                if amount == 0:
+                    continue
+                for microbatch in np.flatnonzero(self.devices[module.stage] == device).tolist():
+                    saving = int(data[module.stage, microbatch])
+                    yield saving, int(self.curvature[factor][number, microbatch]), amount
+
+
+def _resource_table(problem: Problem) -> IntArray:
+    """Return the resources of each op as int64[n, most], `FREE` where it has fewer."""
+    count = np.diff(problem.resource_ptr)
+    table = np.full((problem.num_ops, int(count.max(initial=1))), FREE, dtype=np.int64)
+    inside = np.arange(table.shape[1]) < count[:, None]
+    table[inside] = problem.resource_idx
+    return table
+
+
+def _joined(first: list[int], later: IntArray) -> IntArray:
+    return np.concatenate([np.array(first, dtype=np.int64), later.ravel()])

@@ -1,0 +1,268 @@
+"""One refresh of K-FAC around a pinned pipeline: the pattern, its holes, and the work."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.kfac.labels import Label
+
+Hole = tuple[int, int]
+"""Start and end of a stretch of time without a pipeline op, in ticks."""
+
+Member = tuple[int, int]
+"""A device and the index of one of its work entries."""
+
+Meetings = dict[Member, tuple[Member, ...]]
+"""Who meets in each work entry, itself included."""
+
+WORK_KINDS = ("cov", "sync", "inv")
+"""Curvature, sync and inversion: the classes of K-FAC work, in the order they depend on."""
+
+
+@dataclass(frozen=True)
+class PinnedOp:
+    """An op of the pipeline in iteration 0; times in ticks from the start of the pipeline.
+
+    Parameters
+    ----------
+    label : str
+        Label in timelines and schedules.
+    kind : str
+        ``forward``, ``backward`` or ``precondition``.
+    pipe : int
+        0, or 1 for the second pipe of Chimera.
+    start, end : int
+        Measured or scheduled interval; starts may be negative where clocks differ.
+    """
+
+    label: str
+    kind: str
+    pipe: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """One entry of K-FAC work of a device.
+
+    Parameters
+    ----------
+    label : Label
+        Its label.
+    parts : int
+        Equal parts that are placed one by one: as many as micro-batches for curvature, else 1.
+    length : int
+        Length of each part in ticks.
+    recorded : (int, int) or None
+        Where it was measured, in ticks; None where nothing ran.
+    meets : tuple of int
+        Devices that meet in it (syncs of replicas), this one included.
+    number : int
+        Tells entries of a device with the same label apart, from 0.
+    """
+
+    label: Label
+    parts: int
+    length: int
+    recorded: tuple[int, int] | None
+    meets: tuple[int, ...]
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the entry, different for each of a device."""
+        return f"{self.label.text}~{self.number}" if self.number else self.label.text
+
+
+@dataclass(frozen=True)
+class DevicePattern:
+    """Pinned ops and K-FAC work of one device.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    ops : tuple of PinnedOp
+        Forwards, backwards (and preconditioning) of iteration 0.
+    work : tuple of Work
+        K-FAC work, in the order of the instance.
+    """
+
+    device: int
+    ops: tuple[PinnedOp, ...]
+    work: tuple[Work, ...]
+
+    @property
+    def num_microbatches(self) -> int:
+        """Forwards of the first pipe: the parts that curvature is cut into."""
+        return sum(op.kind == "forward" and op.pipe == 0 for op in self.ops)
+
+    @property
+    def kfac_time(self) -> int:
+        """Length of all K-FAC work, in ticks."""
+        return sum(work.parts * work.length for work in self.work)
+
+    def data_of(self, label: Label) -> list[PinnedOp]:
+        """Return the ops that make data for a curvature, of its own pipe, by start."""
+        kind = "forward" if label.factor == "A" else "backward"
+        return sorted(
+            (op for op in self.ops if op.kind == kind and op.pipe == label.pipe),
+            key=lambda op: op.start,
+        )
+
+
+@dataclass(frozen=True)
+class SavedTensors:
+    """What saved inputs and errors of one device hold of memory, and the room for them."""
+
+    capacity: Fraction
+    input: Fraction
+    error: Fraction
+
+
+@dataclass(frozen=True)
+class RefreshPattern:
+    """A pinned pipeline, repeated every period, and the K-FAC work of one refresh.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    scale : TimeScale
+        Meaning of a tick.
+    period : int
+        Length of an iteration in ticks, the same for every device.
+    margin : Fraction
+        An op of length d needs more than (1 + margin) d before the end of its hole.
+    devices : tuple of DevicePattern
+        One per device.
+    saved : tuple of SavedTensors, optional
+        Memory of each device, empty where there is no limit.
+    syncs_in_holes : bool
+        Whether syncs occupy the device, as in measured timelines, or its comm stream.
+    """
+
+    name: str
+    scale: TimeScale
+    period: int
+    margin: Fraction
+    devices: tuple[DevicePattern, ...]
+    saved: tuple[SavedTensors, ...] = ()
+    syncs_in_holes: bool = True
+
+    def holes(self, device: int, iterations: int) -> list[Hole]:
+        """Return the holes of `device` in so many iterations, by start.
+
+        They are the maximal gaps between its pipeline ops in [0, iterations x period), cut at
+        the end of every iteration; the pattern is repeated once per iteration.
+        """
+        spans = [(op.start, op.end) for op in self.devices[device].ops]
+        last = iterations * self.period
+        busy = [
+            (start + k * self.period, end + k * self.period)
+            for k in range(iterations)
+            for start, end in spans
+            if end > start
+        ]
+        cuts = [(k * self.period, k * self.period) for k in range(iterations + 1)]
+        return [
+            (start, end)
+            for start, end in _gaps(sorted([*busy, *cuts]))
+            if start >= 0 and end <= last
+        ]
+
+    def latest_start(self, hole: Hole, length: int) -> int:
+        """Return the last tick at which an op of `length` may start in `hole` (or earlier)."""
+        over, parts = self.margin.as_integer_ratio()
+        if over == 0:
+            return hole[1] - length
+        # In whole numbers: this is asked for every op and hole. The limit itself is too late.
+        return (hole[1] * parts - length * (parts + over) - 1) // parts
+
+    def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
+        """Return the closed intervals of starts that an op of `length` may have on `device`."""
+        pairs = ((hole, self.latest_start(hole, length)) for hole in self.holes(device, iterations))
+        return [(hole[0], last) for hole, last in pairs if last >= hole[0]]
+
+
+def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:
+    """Yield the gaps between intervals that are sorted by start and may overlap."""
+    reached: int | None = None
+    for start, end in busy:
+        if reached is not None and start > reached:
+            yield reached, start
+        reached = end if reached is None else max(reached, end)
+
+
+def uneven_data(pattern: RefreshPattern) -> list[tuple[int, Label, int]]:
+    """Return (device, label, data ops) of every curvature with other than one op per part."""
+    found = []
+    for device in pattern.devices:
+        counts = Counter((op.kind, op.pipe) for op in device.ops)
+        for work in device.work:
+            kind = "forward" if work.label.factor == "A" else "backward"
+            have = counts[kind, work.label.pipe]
+            if work.label.kind == "cov" and have != work.parts:
+                found.append((device.device, work.label, have))
+    return found
+
+
+def overlapping_ops(device: DevicePattern) -> tuple[PinnedOp, PinnedOp] | None:
+    """Return two pipeline ops of the device that overlap, or None."""
+    latest: PinnedOp | None = None
+    for op in sorted(device.ops, key=lambda op: (op.start, op.end)):
+        if op.end == op.start:
+            continue
+        if latest is not None and op.start < latest.end:
+            return latest, op
+        latest = op
+    return None
+
+
+def common_iterations(iterations: Sequence[int]) -> int:
+    """Return the refresh interval that all devices can keep: the largest of theirs."""
+    return max(iterations, default=1)
+
+
+def meetings(pattern: RefreshPattern) -> Meetings:
+    """Return the members of each work entry's rendezvous, itself included, by device.
+
+    Only syncs meet. Where a device has several syncs of one factor and module, they meet those of
+    the other devices in the order of the instance.
+    """
+    groups: dict[tuple[object, ...], list[Member]] = defaultdict(list)
+    for device in pattern.devices:
+        seen: dict[tuple[object, ...], int] = defaultdict(int)
+        for index, work in enumerate(device.work):
+            key = (work.meets, work.label.factor, work.label.module)
+            if len(work.meets) < 2:
+                groups[device.device, index].append((device.device, index))
+                continue
+            groups[(*key, seen[key])].append((device.device, index))
+            seen[key] += 1
+    return {member: tuple(group) for group in groups.values() for member in group}
+
+
+def longest(pattern: RefreshPattern, members: Sequence[Member]) -> int:
+    """Return how long work takes on each device that meets in it, in ticks."""
+    return max(pattern.devices[device].work[index].length for device, index in members)
+
+
+def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
+    """Return the common parts of two sorted lists of disjoint closed intervals."""
+    found = []
+    i = j = 0
+    while i < len(first) and j < len(second):
+        low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
+        if low <= high:
+            found.append((low, high))
+        if first[i][1] < second[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found

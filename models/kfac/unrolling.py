@@ -1,0 +1,321 @@
+"""A refresh pattern over a given number of iterations, as the integer problem."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.kfac.labels import Label
+from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.pattern import (
+    DevicePattern,
+    PinnedOp,
+    RefreshPattern,
+    Work,
+    common_starts,
+    longest,
+    meetings,
+)
+
+PINNED_KINDS = {
+    "forward": "F",
+    "backward": "B",
+    "backward_weight": "W",
+    "precondition": PRECONDITION_KIND,
+}
+
+Key = tuple[int, int, int]
+"""Device, index of the work of the device, and part."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredRefresh:
+    """A problem, and where it keeps the ops of the pattern.
+
+    Parameters
+    ----------
+    problem : Problem
+        Pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh.
+    iterations : tuple of int
+        Iterations of each device.
+    op_of : dict
+        Op number by device, index of the work of that device, and part.
+    """
+
+    problem: Problem
+    iterations: tuple[int, ...]
+    op_of: dict[Key, int]
+
+
+Weigh = Callable[[Label], int]
+
+
+def lower_refresh(
+    pattern: RefreshPattern,
+    iterations: Sequence[int],
+    *,
+    devices: Sequence[int] | None = None,
+    weigh: Weigh | None = None,
+) -> LoweredRefresh:
+    """Lower a pattern, repeated a given number of times on each device.
+
+    Every K-FAC op lies in one hole of its device (`Problem.windows`), K-FAC ops of a device do
+    not overlap, and the dependencies are those of the exact task: part i of a curvature after
+    the i-th forward (A) or backward (B) of iteration 0 on its own pipe, a sync after all
+    curvature of its factor and module on every device that meets in it, an inversion after its
+    own curvature and that sync.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    iterations : sequence of int
+        Iterations of each device.
+    devices : sequence of int, optional
+        Lower these devices only; syncs meet among them.
+    weigh : callable, optional
+        Weight of each K-FAC op's end in the objective `Objective.COMPLETION`; default 0.
+    """
+    chosen = range(len(pattern.devices)) if devices is None else devices
+    return _Lowering(pattern, tuple(iterations), list(chosen), weigh or (lambda _: 0)).run()
+
+
+def op_id(device: str, label: str, part: int | None = None) -> str:
+    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``."""
+    return f"{device}/{label}" + ("" if part is None else f"#{part}")
+
+
+def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
+    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2."""
+    return f"{device}/{label}#{number}@{iteration}"
+
+
+@dataclass
+class _Block:
+    """Ops of one kind that are added together."""
+
+    durations: list[int] = field(default_factory=list)
+    resources: list[list[int]] = field(default_factory=list)
+    devices: list[int] = field(default_factory=list)
+    microbatches: list[int] = field(default_factory=list)
+    pins: list[int] = field(default_factory=list)
+
+
+class _Lowering:
+    def __init__(
+        self,
+        pattern: RefreshPattern,
+        iterations: tuple[int, ...],
+        devices: list[int],
+        weigh: Weigh,
+    ) -> None:
+        self.pattern = pattern
+        self.met = meetings(pattern)
+        self.iterations = iterations
+        self.devices = [pattern.devices[device] for device in devices]
+        self.chosen = set(devices)
+        self.weigh = weigh
+        self.builder = ProblemBuilder()
+        self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
+        self.comm: dict[int, int] = {}
+        if not pattern.syncs_in_holes:
+            self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
+        self.reached: Counter[int] = Counter()
+        self.names: dict[int, str] = {}
+        self.windows: dict[int, IntArray] = {}
+        self.weights: dict[int, int] = {}
+        self.op_of: dict[Key, int] = {}
+        self.first: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.cached: dict[tuple[tuple[int, ...], int], IntArray] = {}
+
+    def run(self) -> LoweredRefresh:
+        for device in self.devices:
+            self._add_pipeline(device)
+        for device in self.devices:
+            for index, work in enumerate(device.work):
+                self._add_work(device, index, work)
+        for device in self.devices:
+            self._add_dependencies(device)
+        weight = np.zeros(len(self.names), dtype=np.int64)
+        weight[list(self.weights)] = list(self.weights.values())
+        problem = self.builder.build(
+            name=self.pattern.name,
+            scale=self.pattern.scale,
+            objective=Objective.COMPLETION,
+            span_resources=list(self.compute.values()),
+            pools=self._pools(),
+            given_names=self.names,
+            windows=self.windows,
+            weight=weight,
+        )
+        return LoweredRefresh(problem, self.iterations, self.op_of)
+
+    def _add_pipeline(self, device: DevicePattern) -> None:
+        for start, k, number, op in self._copies(device):
+            # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
+            begin, end = max(start, 0), max(start + op.end - op.start, 0)
+            added = self._op(
+                PINNED_KINDS[op.kind],
+                end - begin,
+                self._held(device.device, begin, end),
+                device.device,
+                microbatch=number,
+                pinned=begin,
+            )
+            self.names[added] = pinned_id(device.device, op.label, number, k)
+            if k == 0:
+                self.first[device.device, op.kind, op.pipe].append((op.start, added))
+
+    def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
+        """Return start, iteration, number within its label and op of every copy, by start."""
+        numbers: Counter[str] = Counter()
+        found = []
+        for op in sorted(device.ops, key=lambda op: op.start):
+            for k in range(self.iterations[device.device]):
+                found.append((op.start + k * self.pattern.period, k, numbers[op.label], op))
+            numbers[op.label] += 1
+        return sorted(found, key=lambda copy: copy[:3])
+
+    def _held(self, device: int, begin: int, end: int) -> list[int]:
+        """Return the resource that a pinned op occupies: none where an earlier one still runs.
+
+        Copies overlap where a device takes longer than the period; holes are what all leave.
+        """
+        if begin < self.reached[device]:
+            return []
+        self.reached[device] = end
+        return [self.compute[device]]
+
+    def _op(
+        self,
+        kind: str,
+        duration: int,
+        resources: list[int],
+        device: int,
+        *,
+        microbatch: int = FREE,
+        pinned: int = FREE,
+    ) -> int:
+        ops = self.builder.add_ops(
+            kind,
+            np.array([duration]),
+            np.array([resources or [FREE]]),
+            stage=device,
+            device=device,
+            microbatch=microbatch,
+            pinned=pinned,
+        )
+        return int(ops[0])
+
+    def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
+        members = [m for m in self.met[device.device, index] if m[0] in self.chosen]
+        if members[0] != (device.device, index):
+            # The first device that meets has added the op for all of them.
+            self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
+            return
+        length = longest(self.pattern, members)
+        kind = KIND_OF[work.label.kind, work.label.factor]
+        in_hole = work.label.kind != "sync" or self.pattern.syncs_in_holes
+        streams = self.compute if in_hole else self.comm
+        cut = work.label.kind == "cov"
+        devices = tuple(d for d, _ in members)
+        who = "+".join(map(str, devices))
+        for part in range(work.parts):
+            op = self._op(
+                kind,
+                length,
+                [streams[d] for d in devices],
+                device.device,
+                microbatch=part if cut else FREE,
+            )
+            self.names[op] = op_id(who, work.name, part if cut else None)
+            self.weights[op] = self.weigh(work.label)
+            self.op_of[device.device, index, part] = op
+            if in_hole:
+                self.windows[op] = self._windows(devices, length)
+
+    def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
+        key = (members, length)
+        if key not in self.cached:
+            found = self.pattern.windows(members[0], length, self.iterations[members[0]])
+            for device in members[1:]:
+                other = self.pattern.windows(device, length, self.iterations[device])
+                found = common_starts(found, other)
+            self.cached[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return self.cached[key]
+
+    def _add_dependencies(self, device: DevicePattern) -> None:
+        d = device.device
+        curvature: dict[tuple[str, str], list[int]] = defaultdict(list)
+        own: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        syncs: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, work in enumerate(device.work):
+            label = work.label
+            ops = [self.op_of[d, index, part] for part in range(work.parts)]
+            if label.kind == "cov":
+                self._after_data(d, label, ops)
+                curvature[label.factor, label.module] += ops
+                own[label.factor, label.module, label.pipe] += ops
+            elif label.kind == "sync":
+                syncs[label.factor, label.module] += ops
+        for key, ops in syncs.items():
+            for op in ops:
+                self._precede(curvature[key], op)
+        for index, work in enumerate(device.work):
+            label = work.label
+            if label.kind == "inv":
+                op = self.op_of[d, index, 0]
+                self._precede(own[label.factor, label.module, label.pipe], op)
+                self._precede(syncs[label.factor, label.module], op)
+
+    def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
+        kind = "forward" if label.factor == "A" else "backward"
+        data = sorted(self.first[device, kind, label.pipe])
+        for part, op in enumerate(ops):
+            if part < len(data):
+                self.builder.add_precedences(data[part][1], op)
+            else:
+                self.windows[op] = np.zeros((0, 2), dtype=np.int64)
+            if part:
+                self.builder.add_precedences(ops[part - 1], op)
+
+    def _precede(self, before: list[int], after: int) -> None:
+        if before:
+            self.builder.add_precedences(np.array(before), after)
+
+    def _pools(self) -> list[Pool]:
+        if not self.pattern.saved:
+            return []
+        return [pool for device in self.devices if (pool := self._pool(device)) is not None]
+
+    def _pool(self, device: DevicePattern) -> Pool | None:
+        saved = self.pattern.saved[device.device]
+        amounts = (saved.input, saved.error)
+        acquire: list[tuple[int, int]] = []
+        release: list[tuple[int, int]] = []
+        for index, work in enumerate(device.work):
+            label = work.label
+            if label.kind != "cov":
+                continue
+            amount = 0 if label.factor == "A" else 1
+            kind = "forward" if label.factor == "A" else "backward"
+            data = sorted(self.first[device.device, kind, label.pipe])
+            for part in range(min(work.parts, len(data))):
+                acquire.append((data[part][1], amount))
+                release.append((self.op_of[device.device, index, part], amount))
+        taken, given = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
+        return Pool(
+            name=f"device {device.device}",
+            capacity=saved.capacity,
+            initial=Fraction(0),
+            amounts=amounts,
+            acquire_op=taken[:, 0].astype(np.int64),
+            acquire_amount=taken[:, 1].astype(np.int64),
+            release_op=given[:, 0].astype(np.int64),
+            release_amount=given[:, 1].astype(np.int64),
+        )

@@ -1,0 +1,84 @@
+"""What the K-FAC work of a described pipeline consists of: places, times and saved bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.kfac.instance import KfacInstance, KfacModule
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_pipeline
+
+Place = tuple[int, int]
+"""A stage and a device that holds it."""
+
+FACTORS = ("A", "B")
+
+_TIME_FIELDS = {"cov": "curvature", "sync": "sync", "inv": "inverse"}
+_SAVED_FIELDS = {"A": "input_bytes", "B": "error_bytes"}
+
+
+def places(pipeline: PipelineInstance) -> list[Place]:
+    """Return every stage with each device that holds it, sorted."""
+    return sorted(
+        {place for devices in pipeline.stage_devices_of_pipes() for place in enumerate(devices)}
+    )
+
+
+def modules_of(instance: KfacInstance, stage: int) -> list[KfacModule]:
+    """Return the modules of a stage, in the order of the instance."""
+    return [module for module in instance.modules or () if module.stage == stage]
+
+
+def meeting(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
+    """Return the devices that meet in a module's syncs: its replicas and all that hold the stage.
+
+    Parameters
+    ----------
+    module : KfacModule
+        The module.
+    holders : iterable of int
+        Devices that hold its stage.
+    """
+    return tuple(sorted({*holders, *(module.replicas or ())}))
+
+
+def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
+    """Return the time of a module's curvature (per micro-batch), sync or inversion.
+
+    Parameters
+    ----------
+    module : KfacModule
+        The module.
+    kind : str
+        ``cov``, ``sync`` or ``inv``.
+    factor : str
+        ``A`` or ``B``.
+    """
+    return Fraction(getattr(module, f"{_TIME_FIELDS[kind]}_{factor.lower()}"))
+
+
+def saved_bytes(module: KfacModule, factor: str) -> Fraction:
+    """Return what each micro-batch holds of memory until its curvature is done."""
+    return Fraction(getattr(module, _SAVED_FIELDS[factor]))
+
+
+def lower_iteration(instance: KfacInstance, *, round_up: bool = False) -> Problem:
+    """Lower one iteration of the pipeline alone, at the scale of the whole instance.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick within the limit and `round_up` is false.
+    """
+    assert instance.pipeline is not None
+    return lower_pipeline(instance.pipeline, round_up=round_up, also=_times(instance))
+
+
+def _times(instance: KfacInstance) -> Iterator[Fraction]:
+    for module in instance.modules or ():
+        yield Fraction(module.precondition)
+        for factor in FACTORS:
+            for kind in _TIME_FIELDS:
+                yield work_time(module, kind, factor)

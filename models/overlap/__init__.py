@@ -1,0 +1,1 @@
+"""Programs of kernels and collectives: the instance and what it lowers to."""

@@ -1,0 +1,236 @@
+"""Lowering of an overlap instance: a compute stream, comm streams, waits, launches and bytes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.overlap.families import alike_parts
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+
+LAUNCH_KIND, RELEASE_KIND = "launch", "release"
+BYTES = "live bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredOverlap:
+    """A problem whose first n ops are the nodes of the program, and what was added to them.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    launch : dict of int to int
+        Launch op of each collective of a group with a cap, a point of the compute stream.
+    release : dict of int to int
+        Op that gives back the bytes of a node with several last users.
+    """
+
+    problem: Problem
+    launch: dict[int, int]
+    release: dict[int, int]
+
+    @classmethod
+    def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
+        """Find the added ops of a lowered instance again, by their names."""
+        added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
+        for op in range(len(instance.nodes), problem.num_ops):
+            word, _, name = problem.op_name(op).partition(":")
+            added[word][instance.index_of[name]] = op
+        return cls(problem, added[LAUNCH_KIND], added[RELEASE_KIND])
+
+
+def lower_overlap(instance: OverlapInstance, *, round_up: bool = False) -> Problem:
+    """Lower `instance` to ops, streams, precedences and pools.
+
+    Op i is node i. Kernels occupy the compute stream, collectives the stream of their group;
+    with frozen order each collective follows the previous one of its group. Waits take no time
+    and hold nothing back but what depends on them: in the program each stands just before its
+    first user. Where the place of a wait matters (a collective uses it, or a cap counts what is
+    in flight or held until then) it is a point of the compute stream, inside no kernel; so is the
+    launch of a collective that counts as in flight from there to its wait. Bytes are acquired
+    at the start of their producer and released at the end of the last use.
+
+    Raises
+    ------
+    InputError
+        The durations have no common tick and `round_up` is false.
+    """
+    return _Lowering(instance, round_up=round_up).run()
+
+
+class _Lowering:
+    def __init__(self, instance: OverlapInstance, *, round_up: bool) -> None:
+        self.instance = instance
+        durations = {Fraction(node.duration) for node in instance.nodes}
+        self.scale = TimeScale.fit(durations, instance.time_unit, round_up=round_up)
+        self.builder = ProblemBuilder()
+        self.compute = self.builder.add_resource("compute")
+        self.streams = {
+            group: self.builder.add_resource(
+                f"comm {group}" if len(instance.groups) > 1 else "comm"
+            )
+            for group in instance.groups
+        }
+        self.names = {index: node.name for index, node in enumerate(instance.nodes)}
+        self.points: list[int] = []
+        self.launch: dict[int, int] = {}
+        self.users: dict[int, list[int]] = defaultdict(list)
+        for index, deps in enumerate(instance.deps):
+            for dep in deps:
+                self.users[dep].append(index)
+
+    def run(self) -> Problem:
+        instance = self.instance
+        self._add_nodes()
+        self._add_precedences()
+        pools = [*self._flights(), *self._bytes()]
+        return self.builder.build(
+            name=instance.name,
+            scale=self.scale,
+            objective=Objective.MAKESPAN,
+            span_resources=[self.compute],
+            pools=pools,
+            families=[] if pools else alike_parts(instance),
+            given_names=self.names,
+            points=np.array(sorted(self.points), dtype=np.int64),
+        )
+
+    def _add_nodes(self) -> None:
+        """Add one op per node, in blocks of one kind at a time so that op i is node i."""
+        placed = self._placed_waits()
+        for index, node in enumerate(self.instance.nodes):
+            resource = FREE
+            if node.kind is NodeKind.COMPUTE:
+                resource = self.compute
+            elif node.kind is NodeKind.COMM:
+                resource = self.streams[self.instance.group_of(index)]
+            elif index in placed:
+                resource = self.compute
+                self.points.append(index)
+            if node.duration == 0 and node.kind is not NodeKind.WAIT:
+                self.points.append(index)
+            self._op(node.kind.value, self.scale.ticks(Fraction(node.duration)), resource)
+
+    def _op(self, kind: str, duration: int, resource: int) -> int:
+        ops = self.builder.add_ops(kind, np.array([duration]), np.array([[resource]]), device=0)
+        return int(ops[0])
+
+    def _placed_waits(self) -> set[int]:
+        """Return the waits whose place in the program matters beyond their users."""
+        instance = self.instance
+        found = set()
+        for wait, collective in instance.collective_of.items():
+            launches = any(instance.nodes[u].kind is NodeKind.COMM for u in self.users[wait])
+            capped = instance.cap_of(instance.group_of(collective)) is not None
+            if launches or capped or instance.max_live_bytes is not None:
+                found.add(wait)
+        return found
+
+    def _add_precedences(self) -> None:
+        pairs = [(dep, index) for index, deps in enumerate(self.instance.deps) for dep in deps]
+        if self.instance.collective_order == "frozen":
+            pairs += [(before, after) for after, before in self.instance.previous_in_group.items()]
+        if pairs:
+            table = np.array(sorted(set(pairs)), dtype=np.int64)
+            self.builder.add_precedences(table[:, 0], table[:, 1])
+
+    def _flights(self) -> list[Pool]:
+        """Count collectives in flight, from their launch to their wait, per group with a cap."""
+        instance = self.instance
+        pools = []
+        for group in instance.groups:
+            cap = instance.cap_of(group)
+            if cap is None:
+                continue
+            members = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
+            for collective in members:
+                self._add_launch(collective)
+            pools.append(
+                Pool(
+                    name="in flight" if len(instance.groups) == 1 else f"in flight {group}",
+                    capacity=Fraction(cap),
+                    initial=Fraction(0),
+                    amounts=(Fraction(1),),
+                    acquire_op=np.array([self.launch[c] for c in members], dtype=np.int64),
+                    acquire_amount=np.zeros(len(members), dtype=np.int64),
+                    release_op=np.array([instance.wait_of[c] for c in members], dtype=np.int64),
+                    release_amount=np.zeros(len(members), dtype=np.int64),
+                )
+            )
+        return pools
+
+    def _add_launch(self, collective: int) -> None:
+        """Add the point of the compute stream at which a collective is launched.
+
+        In frozen order launches follow one another; in free order they may always be taken to
+        run in the order of their collectives.
+        """
+        op = self._op(LAUNCH_KIND, 0, self.compute)
+        self.names[op] = f"launch:{self.instance.nodes[collective].name}"
+        self.points.append(op)
+        self.launch[collective] = op
+        self.builder.add_precedences(op, collective)
+        for dep in self.instance.deps[collective]:
+            self.builder.add_precedences(dep, op)
+        previous = self.instance.previous_in_group.get(collective)
+        if previous in self.launch and self.instance.collective_order == "frozen":
+            self.builder.add_precedences(self.launch[previous], op)
+
+    def _bytes(self) -> list[Pool]:
+        cap = self.instance.max_live_bytes
+        if cap is None:
+            return []
+        amounts: list[Fraction] = []
+        rows: list[tuple[int, int, int]] = []
+        for index, node in enumerate(self.instance.nodes):
+            if node.bytes == 0:
+                continue
+            amount = Fraction(node.bytes)
+            if amount not in amounts:
+                amounts.append(amount)
+            rows.append((index, self._last_use(index), amounts.index(amount)))
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        return [
+            Pool(
+                name=BYTES,
+                capacity=Fraction(cap),
+                initial=Fraction(0),
+                amounts=tuple(amounts),
+                acquire_op=table[:, 0],
+                acquire_amount=table[:, 2],
+                release_op=table[:, 1],
+                release_amount=table[:, 2],
+            )
+        ]
+
+    def _last_use(self, index: int) -> int:
+        """Return the op whose end gives back a node's output: its last user, or one after all."""
+        users = last_users(self.instance, self.users, index)
+        if not users:
+            return index
+        if len(users) == 1:
+            return users[0]
+        op = self._op(RELEASE_KIND, 0, FREE)
+        self.names[op] = f"release:{self.instance.nodes[index].name}"
+        self.builder.add_precedences(np.array(users), op)
+        return op
+
+
+def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
+    """Return the users of a node's output that no other user follows directly.
+
+    A wait stands for the output of its collective: its users count instead of it, and it itself
+    only where it has none.
+    """
+    found: set[int] = set()
+    for user in users.get(index, []):
+        is_alias = instance.collective_of.get(user) == index
+        found.update(users.get(user, []) or [user] if is_alias else [user])
+    covered = {dep for user in found for dep in instance.deps[user]}
+    return sorted(found - covered)

@@ -1,0 +1,74 @@
+"""Results of overlap instances: a program order beside the figures of every schedule."""
+
+from __future__ import annotations
+
+from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
+
+
+class ExposedCollective(Reported):
+    """A collective that the compute stream waits for.
+
+    Parameters
+    ----------
+    name : str
+        The collective.
+    waited : number
+        How long its wait holds the compute stream.
+    because : list of str
+        Chain of nodes, each starting as early as the one before allows, that ends with it.
+    """
+
+    name: str
+    waited: Figure
+    because: tuple[str, ...] = ()
+
+
+class ProgramFigures(Reported):
+    """A program order on the two streams.
+
+    Parameters
+    ----------
+    order : list of str
+        Names of the nodes in program order.
+    exposed_wait : number
+        How long waits hold the compute stream.
+    max_in_flight : int
+        Most collectives of one group between their place in the order and their wait's.
+    peak_live_bytes : float
+        Most bytes of outputs held at once.
+    estimate, estimate_seed : float or None
+        Inductor's own estimates of the order, figures to compare with the true makespan; the
+        second is None once two collectives run at the same time.
+    """
+
+    order: list[str] | None = None
+    exposed_wait: Figure | None = None
+    max_in_flight: int | None = None
+    peak_live_bytes: float | None = None
+    estimate: Figure | None = None
+    estimate_seed: Figure | None = None
+
+
+class OverlapEntry(HeuristicEntry, ProgramFigures):
+    """What one heuristic made of a program."""
+
+
+class OverlapResult(Result, ProgramFigures):
+    """Outcome of `optimize` for an overlap instance.
+
+    Parameters
+    ----------
+    exposed : list of ExposedCollective
+        Collectives that are not hidden, the longest wait first.
+    in_flight_curve, live_bytes_curve : list of (time, amount)
+        Collectives of all groups between their launch and the end of their wait, and bytes held,
+        from each time on.
+    least_peak_bytes : float
+        Proven lower bound on the peak of live bytes at this makespan, where it was minimised.
+    """
+
+    exposed: tuple[ExposedCollective, ...] = ()
+    in_flight_curve: list[tuple[Figure, int]] | None = None
+    live_bytes_curve: list[tuple[Figure, float]] | None = None
+    least_peak_bytes: float | None = None
+    heuristics: tuple[OverlapEntry, ...] = ()

@@ -1,0 +1,1 @@
+"""Pipelines: the instance and what it lowers to."""

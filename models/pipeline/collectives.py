@@ -1,0 +1,202 @@
+"""Ops that all-reduces cut into pieces, and the comm streams that collectives run on.
+
+An op of k segments is k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and the
+all-reduce behind each of them one op more, ``ARF0.1/0``, ... on the comm stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, ProblemBuilder
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.instance import Collectives, PipelineInstance
+
+ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
+"""Kind of the all-reduces inside the ops of each kind."""
+
+REDUCE_SCATTER_KIND = "RS"
+ALL_GATHER_KIND = "AG"
+
+TENSOR_PARALLEL, DATA_PARALLEL = "tp", "dp"
+
+
+@dataclass(frozen=True, eq=False)
+class OpGrid:
+    """The ops of one kind: S stages, m micro-batches.
+
+    Parameters
+    ----------
+    first, last : int64[S, m]
+        First and last piece of each op on the compute stream.
+    done : int64[S, m]
+        What those who use the result wait for: the last all-reduce, or the last piece.
+    rows : int64[r, m]
+        All pieces and all-reduces: column i is micro-batch i.
+    """
+
+    first: IntArray
+    last: IntArray
+    done: IntArray
+    rows: IntArray
+
+    @classmethod
+    def whole(cls, ops: IntArray) -> Self:
+        """Return the grid of ops, int64[S, m], that nothing cuts."""
+        return cls(ops, ops, ops, ops)
+
+
+def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
+    """Yield all times that the collectives of a pipeline need beside its own."""
+    collectives = instance.collectives
+    if collectives is None:
+        return
+    durations = instance.times.by_kind()
+    for stage in range(instance.num_stages):
+        for kind, inside in collectives.by_kind().items():
+            yield entry_at(inside.allreduce, stage)
+            segments = entry_at(inside.segments, stage)
+            for duration in sorted(set(_row(durations[kind], stage))):
+                yield duration / segments
+        for entry in (collectives.reduce_scatter, collectives.all_gather):
+            if entry is not None:
+                yield entry_at(entry, stage)
+
+
+def _row(entry: Any, stage: int) -> list[Fraction]:
+    value = entry[stage] if isinstance(entry, tuple) else entry
+    return [Fraction(v) for v in (value if isinstance(value, tuple) else (value,))]
+
+
+class CommStreams:
+    """Comm streams of every device, added to a problem once they are asked for.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    builder : ProblemBuilder
+        Where the streams are added.
+    """
+
+    def __init__(self, instance: PipelineInstance, builder: ProblemBuilder) -> None:
+        self.collectives = instance.collectives or Collectives()
+        self._devices = range(instance.num_devices)
+        self._builder = builder
+        self._added: dict[str, list[int]] = {}
+
+    def of(self, purpose: str) -> list[int]:
+        """Return the stream of each device for `TENSOR_PARALLEL` or `DATA_PARALLEL` work."""
+        shared = self.collectives.comm_streams == "shared"
+        name = "comm" if shared else f"{purpose} comm"
+        if name not in self._added:
+            self._added[name] = [self._builder.add_resource(f"{name} {d}") for d in self._devices]
+        return self._added[name]
+
+
+class SegmentedOps:
+    """Adds ops in pieces, then the all-reduces between and behind them.
+
+    Parameters
+    ----------
+    builder : ProblemBuilder
+        Where the ops are added.
+    streams : CommStreams
+        Where all-reduces run; knows the collectives of the pipeline.
+    scale : TimeScale
+        Meaning of a tick.
+    names : dict of int to str
+        Takes the names of pieces and their all-reduces.
+    """
+
+    def __init__(
+        self,
+        builder: ProblemBuilder,
+        streams: CommStreams,
+        scale: TimeScale,
+        names: dict[int, str],
+    ) -> None:
+        self.inside = streams.collectives.by_kind()
+        self._builder = builder
+        self._streams = streams
+        self._scale = scale
+        self._names = names
+        self._pieces: dict[str, list[IntArray]] = {kind: [] for kind in self.inside}
+
+    def add_pieces(
+        self,
+        kind: str,
+        row: IntArray,
+        segments: int,
+        resources: IntArray,
+        *,
+        stage: int,
+        device: IntArray,
+    ) -> None:
+        """Add the pieces of one stage's ops; stages come in order.
+
+        Parameters
+        ----------
+        kind : str
+            Kind of the ops.
+        row : int64[m]
+            Length of a piece of each micro-batch, in ticks.
+        segments : int
+            Pieces of each op.
+        resources : int64[m, 1]
+            Compute stream of each micro-batch.
+        stage, device
+            Labels: a number, and int64[m].
+        """
+        duration = np.broadcast_to(row, (segments, len(row)))
+        self._pieces[kind].append(self._add(kind, duration, resources, stage, device))
+
+    def _add(
+        self, kind: str, duration: IntArray, resources: IntArray, stage: int, device: IntArray
+    ) -> IntArray:
+        ops = self._builder.add_ops(
+            kind,
+            duration,
+            resources,
+            stage=stage,
+            device=device,
+            microbatch=np.arange(duration.shape[1]),
+        )
+        if len(ops) > 1:
+            for (segment, i), op in np.ndenumerate(ops):
+                self._names[int(op)] = f"{kind}{stage}.{i}/{segment}"
+        return ops
+
+    def with_allreduces(self, kind: str, devices: IntArray) -> OpGrid:
+        """Add the all-reduces of the ops of `kind` and return the grid of both.
+
+        Parameters
+        ----------
+        kind : str
+            Kind of the ops, whose pieces are all added.
+        devices : int64[S, m]
+            Device of each stage and micro-batch.
+        """
+        pieces = self._pieces[kind]
+        comm = np.asarray(self._streams.of(TENSOR_PARALLEL))
+        reduces = []
+        for stage, parts in enumerate(pieces):
+            ticks = self._scale.ticks(entry_at(self.inside[kind].allreduce, stage))
+            resources = comm[devices[stage]][:, None]
+            duration = np.full(parts.shape, ticks, dtype=np.int64)
+            added = self._add(ALLREDUCE_KINDS[kind], duration, resources, stage, devices[stage])
+            self._builder.add_precedences(parts, added)
+            self._builder.add_precedences(added[:-1], parts[1:])
+            reduces.append(added)
+        return OpGrid(
+            first=np.stack([parts[0] for parts in pieces]),
+            last=np.stack([parts[-1] for parts in pieces]),
+            done=np.stack([parts[-1] for parts in reduces]),
+            rows=np.concatenate([*pieces, *reduces]),
+        )

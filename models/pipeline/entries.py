@@ -1,0 +1,99 @@
+"""Entries of pipeline instances: a number, or one per stage, micro-batch, device or boundary."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator
+
+from ppsolve.models.documents.base import Number, as_decimal, describe, error_at
+from ppsolve.models.documents.errors import InputError
+
+MAX_SEGMENTS = 10_000
+"""Most segments of one op."""
+
+
+def _numbers(value: Any, depth: int, what: str, at: tuple[int, ...] = ()) -> Any:
+    """Check a number or nested lists of numbers down to `depth`; the shape is checked later."""
+    if depth > 0 and isinstance(value, list | tuple | np.ndarray):
+        return tuple(
+            _numbers(item, depth - 1, what, (*at, index)) for index, item in enumerate(value)
+        )
+    if isinstance(value, list | tuple | dict | str) or value is None:
+        raise error_at(at, f"expected {what}, got {describe(value)}")
+    try:
+        return as_decimal(value)
+    except ValueError as error:
+        raise error_at(at, str(error)) from None
+
+
+def _matrix(value: Any) -> Any:
+    what = "a number or a matrix with a row and a column per device"
+    for row, values in enumerate(value if isinstance(value, list | tuple | np.ndarray) else ()):
+        if not isinstance(values, list | tuple | np.ndarray):
+            raise error_at((row,), f"expected {what}, got {describe(values)} for a row")
+    return _numbers(value, 2, what)
+
+
+def _shape(depth: int, what: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: _numbers(value, depth, what))
+
+
+def _segments(value: Any) -> Any:
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(_count(item, (stage,)) for stage, item in enumerate(value))
+    return _count(value, ())
+
+
+def _count(value: Any, at: tuple[int, ...]) -> int:
+    try:
+        number = as_decimal(value)
+    except ValueError:
+        number = Decimal(0)
+    if not 1 <= number <= MAX_SEGMENTS or number != number.to_integral_value():
+        raise error_at(
+            at, f"expected a whole number from 1 to {MAX_SEGMENTS}, got {describe(value)}"
+        )
+    return int(number)
+
+
+PerStage = Annotated[
+    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage")
+]
+PerStageAndMicrobatch = Annotated[
+    Number | tuple[Number | tuple[Number, ...], ...],
+    _shape(2, "a number, or a list with one entry per stage (a number or one per micro-batch)"),
+]
+PerDevice = Annotated[
+    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per device")
+]
+PerBoundary = Annotated[
+    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage boundary")
+]
+SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
+DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
+
+
+def entry_at(entry: Any, *indices: int) -> Fraction:
+    """Return the exact number that a scalar or nested entry has at these indices."""
+    for index in indices:
+        entry = entry[index] if isinstance(entry, tuple) else entry
+    return Fraction(entry)
+
+
+def check_length(field: str, entry: Any, expected: int, what: str) -> None:
+    """Refuse a list of other than `expected` entries, one per `what`.
+
+    Raises
+    ------
+    InputError
+        Names `field`.
+    """
+    if isinstance(entry, tuple) and len(entry) != expected:
+        raise InputError(
+            f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
+            field=field,
+        )

@@ -1,0 +1,362 @@
+"""Lowering of a pipeline instance to the integer problem, a few numpy calls per op kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.pipeline.collectives import (
+    ALL_GATHER_KIND,
+    DATA_PARALLEL,
+    REDUCE_SCATTER_KIND,
+    CommStreams,
+    OpGrid,
+    SegmentedOps,
+    collective_times,
+)
+from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.instance import PipelineInstance
+
+ALLREDUCE_KIND = "AR"
+OPTIMIZER_KIND = "OPT"
+
+
+def lower_pipeline(
+    instance: PipelineInstance, *, round_up: bool = False, also: Iterable[Fraction] = ()
+) -> Problem:
+    """Lower `instance` to ops, resources, precedences and pools.
+
+    Ops are numbered kind by kind, stage by stage, micro-batch by micro-batch; all-reduces inside
+    ops and all-gathers follow where there are any, then transfers, then all-reduces (or
+    reduce-scatters) of gradients and optimizer ops. An op with collectives inside is several ops,
+    see `ppsolve.models.pipeline.collectives`; it acquires its activation at the start of its first
+    piece and gives back at the end of its last piece.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+    also : iterable of Fraction
+        Further times, in the unit of the instance, that are to be whole ticks too.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick within the limit and `round_up` is false.
+    """
+    return _Lowering(instance, round_up=round_up, also=also).run()
+
+
+def _decimals(entry: Any) -> Iterator[Decimal]:
+    if isinstance(entry, tuple):
+        for item in entry:
+            yield from _decimals(item)
+    elif entry is not None:
+        yield entry
+
+
+class _Lowering:
+    def __init__(
+        self, instance: PipelineInstance, *, round_up: bool, also: Iterable[Fraction]
+    ) -> None:
+        self.instance = instance
+        self.pipes = instance.stage_devices_of_pipes()
+        self.boundary_pairs = sorted(
+            {
+                (boundary, source, target)
+                for devices in self.pipes
+                for boundary, (a, b) in enumerate(pairwise(devices))
+                for source, target in ((a, b), (b, a))
+                if a != b
+            }
+        )
+        times = [*self._all_times(), *also]
+        self.scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
+        self.builder = ProblemBuilder()
+        self.devices = instance.device_grid
+        self.grid: dict[str, OpGrid] = {}
+        self.transfers: list[tuple[IntArray, IntArray]] = []
+        self.given_names: dict[int, str] = {}
+
+    def _all_times(self) -> Iterator[Fraction]:
+        instance = self.instance
+        entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
+        for entry in entries:
+            yield from map(Fraction, set(_decimals(entry)))
+        yield from collective_times(instance)
+        for boundary, source, target in self.boundary_pairs:
+            yield self._latency(source, target)
+            if instance.p2p.mode != "delay":
+                yield self._transfer_time(boundary, source, target)
+
+    def _latency(self, source: int, target: int) -> Fraction:
+        return entry_at(self.instance.p2p.latency, source, target)
+
+    def _transfer_time(self, boundary: int, source: int, target: int) -> Fraction:
+        p2p = self.instance.p2p
+        return entry_at(p2p.bytes, boundary) / entry_at(p2p.bandwidth, source, target)
+
+    def run(self) -> Problem:
+        instance, builder = self.instance, self.builder
+        self.compute = [builder.add_resource(f"device {d}") for d in range(instance.num_devices)]
+        self.streams = CommStreams(instance, builder)
+        self._add_compute_ops()
+        self._add_local_precedences()
+        self._add_all_gathers()
+        if instance.p2p.mode == "delay":
+            self._add_delays()
+        else:
+            self._add_transfers()
+        self._add_stage_tail_ops()
+        return builder.build(
+            name=instance.name,
+            scale=self.scale,
+            objective=instance.objective,
+            span_resources=self.compute,
+            pools=self._pools(),
+            families=self._families(),
+            given_names=self.given_names,
+        )
+
+    def _add_compute_ops(self) -> None:
+        cut = SegmentedOps(self.builder, self.streams, self.scale, self.given_names)
+        for kind, entry in self.instance.times.by_kind().items():
+            if kind in cut.inside:
+                self._add_segments(cut, kind, entry)
+            else:
+                self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
+        for kind in cut.inside:
+            self.grid[kind] = cut.with_allreduces(kind, self.devices)
+
+    def _add_grid(self, kind: str, entry: Any) -> IntArray:
+        num_stages, num_microbatches = self.devices.shape
+        rows = [self._ticks_row(entry, stage, num_microbatches) for stage in range(num_stages)]
+        return self.builder.add_ops(
+            kind,
+            np.stack(rows),
+            np.asarray(self.compute)[self.devices][..., None],
+            stage=np.arange(num_stages)[:, None],
+            device=self.devices,
+            microbatch=np.arange(num_microbatches),
+        )
+
+    def _add_segments(self, cut: SegmentedOps, kind: str, entry: Any) -> None:
+        for stage, devices in enumerate(self.devices):
+            segments = int(entry_at(cut.inside[kind].segments, stage))
+            row = self._ticks_row(entry, stage, len(devices), segments)
+            resources = np.asarray(self.compute)[devices][:, None]
+            cut.add_pieces(kind, row, segments, resources, stage=stage, device=devices)
+
+    def _ticks_row(
+        self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
+    ) -> IntArray:
+        value = entry[stage] if isinstance(entry, tuple) else entry
+        values = value if isinstance(value, tuple) else (value,)
+        ticks = [self.scale.ticks(Fraction(v) / segments) for v in values]
+        return np.broadcast_to(np.array(ticks, dtype=np.int64), num_microbatches)
+
+    @property
+    def returning(self) -> OpGrid:
+        """Ops that carry the gradient to the previous stage: I, or B where fused."""
+        return self.grid["I"] if self.instance.times.is_split else self.grid["B"]
+
+    @property
+    def finishing(self) -> OpGrid:
+        """Ops after which a stage's weight gradient is complete: W, or B where fused."""
+        return self.grid["W"] if self.instance.times.is_split else self.grid["B"]
+
+    def _add_local_precedences(self) -> None:
+        self.builder.add_precedences(self.grid["F"].done, self.returning.first)
+        if self.instance.times.is_split:
+            self.builder.add_precedences(self.grid["I"].last, self.grid["W"].first)
+
+    def _add_all_gathers(self) -> None:
+        collectives = self.instance.collectives
+        if collectives is None or collectives.all_gather is None:
+            return
+        comm = self.streams.of(DATA_PARALLEL)
+        for stage in range(self.instance.num_stages):
+            holders = self._holders(stage)
+            gather = self._single_op(
+                ALL_GATHER_KIND, collectives.all_gather, stage, [comm[d] for d in holders], holders
+            )
+            self.builder.add_precedences(gather, self.grid["F"].first[stage])
+
+    def _holders(self, stage: int) -> list[int]:
+        return sorted({devices[stage] for devices in self.pipes})
+
+    def _add_delays(self) -> None:
+        table = np.zeros((self.instance.num_devices,) * 2, dtype=np.int64)
+        for _, source, target in self.boundary_pairs:
+            table[source, target] = self.scale.ticks(self._latency(source, target))
+        up, down = self.devices[:-1], self.devices[1:]
+        forward, returning = self.grid["F"], self.returning
+        self.builder.add_precedences(forward.done[:-1], forward.first[1:], table[up, down])
+        self.builder.add_precedences(returning.done[1:], returning.first[:-1], table[down, up])
+
+    def _add_transfers(self) -> None:
+        resources = self._transfer_resources()
+        for boundary in range(self.instance.num_stages - 1):
+            for kind, grid, sender, receiver in (
+                ("TF", self.grid["F"], boundary, boundary + 1),
+                ("TB", self.returning, boundary + 1, boundary),
+            ):
+                for pipe, devices in enumerate(self.pipes):
+                    columns = np.flatnonzero(self.instance.pipe_of_microbatch == pipe)
+                    source, target = devices[sender], devices[receiver]
+                    before, after = grid.done[sender, columns], grid.first[receiver, columns]
+                    if source == target:
+                        self.builder.add_precedences(before, after)
+                        continue
+                    ticks = self.scale.ticks(self._transfer_time(boundary, source, target))
+                    transfer = self.builder.add_ops(
+                        kind,
+                        np.full(len(columns), ticks, dtype=np.int64),
+                        np.array(resources[source, target]),
+                        stage=sender,
+                        device=source,
+                        microbatch=columns,
+                    )
+                    self.transfers.append((columns, transfer))
+                    self.builder.add_precedences(before, transfer)
+                    lag = self.scale.ticks(self._latency(source, target))
+                    self.builder.add_precedences(transfer, after, lag)
+
+    def _transfer_resources(self) -> dict[tuple[int, int], list[int]]:
+        pairs = sorted({(source, target) for _, source, target in self.boundary_pairs})
+        if self.instance.p2p.mode == "link":
+            return {(a, b): [self.builder.add_resource(f"link {a}->{b}")] for a, b in pairs}
+        used = sorted({device for pair in pairs for device in pair})
+        nics = {device: self.builder.add_resource(f"nic {device}") for device in used}
+        return {(a, b): [nics[a], nics[b]] for a, b in pairs}
+
+    def _add_stage_tail_ops(self) -> None:
+        instance = self.instance
+        kind, entry = self._reduction()
+        comm = [] if entry is None else self.streams.of(DATA_PARALLEL)
+        for stage in range(instance.num_stages):
+            holders = self._holders(stage)
+            ready = self.finishing.last[stage]
+            if entry is not None:
+                reduce = self._single_op(kind, entry, stage, [comm[d] for d in holders], holders)
+                self.builder.add_precedences(ready, reduce)
+                ready = np.array([reduce])
+            if instance.optimizer is not None:
+                for device in holders:
+                    step = self._single_op(
+                        OPTIMIZER_KIND, instance.optimizer, stage, [self.compute[device]], [device]
+                    )
+                    if len(holders) > 1:
+                        self.given_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
+                    own = self.devices[stage] == device
+                    before = ready if entry is not None else ready[own]
+                    self.builder.add_precedences(before, step)
+
+    def _reduction(self) -> tuple[str, Any]:
+        """Return kind and time of what combines the gradients of a stage."""
+        collectives = self.instance.collectives
+        if collectives is not None and collectives.reduce_scatter is not None:
+            return REDUCE_SCATTER_KIND, collectives.reduce_scatter
+        return ALLREDUCE_KIND, self.instance.allreduce
+
+    def _single_op(
+        self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
+    ) -> int:
+        ticks = np.array([self.scale.ticks(entry_at(entry, stage))], dtype=np.int64)
+        ops = self.builder.add_ops(kind, ticks, np.array(resources), stage=stage, device=devices[0])
+        return int(ops[0])
+
+    def _families(self) -> list[IntArray]:
+        """Group the micro-batches of each pipe that have identical durations."""
+        per_microbatch = any(
+            isinstance(item, tuple)
+            for entry in self.instance.times.by_kind().values()
+            if isinstance(entry, tuple)
+            for item in entry
+        )
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for microbatch, pipe in enumerate(self.instance.pipe_of_microbatch):
+            key: tuple[Any, ...] = (int(pipe),)
+            if per_microbatch:
+                key += tuple(
+                    entry_at(entry, stage, microbatch)
+                    for entry in self.instance.times.by_kind().values()
+                    for stage in range(self.instance.num_stages)
+                )
+            groups.setdefault(key, []).append(microbatch)
+        return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
+
+    def _vectors(self, members: IntArray) -> IntArray:
+        columns = [grid.rows[:, members].T for grid in self.grid.values()]
+        for microbatches, transfer in self.transfers:
+            shared = np.isin(microbatches, members)
+            if shared.any():
+                columns.append(transfer[shared][:, None])
+        return np.concatenate(columns, axis=1)
+
+    def _pools(self) -> list[Pool]:
+        memory = self.instance.memory
+        if memory is None:
+            return []
+        share = Fraction(memory.released_by_backward_weight)
+        activation = [entry_at(memory.activation, s) for s in range(self.instance.num_stages)]
+        releases = (
+            [("I", 1 - share), ("W", share)]
+            if self.instance.times.is_split
+            else [("B", Fraction(1))]
+        )
+        static = [Fraction(0)] * self.instance.num_devices
+        for devices in self.pipes:
+            for stage, device in enumerate(devices):
+                static[device] += entry_at(memory.static, stage)
+        return [
+            self._pool(device, activation, releases, static[device])
+            for device in range(self.instance.num_devices)
+        ]
+
+    def _pool(
+        self,
+        device: int,
+        activation: list[Fraction],
+        releases: list[tuple[str, Fraction]],
+        static: Fraction,
+    ) -> Pool:
+        assert self.instance.memory is not None
+        amounts: list[Fraction] = []
+        here = self.devices == device
+
+        def events(kind: str, share: Fraction) -> tuple[IntArray, IntArray]:
+            ops, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+            for stage in np.flatnonzero(here.any(axis=1)):
+                amount = activation[stage] * share
+                if amount == 0:
+                    continue
+                if amount not in amounts:
+                    amounts.append(amount)
+                grid = self.grid[kind].first if kind == "F" else self.grid[kind].last
+                mine = grid[stage, here[stage]]
+                ops.append(mine)
+                indices.append(np.full(len(mine), amounts.index(amount), dtype=np.int64))
+            return np.concatenate(ops), np.concatenate(indices)
+
+        acquire_op, acquire_amount = events("F", Fraction(1))
+        parts = [events(kind, share) for kind, share in releases]
+        return Pool(
+            name=f"device {device}",
+            capacity=entry_at(self.instance.memory.capacity, device),
+            initial=static,
+            amounts=tuple(amounts),
+            acquire_op=acquire_op,
+            acquire_amount=acquire_amount,
+            release_op=np.concatenate([ops for ops, _ in parts]),
+            release_amount=np.concatenate([indices for _, indices in parts]),
+        )

@@ -1,0 +1,1 @@
+"""Plans: the request, the cluster, the profile and the plan itself."""

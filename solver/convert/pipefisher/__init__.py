@@ -1,0 +1,1 @@
+"""PipeFisher's timelines and schedules."""

@@ -1,0 +1,48 @@
+"""The exact answer: CP-SAT on memory amounts that are exact, or rounded both ways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.engine import Outcome, solve
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+def solve_exactly(
+    implied: ImpliedOrder,
+    *,
+    lower: int,
+    incumbent: Schedule | None,
+    limits: Limits,
+    on_incumbent: Callable[[int], None] | None = None,
+    on_bound: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Solve with CP-SAT; parameters as in `ppsolve.solver.cpsat.engine.solve`.
+
+    Where memory amounts have no small exact scale, they are rounded down first: its bound is a
+    bound of the problem, and its schedule is the answer if the checker accepts it. Otherwise
+    the time that is left goes to the model with amounts rounded up, whose schedules are all valid.
+    """
+    began = time.monotonic()
+    attempt = partial(solve, implied, incumbent=incumbent, on_incumbent=on_incumbent)
+    first = attempt(lower=lower, limits=limits, on_bound=on_bound)
+    if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
+        return first
+    left = limits.less(time.monotonic() - began, first.deterministic_time)
+    second = attempt(lower=max(lower, first.bound or lower), limits=left, rounding="up")
+    if second.infeasible:
+        second = replace(second, schedule=None, infeasible=False)
+    proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}
+    reason = StopReason.ROUNDING if proved else second.stop_reason
+    return replace(second, bound=first.bound, stop_reason=reason)
+
+
+def _is_valid(schedule: Schedule) -> bool:
+    return not check_schedule(schedule.problem, schedule)

@@ -1,0 +1,336 @@
+"""Makespan of one pipeline over its number of micro-batches: what was measured, and beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.arrays import Floats, as_array, as_number, plain, refuse, whole_numbers
+from ppsolve.models.core.problem import BoolArray, IntArray
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.goodput.steady_state import TOLERANCE, SteadyState, steady_state
+
+
+class WrongBoundError(Exception):
+    """A lower bound above what a schedule reaches: a defect, as one of the two must be wrong."""
+
+
+def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
+    """Return lower bounds without what rounding puts them above what is reached.
+
+    Rounding is up to `TOLERANCE` of what is reached or of `largest`, the greatest figure that went
+    into the bounds.
+
+    Raises
+    ------
+    WrongBoundError
+        One is above by more.
+    """
+    above = bounds - reached > TOLERANCE * np.maximum(reached, largest)
+    if np.any(above):
+        place = np.unravel_index(np.argmax(above), np.shape(above))
+        bound, best = np.asarray(bounds)[place], np.asarray(reached)[place]
+        raise WrongBoundError(f"bound {bound:g} above the {best:g} that a schedule takes")
+    return np.minimum(bounds, reached)
+
+
+def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
+    """Return the number of copies that a sync was timed for, checked.
+
+    Raises
+    ------
+    InputError
+        Not a whole number of at least 1, or given where there is no sync.
+    """
+    if replicas is None:
+        return None
+    if not has_sync:
+        raise InputError(
+            "expected none, as there is no sync in the schedules (from allreduce or "
+            f"collectives.reduce_scatter), got {describe(replicas)}",
+            field="replicas",
+        )
+    return int(whole_numbers("replicas", as_number("replicas", replicas)))
+
+
+@dataclass(frozen=True)
+class ScheduleCurve:
+    """Makespans of checked schedules and proven bounds at a few numbers of micro-batches.
+
+    All micro-batches are alike, so one left out of a schedule leaves a schedule, which needs no
+    more memory. So the optimum does not decrease with the number of micro-batches M: every bound
+    holds for larger M too, and what was measured is reached with fewer as well. Beyond the last
+    point nothing is known to be reached, nor, where memory is limited, to fit at all.
+
+    The work bound max over devices r of head_r + M w_r + tail_r is convex and piecewise linear in
+    M, so the line through two of its values is a lower bound for all M that are not between them.
+
+    Parameters
+    ----------
+    microbatches : sequence of int
+        The k numbers of micro-batches that were measured, ascending.
+    makespans : sequence of float
+        Makespan of the best checked schedule at each, > 0, not decreasing.
+    bounds : sequence of float
+        Proven lower bound on the makespan at each, at most the makespan.
+    work_bounds : sequence of float
+        The work bound at each, at most `bounds`; not decreasing, convex.
+    methods : sequence of str
+        What made each schedule: the name of a heuristic, or ``cp-sat``.
+    time_unit : str
+        Unit of all times.
+    multiple : int
+        Numbers of micro-batches are multiples of this (2 for bidirectional pipes).
+    has_sync : bool
+        Whether the schedules contain the data-parallel sync: an all-reduce or reduce-scatter of
+        the gradients of each stage.
+    replicas : int or None
+        With sync: the number of data-parallel copies that it was timed for, None if unknown.
+
+    Raises
+    ------
+    InputError
+        The figures contradict each other or what is said above; names the field.
+    """
+
+    microbatches: Sequence[int]
+    makespans: Sequence[float]
+    bounds: Sequence[float]
+    work_bounds: Sequence[float]
+    methods: Sequence[str]
+    time_unit: str
+    multiple: int = 1
+    has_sync: bool = False
+    replicas: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the figures, and keep them as tuples."""
+        points = whole_numbers("microbatches", self.microbatches)
+        object.__setattr__(self, "microbatches", tuple(np.atleast_1d(points).tolist()))
+        for field in ("makespans", "bounds", "work_bounds"):
+            times = np.atleast_1d(as_array(field, getattr(self, field)))
+            object.__setattr__(self, field, tuple(times.tolist()))
+        object.__setattr__(self, "methods", tuple(self.methods))
+        self._check_microbatches()
+        self._check_times()
+        self._check_work()
+        self._check_sync()
+
+    def _check_microbatches(self) -> None:
+        points = self.microbatches
+        if not points or any(a >= b for a, b in pairwise(points)):
+            raise InputError(
+                "expected at least one number, in ascending order", field="microbatches"
+            )
+        if not isinstance(self.multiple, int) or self.multiple < 1:
+            raise InputError(
+                f"expected a whole number of at least 1, got {describe(self.multiple)}",
+                field="multiple",
+            )
+        self._check_multiples(np.array(points))
+        for field in ("makespans", "bounds", "work_bounds", "methods"):
+            found = len(getattr(self, field))
+            if found != len(points):
+                raise InputError(
+                    f"expected {len(points)} entries (one per number of micro-batches), "
+                    f"got {found}",
+                    field=field,
+                )
+
+    def _check_multiples(self, microbatches: IntArray) -> None:
+        odd = microbatches % self.multiple != 0
+        refuse("microbatches", microbatches, odd, f"a multiple of {self.multiple}")
+
+    def _check_times(self) -> None:
+        makespans, bounds, work = self._arrays
+        refuse("makespans", makespans, makespans <= 0, "a time > 0")
+        if np.any(np.diff(makespans) < 0):
+            raise InputError(
+                "expected makespans that do not decrease: a micro-batch left out of a schedule "
+                "leaves a schedule",
+                field="makespans",
+            )
+        for field, low, high in (("bounds", bounds, makespans), ("work_bounds", work, bounds)):
+            above = "makespan" if field == "bounds" else "bound"
+            refuse(field, low, low > high, f"at most the {above}")
+
+    def _check_work(self) -> None:
+        work, gaps = self._arrays[2], np.diff(self._points)
+        rise = np.diff(work) / gaps
+        bent = -np.diff(rise) * np.maximum(gaps[1:], gaps[:-1])
+        if np.any(rise < 0) or np.any(bent > TOLERANCE * work[-1]):
+            raise InputError(
+                "expected values that do not decrease and grow ever faster: the work bound is "
+                "convex",
+                field="work_bounds",
+            )
+
+    def _check_sync(self) -> None:
+        if not isinstance(self.has_sync, bool):
+            raise InputError(
+                f"expected true or false, got {describe(self.has_sync)}", field="has_sync"
+            )
+        replicas = timed_replicas(self.replicas, has_sync=self.has_sync)
+        object.__setattr__(self, "replicas", replicas)
+
+    @cached_property
+    def _points(self) -> IntArray:
+        return np.array(self.microbatches, dtype=np.int64)
+
+    @cached_property
+    def _arrays(self) -> tuple[Floats, Floats, Floats]:
+        return np.array(self.makespans), np.array(self.bounds), np.array(self.work_bounds)
+
+    @property
+    def optimal(self) -> tuple[bool, ...]:
+        """Whether each schedule is proved optimal: its makespan is its bound."""
+        return tuple(m == b for m, b in zip(self.makespans, self.bounds, strict=True))
+
+    @cached_property
+    def steady(self) -> SteadyState:
+        """How the makespan grows at the largest measured numbers of micro-batches.
+
+        Its rules are those of `steady_state`.
+
+        Raises
+        ------
+        InputError
+            Only one number of micro-batches was measured.
+        """
+        return steady_state(
+            self._points, self._arrays[0], self.methods, self.optimal, self.bound_slope
+        )
+
+    @property
+    def slope(self) -> float:
+        """Steady time per micro-batch of the schedules, measured; see `steady`.
+
+        An estimate where `steady.repeats` is False; at least `bound_slope`, as less cannot go on.
+        """
+        return max(self.steady.slope, self.bound_slope)
+
+    @property
+    def bound_slope(self) -> float:
+        """Lower bound on the steady time per micro-batch of any schedules: of the work bound.
+
+        Raises
+        ------
+        InputError
+            Only one number of micro-batches was measured.
+        """
+        self._need_two()
+        work = self._arrays[2]
+        return float((work[-1] - work[-2]) / (self._points[-1] - self._points[-2]))
+
+    def _need_two(self) -> None:
+        if len(self.microbatches) < 2:
+            raise InputError(
+                "expected at least two measured numbers of micro-batches to know the time of one "
+                f"more, got only {self.microbatches[0]}",
+                field="microbatches",
+            )
+
+    def makespan(self, microbatches: Any) -> Any:
+        """Return the makespan of the schedules.
+
+        Where measured, as measured. Elsewhere up to the last point the makespan of the next one:
+        with micro-batches left out, its schedule is one. Beyond, the steady state goes on, period
+        by period or, where none was seen, by the slope: see `is_extrapolated`.
+
+        Parameters
+        ----------
+        microbatches : int or array of int
+            Numbers of micro-batches M >= 1.
+
+        Returns
+        -------
+        float or float64[...]
+            In `time_unit`. Up to the last point checked schedules reach it; beyond it is an
+            estimate, not below the proven bound.
+
+        Raises
+        ------
+        InputError
+            A number below 1 or no multiple of `multiple`, or one beyond the only one measured.
+        """
+        wanted = self._wanted(microbatches)
+        values = np.array(self._carried(wanted))
+        beyond = wanted > self._points[-1]
+        if beyond.any():
+            values[beyond] = self._extended(wanted[beyond])
+        return plain(values)
+
+    def is_extrapolated(self, microbatches: Any) -> Any:
+        """Return whether there are more micro-batches than were measured, bool or bool[...]."""
+        return plain(self._wanted(microbatches) > self._points[-1])
+
+    def holds_for(self, replicas: IntArray) -> BoolArray:
+        """Return for which numbers of copies the schedules are right, bool[...].
+
+        For all, unless the sync in them was timed for one number.
+        """
+        held = np.ones(replicas.shape, dtype=np.bool_)
+        return held if self.replicas is None else replicas == self.replicas
+
+    def bound(self, microbatches: Any) -> Any:
+        """Return a lower bound on the makespan of every schedule; parameters as for `makespan`.
+
+        The largest of: the bounds of all measured numbers up to M; the lines through the two
+        neighbouring work bounds on either side of M; and the first bound, of N micro-batches, by
+        ceil(N / M), as so many schedules of M one after the other are a schedule of N. Exact for
+        whole times; to the rounding of doubles otherwise.
+        """
+        return plain(self._bound(self._wanted(microbatches)))
+
+    def _wanted(self, microbatches: Any) -> IntArray:
+        wanted = whole_numbers("microbatches", microbatches)
+        self._check_multiples(wanted)
+        return wanted
+
+    def _carried(self, wanted: IntArray) -> Floats:
+        """Return the makespan of the first point with at least so many micro-batches."""
+        place = np.searchsorted(self._points, wanted)
+        carried: Floats = self._arrays[0][np.minimum(place, len(self._points) - 1)]
+        return carried
+
+    def _extended(self, wanted: IntArray) -> Floats:
+        steady = self.steady
+        if steady.repeats:
+            periods = -(-(wanted - steady.last) // steady.period)
+            found = self._carried(wanted - periods * steady.period) + periods * steady.growth
+        else:
+            more = wanted - steady.last
+            # Multiplied first: whole times stay exact over whole periods.
+            rise = np.maximum(more * steady.growth / steady.period, more * self.bound_slope)
+            found = self._arrays[0][-1] + rise
+        return np.maximum(found, at_most(self._bound(wanted), found))
+
+    def _bound(self, wanted: IntArray) -> Floats:
+        bounds = self._arrays[1]
+        place = np.searchsorted(self._points, wanted, side="right") - 1
+        carried = np.maximum.accumulate(bounds)[np.maximum(place, 0)]
+        best = np.where(place >= 0, carried, bounds[0] / -(-self._points[0] // wanted))
+        if len(self._points) > 1:
+            for first in (place - 1, place + 1):
+                best = np.maximum(best, self._line(first, wanted))
+        reached = np.where(wanted > self._points[-1], np.inf, self._carried(wanted))
+        return at_most(best, reached, self.makespans[-1])
+
+    def _line(self, first: IntArray, wanted: IntArray) -> Floats:
+        """Return the line through work bounds `first` and `first` + 1, 0 where they are not.
+
+        Multiplied before it is divided: with whole times and a whole bound behind it, the
+        quotient cannot be rounded past that bound.
+        """
+        exists = (first >= 0) & (first + 1 < len(self._points))
+        a = np.where(exists, first, 0)
+        points, work = self._points, self._arrays[2]
+        base = np.where(wanted > points[a], a + 1, a)
+        rise = (wanted - points[base]) * (work[a + 1] - work[a]) / (points[a + 1] - points[a])
+        return np.where(exists, np.maximum(work[base] + rise, 0.0), 0.0)

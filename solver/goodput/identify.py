@@ -1,0 +1,205 @@
+"""What observations say about step times: predictions, their slopes, and what stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsolve.models.core.arrays import Floats
+from ppsolve.models.goodput.params import LEAST_TIME, PerfParams, further_replicas
+
+NAMES = tuple(PerfParams.__dataclass_fields__)
+ALPHA_C, BETA_C, ALPHA_N, BETA_N, ALPHA_R, BETA_R, GAMMA = range(7)
+
+LOWER, UPPER = 1e-8, 1e15
+"""Bounds of the times; the published method has no upper one."""
+
+MOST_GAMMA = 10.0
+
+BLIND = 1e-6
+"""Relative singular value below which a direction changes no prediction."""
+
+FAINT = 1e-4
+"""A parameter whose doubling changes all predictions by less than this share is hardly seen."""
+
+
+class Prediction(NamedTuple):
+    """Logarithms of the two times [n], and their slopes by the seven parameters [n, 7]."""
+
+    accum: Floats
+    optim: Floats
+    accum_slopes: Floats
+    optim_slopes: Floats
+
+
+class Design:
+    """Configurations that were observed; both times are linear in parameters before the norm.
+
+    Parameters
+    ----------
+    nodes, replicas, atomic : float64[n]
+        Nodes, replicas and micro-batch size of each observation.
+    """
+
+    def __init__(self, nodes: Floats, replicas: Floats, atomic: Floats) -> None:
+        self.several_nodes = nodes > 1
+        self.one_node = (nodes == 1) & (replicas > 1)
+        self.beyond_two = replicas > 2
+        further = further_replicas(replicas)
+        several, alone = self.several_nodes.astype(float), self.one_node.astype(float)
+        self.compute = np.column_stack([np.ones_like(atomic), atomic])
+        self.network = np.column_stack([several, several * further, alone, alone * further])
+        self.floor = np.where(replicas > 1, 0.0, LEAST_TIME + LEAST_TIME * further)
+        self.further = further
+
+    def times(self, params: Floats) -> tuple[Floats, Floats]:
+        """Return the times [n] of a micro-batch and of the gradient exchange."""
+        return self.compute @ params[:ALPHA_N], self.network @ params[ALPHA_N:GAMMA] + self.floor
+
+    def logs(self, params: Floats) -> tuple[Floats, Floats]:
+        """Return the logarithms [n] of accumulation and optimizer step time."""
+        accum, network = self.times(params)
+        longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
+        # Not the logarithm of gamma_norm: what overlap adds may be below the rounding of the sum.
+        extra = np.log1p((shorter / longer) ** params[GAMMA]) / params[GAMMA]
+        return np.log(accum), np.log(longer) + extra
+
+    def predict(self, params: Floats) -> Prediction:
+        """Return the logarithms of both times and their slopes, in closed form."""
+        accum, network = self.times(params)
+        gamma = params[GAMMA]
+        longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
+        ratio = shorter / longer
+        power = ratio**gamma
+        extra, minor = np.log1p(power) / gamma, power / (1 + power)
+        share = np.where(accum >= network, 1 - minor, minor)
+        accum_slopes, optim_slopes = np.zeros((2, len(accum), len(NAMES)))
+        accum_slopes[:, :ALPHA_N] = self.compute / accum[:, None]
+        optim_slopes[:, :ALPHA_N] = self.compute * (share / accum)[:, None]
+        optim_slopes[:, ALPHA_N:GAMMA] = self.network * ((1 - share) / network)[:, None]
+        optim_slopes[:, GAMMA] = (minor * np.log(ratio) - extra) / gamma
+        return Prediction(np.log(accum), np.log(longer) + extra, accum_slopes, optim_slopes)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Bounds [7] of the parameters; where they meet the parameter is fixed, `fixed` says why."""
+
+    lower: Floats
+    upper: Floats
+    fixed: dict[str, str]
+
+    @classmethod
+    def of(cls, design: Design, accum_times: Floats) -> Box:
+        """Return the published bounds for these observations."""
+        lower = np.array([LOWER] * GAMMA + [1.0])
+        upper = np.array([UPPER] * GAMMA + [MOST_GAMMA])
+        fixed: dict[str, str] = {}
+        for index, reason in _fixed(design):
+            upper[index] = lower[index]
+            fixed.setdefault(NAMES[index], reason)
+        if np.all(design.compute[:, 1] == design.compute[0, 1]):
+            lower[ALPHA_C] = upper[ALPHA_C] = np.mean(accum_times) / 2
+            fixed[NAMES[ALPHA_C]] = (
+                "one micro-batch size only: half of the mean accumulation step time"
+            )
+        return cls(lower, upper, {name: fixed[name] for name in NAMES if name in fixed})
+
+    @property
+    def free(self) -> list[int]:
+        """Parameters that are not fixed."""
+        return np.flatnonzero(self.lower < self.upper).tolist()
+
+    def clip(self, params: Floats) -> Floats:
+        """Return the nearest parameters within the bounds."""
+        return np.clip(params, self.lower, self.upper)
+
+
+def _fixed(design: Design) -> Iterator[tuple[int, str]]:
+    if not np.any(design.several_nodes):
+        reason = "no observation with more than one node"
+        yield from ((ALPHA_N, reason), (BETA_N, reason))
+    if not np.any(design.one_node):
+        reason = "no observation with one node and more than one replica"
+        yield from ((ALPHA_R, reason), (BETA_R, reason))
+    if not np.any(design.beyond_two):
+        reason = "no observation with more than two replicas"
+        yield from ((BETA_N, reason), (BETA_R, reason))
+
+
+def unidentified(design: Design, box: Box, params: Floats) -> tuple[str, ...]:
+    """Return a warning for each free parameter, or group of them, that the data leave open.
+
+    A group is found as the null space of the slopes of all predicted logarithms by the
+    logarithms of the parameters, at a point where no part of the times is negligible. A single
+    parameter is also named if at `params`, away from its bounds, hardly any prediction moves.
+    """
+    free = np.array(box.free, dtype=np.int64)
+    slopes = _slopes(design, box.clip(_balanced(design, params)))[:, free]
+    _, sizes, directions = np.linalg.svd(np.linalg.qr(slopes, mode="r"))
+    seen = np.count_nonzero(sizes > BLIND * np.max(sizes, initial=0.0))
+    open_space = directions[seen:].T @ directions[seen:]
+    warnings, named = [], set()
+    for group in _groups(open_space):
+        named.update(free[group].tolist())
+        warnings.append(_left_open(design, free[group].tolist(), open_space[np.ix_(group, group)]))
+    reach = np.max(np.abs(_slopes(design, params)), axis=0)
+    for index in free.tolist():
+        inside = box.lower[index] < params[index] < box.upper[index]
+        if index not in named and inside and reach[index] < FAINT:
+            warnings.append(f"{NAMES[index]}: the observations hardly depend on it")
+    return tuple(warnings)
+
+
+def _slopes(design: Design, params: Floats) -> Floats:
+    """Return the slopes [2n, 7] of both logarithms by the logarithms of the parameters."""
+    prediction = design.predict(params)
+    slopes: Floats = np.vstack([prediction.accum_slopes, prediction.optim_slopes]) * params
+    return slopes
+
+
+def _balanced(design: Design, params: Floats) -> Floats:
+    """Return parameters for which every part of the times is of the same order.
+
+    The odd factors keep clear of points where two slopes happen to be alike.
+    """
+    size = np.median(design.compute[:, 1])
+    time = params[ALPHA_C] + params[BETA_C] * size
+    each = time / np.max(design.further)
+    return np.array([0.6 * time, 0.4 * time / size, 0.7 * time, each, 0.8 * time, each, 2.3])
+
+
+def _groups(open_space: Floats) -> Iterator[list[int]]:
+    """Yield the parameters that the directions of the open space tie together."""
+    tied = np.abs(open_space) > BLIND
+    left = set(np.flatnonzero(np.diag(tied)).tolist())
+    while left:
+        group, reached = set(), {min(left)}
+        while reached:
+            group |= reached
+            reached = set(np.flatnonzero(np.any(tied[sorted(reached)], axis=0)).tolist()) - group
+        left -= group
+        yield sorted(group)
+
+
+def _left_open(design: Design, group: list[int], open_space: Floats) -> str:
+    names = ", ".join(NAMES[index] for index in group)
+    if len(group) == 1:
+        return f"{names}: the observations do not identify it{_reason(design, group[0])}"
+    if np.trace(open_space) < 1.5:
+        return f"{names}: only their combination is identified"
+    return f"{names}: only combinations of them are identified"
+
+
+def _reason(design: Design, index: int) -> str:
+    exchanged = design.several_nodes | design.one_node
+    if index == GAMMA and not np.any(exchanged):
+        return " (no observation with more than one replica)"
+    if index == BETA_N and not np.any(design.several_nodes & design.beyond_two):
+        return " (no observation with several nodes and more than two replicas)"
+    if index == BETA_R and not np.any(design.one_node & design.beyond_two):
+        return " (no observation with one node and more than two replicas)"
+    return ""

@@ -1,0 +1,227 @@
+"""Goodput of data-parallel training: throughput times statistical efficiency (AdaptDL, Pollux)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ppsolve.models.core.arrays import (
+    Amount,
+    Floats,
+    Quantity,
+    allocation,
+    as_array,
+    as_number,
+    plain,
+    refuse,
+)
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.goodput.files import ParamsDocument
+from ppsolve.models.goodput.observations import Fit
+from ppsolve.models.goodput.params import GradParams, PerfParams, configuration, gamma_norm
+from ppsolve.solver.goodput.fit import fit
+from ppsolve.solver.goodput.search import Best, Limits, best_configurations
+
+__all__ = ["Fit", "GoodputModel", "GradParams", "PerfParams", "fit", "gamma_norm"]
+
+
+@dataclass(frozen=True)
+class GoodputModel:
+    """Goodput of one job in all its configurations; immutable, free of shared state.
+
+    All methods broadcast numbers, lists and arrays as numpy does: scalars in, scalars out.
+
+    Parameters
+    ----------
+    perf : PerfParams
+        Step times (or seven numbers in the order of its fields).
+    grad : GradParams
+        Gradient statistics (or two numbers).
+    init_batch_size : float
+        Batch size of efficiency 1, the smallest that is allowed.
+
+    Raises
+    ------
+    InputError
+        Names the argument that cannot be used.
+    """
+
+    perf: PerfParams
+    grad: GradParams
+    init_batch_size: float
+
+    @classmethod
+    def of(
+        cls,
+        document: ParamsDocument,
+        grad: GradParams | None = None,
+        init_batch_size: float | None = None,
+    ) -> GoodputModel:
+        """Return the model of a parameter document; arguments replace what it has or lacks.
+
+        Raises
+        ------
+        InputError
+            Gradient statistics or initial batch size are neither given nor in the document.
+        """
+        statistics = document.grad_params if grad is None else grad
+        if statistics is None:
+            raise InputError("expected gradient statistics, sqr and var", field="grad")
+        size = document.init_batch_size if init_batch_size is None else init_batch_size
+        if size is None:
+            raise InputError("expected the batch size of efficiency 1", field="init_batch_size")
+        return cls(document.perf_params, statistics, float(size))
+
+    def __post_init__(self) -> None:
+        """Check what is given; sequences become parameters."""
+        object.__setattr__(self, "perf", _params("perf", PerfParams, self.perf))
+        object.__setattr__(self, "grad", _params("grad", GradParams, self.grad))
+        size = as_number("init_batch_size", self.init_batch_size, above=0)
+        object.__setattr__(self, "init_batch_size", int(size) if size == int(size) else size)
+
+    def accum_time(self, atomic_bsz: ArrayLike) -> Quantity:
+        """Return `PerfParams.accum_time`."""
+        return self.perf.accum_time(atomic_bsz)
+
+    def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
+        """Return `PerfParams.network_time`."""
+        return self.perf.network_time(num_nodes, num_replicas)
+
+    def optim_time(
+        self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
+    ) -> Quantity:
+        """Return `PerfParams.optim_time`."""
+        return self.perf.optim_time(num_nodes, num_replicas, atomic_bsz)
+
+    def step_time(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return `PerfParams.step_time`."""
+        return self.perf.step_time(num_nodes, num_replicas, atomic_bsz, accum_steps)
+
+    def throughput(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return samples per unit of time; arguments and errors as in `PerfParams.step_time`."""
+        values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
+        return plain(_batch(*values) / self.perf.step_time(*values))
+
+    def efficiency(self, batch_size: ArrayLike) -> Quantity:
+        """Return `GradParams.efficiency` of batch sizes, which are above 0."""
+        batch = as_array("batch_size", batch_size, above=0)
+        return self.grad.efficiency(batch / self.init_batch_size)
+
+    def evaluate(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        atomic_bsz: ArrayLike,
+        accum_steps: ArrayLike,
+    ) -> Quantity:
+        """Return the goodput, throughput times efficiency; arguments as in `step_time`.
+
+        Raises
+        ------
+        InputError
+            As in `PerfParams.step_time`; or a batch is smaller than the initial batch size.
+        """
+        values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
+        batch = _batch(*values)
+        expected = (
+            "num_replicas * atomic_bsz * (accum_steps + 1) of at least the initial batch size "
+            f"{self.init_batch_size:g}"
+        )
+        refuse("atomic_bsz", batch, batch < self.init_batch_size, expected)
+        efficiency = self.grad.efficiency(batch / self.init_batch_size)
+        return plain(batch / self.perf.step_time(*values) * efficiency)
+
+    __call__ = evaluate
+
+    def optimize(
+        self,
+        num_nodes: ArrayLike,
+        num_replicas: ArrayLike,
+        max_batch_size: float | None = None,
+        atomic_bsz_range: tuple[float | None, float | None] | None = None,
+        accumulation: bool = False,
+        compat: bool = False,
+    ) -> tuple[Quantity, Amount, Amount]:
+        """Return the best goodput of each allocation, and how it is reached.
+
+        The best of all whole micro-batch sizes and accumulation steps that the limits allow, to
+        the rounding of doubles; of equal ones a smaller batch. (Where accumulation is next to
+        free and a micro-batch may have more than 16,384 sizes, not all are tried; what is lost
+        is below 1e-4.)
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : array_like
+            Whole numbers, 1 <= nodes <= replicas; they broadcast.
+        max_batch_size : float, optional
+            Largest batch over all replicas and accumulation steps; the initial one if not given.
+        atomic_bsz_range : pair of float or None, optional
+            Least and greatest micro-batch size; 1 and `max_batch_size` where not given.
+        accumulation : bool
+            Whether accumulation steps may be used. Then one replica takes at least one beyond
+            the initial batch size, as the gradient statistics need two micro-batches.
+        compat : bool
+            The published answer: the best of 50 batch sizes in geometric steps, each with as few
+            accumulation steps as it takes; `max_batch_size` gives way where each replica's least
+            micro-batch exceeds it, and to rounding up. Where it is allowed, the answer without
+            `compat` is at least as good.
+
+        Returns
+        -------
+        goodput, atomic_bsz, accum_steps
+            float, int, int for scalars; else arrays of the broadcast shape. Where no
+            configuration is allowed all are 0 (with `compat` only the goodput is).
+
+        Raises
+        ------
+        InputError
+            An allocation that cannot be, or limits that exclude everything whatever it is.
+        """
+        limits = Limits.of(
+            self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
+        )
+        nodes, replicas = allocation(num_nodes, num_replicas)
+        best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
+        best = Best(*(values.reshape(nodes.shape) for values in best))
+        atomic, accum = best.atomic.astype(np.int64), best.accum.astype(np.int64)
+        return plain(best.goodput), plain(atomic), plain(accum)
+
+
+def _params(name: str, kind: type[Any], value: Any) -> Any:
+    """Return `value` as one of the parameter classes."""
+    if isinstance(value, kind):
+        return value
+    names = ", ".join(kind.__dataclass_fields__)
+    try:
+        numbers = tuple(value)
+    except TypeError:
+        numbers = ()
+    if isinstance(value, str | dict) or len(numbers) != len(kind.__dataclass_fields__):
+        raise InputError(
+            f"expected {kind.__name__} or the numbers {names}, got {describe(value)}", field=name
+        )
+    try:
+        return kind(*numbers)
+    except InputError as error:
+        raise InputError(error.message, field=f"{name}.{error.field}") from None
+
+
+def _batch(nodes: IntArray, replicas: IntArray, atomic: Floats, accum: Floats) -> Floats:
+    return replicas * atomic * (accum + 1)

@@ -1,0 +1,124 @@
+"""Limits on the micro-batches in flight per stage, as precedences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ppsolve.models.core.dag import Edges
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.solver.heuristics.priorities import tails
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """What one stage acquires of one pool, micro-batch by micro-batch, and gives back.
+
+    Parameters
+    ----------
+    pool : int
+        Number of the pool.
+    amount : Fraction
+        Largest amount that a micro-batch acquires.
+    acquire, first_release, last_release : int64[micro-batches]
+        The acquiring op, the first and the last op that gives something back.
+    lifetime : int
+        Least time from the start of an acquire to the end of its first release, in ticks.
+    """
+
+    pool: int
+    amount: Fraction
+    acquire: IntArray
+    first_release: IntArray
+    last_release: IntArray
+    lifetime: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """How memory is shared out among lanes as numbers of micro-batches in flight.
+
+    Each lane gets memory in proportion to its lifetime, so that all lanes are blocked equally
+    often: early stages wait longest for their backwards and need most.
+
+    Parameters
+    ----------
+    factor, offset : float
+        A lane's limit is its share x `factor` + `offset`, rounded down, at least 1.
+    everywhere : bool
+        Whether the tightest pool decides for all, so that a stage in front of a long pipe does not
+        run further ahead than its share; otherwise each pool is shared out for itself.
+    wait_for_last : bool
+        Whether a micro-batch counts until its last release instead of its first.
+    """
+
+    factor: float = 1.0
+    offset: float = 0.0
+    everywhere: bool = True
+    wait_for_last: bool = False
+
+
+def lanes_of(problem: Problem) -> list[Lane]:
+    """Return the lanes of every pool; none where ops belong to no micro-batch."""
+    if not problem.pools:
+        return []
+    tail = tails(problem, with_index_order=False)
+    found = (_of(problem, pool, number, tail) for number, pool in enumerate(problem.pools))
+    return [lane for lanes in found for lane in lanes]
+
+
+def _of(problem: Problem, pool: Pool, number: int, tail: IntArray) -> list[Lane]:
+    releases: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for op, amount in zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True):
+        if pool.amounts[amount]:
+            releases[_label(problem, op)].append(op)
+    stages: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
+    for op, amount in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
+        stage, microbatch = label = _label(problem, op)
+        back = sorted(releases.get(label, ()), key=lambda release: -int(tail[release]))
+        if microbatch != FREE and back and pool.amounts[amount]:
+            stages[stage].append((microbatch, op, back[0], back[-1], amount))
+    lanes = []
+    for rows in stages.values():
+        columns = np.array(sorted(rows), dtype=np.int64).T
+        acquire, first, last = columns[1], columns[2], columns[3]
+        lifetime = int(np.max(tail[acquire] - tail[first] + problem.duration[first]))
+        largest = max(pool.amounts[index] for index in columns[4].tolist())
+        lanes.append(Lane(number, largest, acquire, first, last, max(lifetime, 1)))
+    return lanes
+
+
+def _label(problem: Problem, op: int) -> tuple[int, int]:
+    return int(problem.stage[op]), int(problem.microbatch[op])
+
+
+def lane_edges(problem: Problem, lanes: Sequence[Lane], share: Share) -> Edges:
+    """Return the precedences that keep every lane within its number of micro-batches in flight.
+
+    They point from earlier to later micro-batches, so they close no cycle. Memory is not kept by
+    them alone: what is held until later releases counts too.
+    """
+    needed: dict[int, float] = defaultdict(float)
+    for lane in lanes:
+        needed[lane.pool] += float(lane.amount) * lane.lifetime
+    rate = {
+        pool: float(problem.pools[pool].limit - problem.pools[pool].initial) / total
+        for pool, total in needed.items()
+    }
+    tightest = min(rate.values(), default=0.0)
+    none = np.zeros(0, dtype=np.int64)
+    before, after = [none], [none]
+    for lane in lanes:
+        share_of_lane = lane.lifetime * (tightest if share.everywhere else rate[lane.pool])
+        limit = max(1, int(share_of_lane * share.factor + share.offset + _ROUNDING))
+        gate = lane.last_release if share.wait_for_last else lane.first_release
+        before.append(gate[:-limit])
+        after.append(lane.acquire[limit:])
+    pairs = np.concatenate(before), np.concatenate(after)
+    return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)

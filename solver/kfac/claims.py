@@ -1,0 +1,258 @@
+"""Checking a schedule of K-FAC work around a pinned pipeline, and what its document claims."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from ppsolve.models.core.documents import parse_given
+from ppsolve.models.core.result import Status
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import as_decimal, as_finite, describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
+from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.kfac.figures import Refresh
+from ppsolve.solver.kfac.heuristics import plans_of
+from ppsolve.solver.kfac.pattern import pattern_of
+from ppsolve.solver.kfac.requirements import MOST_ITERATIONS
+
+_COUNTED = ("value", "bound", "gap")
+"""Fields of a result that are iterations, not times of its schedule."""
+
+_PINNED_ID = re.compile(r"(\d{1,6})/(.*)#(\d{1,6})@(\d{1,6})", re.DOTALL)
+_WORK_ID = re.compile(r"(\d{1,6}(?:\+\d{1,6})*)/.*", re.DOTALL)
+
+EXACT_FIELDS = ("iterations", "iterations_of", "ages_of", "oldest_of")
+ROUNDED_FIELDS = ("usage_of", "bubbles_of", "peak_saved_of")
+TOLERANCE = 1e-3
+
+
+def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False) -> list[Violation]:
+    """Check a schedule and what its document says of iterations.
+
+    The number of iterations of a device is that of its copies of the pipeline in the schedule.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pinned pipeline.
+    given : Schedule, pydantic model or dict
+        The schedule, or a document that holds one.
+    round_up : bool
+        As for `ppsolve.optimize`.
+
+    Raises
+    ------
+    InputError
+        The document holds no readable schedule of this instance.
+    """
+    pattern = pattern_of(instance, round_up=round_up)
+    if isinstance(given, Schedule):
+        given = _rows(given)
+    data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+    lowered = lower_refresh(pattern, iterations_in(data, pattern))
+    document = data
+    if isinstance(data, dict):
+        document = {key: value for key, value in data.items() if key not in _COUNTED}
+    schedule, violations = parse_given(document, lowered.problem)
+    if schedule is not None:
+        violations = violations + check_schedule(lowered.problem, schedule)
+    if not isinstance(data, dict):
+        return violations
+    refuted = list(_count_claims(data, max(lowered.iterations)))
+    if schedule is not None and not violations:
+        refuted += _figure_claims(data, pattern, lowered, schedule)
+    return violations + refuted
+
+
+def _rows(schedule: Schedule) -> dict[str, Any]:
+    """Return the document of a schedule, so that its ops are found by name."""
+    problem = schedule.problem
+    time = problem.scale.time
+    return {
+        "time_unit": problem.scale.unit,
+        "ops": [
+            {"id": problem.op_name(op), "start": time(start)}
+            for op, start in enumerate(schedule.start.tolist())
+        ],
+    }
+
+
+def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
+    """Return the iterations of each device that the ops of a document belong to.
+
+    They are counted by the copies of the device's pipeline ops. A device without any may claim
+    them in ``iterations_of``; they are no fewer than the starts of its work need.
+    """
+    document = data.get("schedule", data) if isinstance(data, dict) else None
+    rows = document.get("ops") if isinstance(document, dict) else None
+    ops = [op for op in rows if isinstance(op, dict)] if isinstance(rows, list | tuple) else []
+    counts = [1] * len(pattern.devices)
+    labels = [{op.label for op in device.ops} for device in pattern.devices]
+    for op in ops:
+        name = op.get("id")
+        if not isinstance(name, str):
+            continue
+        pinned = _PINNED_ID.fullmatch(name)
+        if pinned and int(pinned[1]) < len(counts) and pinned[2] in labels[int(pinned[1])]:
+            device, copy = int(pinned[1]), int(pinned[4])
+            if copy < min(len(ops), MOST_ITERATIONS):
+                counts[device] = max(counts[device], copy + 1)
+        else:
+            for device in _members(name):
+                if device < len(counts) and not labels[device]:
+                    counts[device] = max(counts[device], _iteration_of(op, pattern))
+    for device, own in enumerate(labels):
+        if not own and isinstance(data, dict):
+            counts[device] = max(counts[device], _claimed(data, device))
+    return counts
+
+
+def _claimed(data: Any, device: int) -> int:
+    """Return what a document says of the iterations of one device, 1 where it says nothing."""
+    claims = data.get("iterations_of")
+    if not isinstance(claims, list | tuple) or device >= len(claims):
+        return 1
+    claim = claims[device]
+    is_count = isinstance(claim, int) and not isinstance(claim, bool)
+    return claim if is_count and 1 <= claim <= MOST_ITERATIONS else 1
+
+
+def _members(name: str) -> list[int]:
+    """Return the devices that the name of an op of K-FAC work begins with."""
+    found = _WORK_ID.fullmatch(name)
+    return [int(part) for part in found[1].split("+")] if found else []
+
+
+def _iteration_of(op: dict[str, Any], pattern: RefreshPattern) -> int:
+    try:
+        start = as_finite(op.get("start"))
+    except ValueError:
+        return 1
+    ticks = int(start / as_decimal(float(pattern.scale.tick)))
+    return max(1, min(ticks // pattern.period + 1, MOST_ITERATIONS))
+
+
+def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
+    """Yield what a document says of value, bound, gap and status and is not so."""
+    value = _number(data, "value")
+    bound, gap = _number(data, "bound"), _number(data, "gap")
+    if value is not None and value != iterations:
+        yield _wrong(f"value is given as {data['value']}, the schedule has {iterations}")
+    status = data.get("status")
+    if status == Status.OPTIMAL and (bound is None or bound != iterations):
+        yield _wrong(f"status is OPTIMAL, the bound is {data.get('bound')}, not {iterations}")
+    bounds, own = data.get("bound_of"), data.get("iterations_of")
+    if bounds is not None and not _are_at_most(bounds, own):
+        yield _wrong(f"bound_of {_short(bounds)} goes beyond iterations_of {_short(own)}")
+    if bound is None:
+        return
+    if bound > iterations:
+        yield _wrong(f"the bound {data['bound']} is above the schedule's {iterations} iterations")
+    expected = (iterations - bound) / iterations
+    if gap is not None and abs(gap - expected) > TOLERANCE:
+        yield _wrong(f"gap is given as {data['gap']}, value and bound have {expected:.6g}")
+
+
+def _are_at_most(bounds: Any, counts: Any) -> bool:
+    """Whether both are lists of numbers of the same length, no bound above its count."""
+    if not isinstance(bounds, list | tuple) or not isinstance(counts, list | tuple):
+        return False
+    if not all(isinstance(number, int | float) for number in (*bounds, *counts)):
+        return False
+    pairs = zip(bounds, counts, strict=False)
+    return len(bounds) == len(counts) and all(bound <= count for bound, count in pairs)
+
+
+def _number(data: dict[str, Any], field: str) -> float | None:
+    """Return a figure of a document as a float.
+
+    Raises
+    ------
+    InputError
+        It is there and no finite number.
+    """
+    given = data.get(field)
+    if given is None:
+        return None
+    try:
+        return float(as_finite(given))
+    except ValueError as error:
+        raise InputError(str(error), field=field) from None
+
+
+def _figure_claims(
+    data: dict[str, Any], pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
+) -> Iterator[Violation]:
+    """Yield every figure of a refresh that the schedule does not have."""
+    refresh = Refresh(pattern, plans_of(pattern, lowered, schedule))
+    actual = refresh.figures()
+    if data.get("labels") is not None and not _same_labels(data["labels"], actual, pattern):
+        yield _wrong("labels are not what the schedule has, in the order in which it runs")
+    for field in EXACT_FIELDS:
+        if data.get(field) is not None and not _same(data[field], actual[field]):
+            yield _wrong(f"{field} is not what the schedule has: {_short(data[field])}")
+    for field in ROUNDED_FIELDS:
+        if data.get(field) is not None and not _close(data[field], actual[field]):
+            yield _wrong(f"{field} is given as {_short(data[field])}, not {_short(actual[field])}")
+    bubble = _number(data, "bubble_ratio")
+    if bubble is not None and abs(bubble - (1 - refresh.usage)) > TOLERANCE:
+        yield _wrong(f"bubble_ratio is given as {bubble:g}, not {1 - refresh.usage:.6g}")
+
+
+def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -> bool:
+    """Whether labels are those of the schedule; work without length may be anywhere."""
+    actual = figures["labels"]
+    if not isinstance(given, list | tuple) or len(given) != len(actual):
+        return False
+    return all(
+        _same(_that_run(own, device), _that_run(expected, device))
+        for own, expected, device in zip(given, actual, pattern.devices, strict=True)
+    )
+
+
+def _that_run(iterations: Any, device: DevicePattern) -> Any:
+    """Return the labels per iteration without those of work that takes no time."""
+    idle = {work.label.text for work in device.work if work.length == 0}
+    if not isinstance(iterations, list | tuple):
+        return iterations
+    return [
+        [label for label in labels if not (isinstance(label, str) and label in idle)]
+        if isinstance(labels, list | tuple)
+        else labels
+        for labels in iterations
+    ]
+
+
+def _same(given: Any, actual: Any) -> bool:
+    if isinstance(actual, list):
+        if not isinstance(given, list | tuple) or len(given) != len(actual):
+            return False
+        return all(_same(a, b) for a, b in zip(given, actual, strict=True))
+    return not isinstance(given, bool) and bool(given == actual)
+
+
+def _close(given: Any, actual: Sequence[float]) -> bool:
+    if not isinstance(given, list | tuple) or len(given) != len(actual):
+        return False
+    try:
+        numbers = [float(as_finite(number)) for number in given]
+    except ValueError:
+        return False
+    pairs = zip(numbers, actual, strict=True)
+    return all(abs(a - b) <= TOLERANCE * max(1.0, abs(b) * 1e-6) for a, b in pairs)
+
+
+def _short(value: Any) -> str:
+    return describe(value) if isinstance(value, dict) else str(value)[:80]
+
+
+def _wrong(message: str) -> Violation:
+    return Violation("objective", message, ())

@@ -1,0 +1,73 @@
+"""What is known of the refresh of devices that are solved together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kfac.instance import TieBreak
+from ppsolve.models.kfac.labels import Label
+from ppsolve.models.kfac.unrolling import LoweredRefresh
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schedule of some devices, and the iterations that it takes."""
+
+    lowered: LoweredRefresh
+    schedule: Schedule
+    by: str
+
+    def iterations_of(self, devices: Sequence[int]) -> int:
+        """Return the iterations of `devices`, the same for all of them."""
+        return max(self.lowered.iterations[device] for device in devices)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one component.
+
+    Parameters
+    ----------
+    devices : tuple of int
+        Its devices, coupled by syncs (usually one).
+    found : Found or None
+        The best schedule.
+    lower : int
+        Proved: fewer iterations are impossible.
+    by : str
+        What proved the bound.
+    stop_reason : StopReason
+        Why the search ended.
+    tie_break : TieBreak, optional
+        What was minimised at this number of iterations.
+    tie : (int, int), optional
+        Its value and bound, in ticks.
+    """
+
+    devices: tuple[int, ...]
+    found: Found | None
+    lower: int
+    by: str
+    stop_reason: StopReason
+    tie_break: TieBreak | None = None
+    tie: tuple[int, int] | None = None
+
+    @property
+    def iterations(self) -> int | None:
+        """Iterations of the best schedule."""
+        return self.found.iterations_of(self.devices) if self.found else None
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the best schedule is known to be the shortest."""
+        return self.iterations == self.lower
+
+
+def weigher(tie_break: TieBreak) -> Callable[[Label], int]:
+    """Return the weights that a tie-break gives to the ends of K-FAC ops."""
+    if tie_break is TieBreak.STALENESS:
+        return lambda label: int(label.kind == "inv")
+    return lambda label: int(tie_break is TieBreak.USAGE)

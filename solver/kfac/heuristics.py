@@ -1,0 +1,222 @@
+"""PipeFisher's heuristics as schedules of the refresh problem, and the rules that they break."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicStatus, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.op_kinds import KIND_OF
+from ppsolve.models.kfac.pattern import RefreshPattern, longest, meetings
+from ppsolve.models.kfac.result import RefreshEntry, broken_rules
+from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.kfac.causal import pipefisher_causal
+from ppsolve.solver.kfac.figures import Refresh
+from ppsolve.solver.kfac.pipefisher import pipefisher
+from ppsolve.solver.kfac.placement import (
+    DevicePlan,
+    absolute_starts,
+    freshest_order,
+    plan_of_starts,
+    shortest_order,
+)
+
+REFRESH_HEURISTICS: dict[str, Callable[[RefreshPattern], list[DevicePlan]]] = {
+    "pipefisher": pipefisher,
+    "pipefisher-causal": pipefisher_causal,
+    "shortest-first": partial(pipefisher_causal, order=shortest_order),
+    "freshest-first": partial(pipefisher_causal, order=freshest_order),
+}
+"""Heuristics for a refresh around a pinned pipeline, in the order of reports."""
+
+_CLASS = {kind: word for (word, _), kind in KIND_OF.items()}
+
+
+@dataclass(frozen=True)
+class RefreshOutcome:
+    """What became of one heuristic.
+
+    Parameters
+    ----------
+    name : str
+        The heuristic.
+    status : HeuristicStatus
+        Feasible, infeasible or failed.
+    reason : str or None
+        Why it is not feasible.
+    plans : list of DevicePlan, optional
+        What each device does.
+    schedule : Schedule, optional
+        Its starts.
+    breaks, breaks_of : dict of str to int, list of them
+        How many ops break each rule, in all and of each device.
+    unaligned : dict of str to int
+        Syncs that do not start together on their devices, and when the last one ends, in ticks.
+    """
+
+    name: str
+    status: HeuristicStatus
+    reason: str | None = None
+    plans: Sequence[DevicePlan] | None = None
+    schedule: Schedule | None = None
+    breaks: dict[str, int] = field(default_factory=dict)
+    breaks_of: list[dict[str, int]] = field(default_factory=list)
+    unaligned: dict[str, int] = field(default_factory=dict)
+
+
+def run_refresh_heuristic(name: str, pattern: RefreshPattern) -> RefreshOutcome:
+    """Run a heuristic of `REFRESH_HEURISTICS` and check its schedule."""
+    try:
+        plans = REFRESH_HEURISTICS[name](pattern)
+    except InputError as error:
+        return RefreshOutcome(name, HeuristicStatus.FAILED, reason=str(error))
+    lowered = lower_refresh(pattern, [plan.iterations for plan in plans])
+    schedule, unaligned = scheduled(pattern, plans, lowered)
+    violations = check_schedule(lowered.problem, schedule)
+    if not violations and not unaligned:
+        if any(len(work.meets) > 1 for device in pattern.devices for work in device.work):
+            # On a device that meets others a sync takes as long as the longest of them.
+            plans = plans_of(pattern, lowered, schedule)
+        return RefreshOutcome(name, HeuristicStatus.FEASIBLE, None, plans, schedule)
+    breaks_of = _breaks(schedule, violations)
+    breaks = dict(sum((Counter(rules) for rules in breaks_of.values()), Counter()))
+    if unaligned:
+        breaks["sync_not_aligned"] = len(unaligned)
+    return RefreshOutcome(
+        name,
+        HeuristicStatus.INFEASIBLE,
+        _reason(breaks, violations),
+        plans,
+        schedule,
+        breaks,
+        [breaks_of.get(device.device, {}) for device in pattern.devices],
+        unaligned,
+    )
+
+
+def scheduled(
+    pattern: RefreshPattern, plans: Sequence[DevicePlan], lowered: LoweredRefresh
+) -> tuple[Schedule, dict[str, int]]:
+    """Return plans as a schedule, and the last end of every sync that does not start together.
+
+    The parts of a curvature are alike, so the first of them to run is its part 0.
+    """
+    problem = lowered.problem
+    start = problem.pinned.copy()
+    times: dict[int, list[int]] = defaultdict(list)
+    for plan in plans:
+        of_work: dict[int, list[int]] = defaultdict(list)
+        for (index, _), time in absolute_starts(plan, pattern).items():
+            of_work[index].append(time)
+        for index, ordered in of_work.items():
+            for part, time in enumerate(sorted(ordered)):
+                times[lowered.op_of[plan.device, index, part]].append(time)
+    unaligned = {}
+    for op, found in times.items():
+        start[op] = min(found)
+        if max(found) > min(found):
+            unaligned[problem.op_name(op)] = max(found) + int(problem.duration[op])
+    return Schedule(problem, start), unaligned
+
+
+def plans_of(
+    pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
+) -> list[DevicePlan]:
+    """Return what each device does in a schedule of all devices."""
+    met = meetings(pattern)
+    plans = []
+    for device in pattern.devices:
+        number = device.device
+        starts = {
+            (index, part): int(schedule.start[op])
+            for (owner, index, part), op in lowered.op_of.items()
+            if owner == number
+        }
+        lengths = {index: longest(pattern, met[number, index]) for index in range(len(device.work))}
+        count = lowered.iterations[number]
+        plans.append(plan_of_starts(pattern, number, starts, lengths, count))
+    return plans
+
+
+def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[str, int]]:
+    """Count the ops of each device that break each rule."""
+    problem = schedule.problem
+    early = schedule.start[problem.after] < schedule.end[problem.before] + problem.lag
+    broken = {
+        (int(problem.after[edge]), _broken_precedence(problem, edge))
+        for edge in np.flatnonzero(early).tolist()
+    }
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for op, rule in sorted(broken):
+        found[int(problem.device[op])][rule] += 1
+    others = {"window": "outside_holes", "overlap": "overlap", "memory": "memory"}
+    for violation in violations:
+        if violation.rule != "precedence" and violation.ops:
+            device = int(violation.ops[-1].partition("/")[0].partition("+")[0])
+            found[device][others.get(violation.rule, violation.rule)] += 1
+    return {device: dict(rules) for device, rules in found.items()}
+
+
+def _broken_precedence(problem: Problem, edge: int) -> str:
+    ops = (problem.before[edge], problem.after[edge])
+    first, second = (_CLASS.get(problem.kinds[problem.kind[op]], "data") for op in ops)
+    return "cov_out_of_order" if first == second else f"{second}_before_{first}"
+
+
+def _reason(breaks: dict[str, int], violations: list[Violation]) -> str:
+    first = f"; first {violations[0]}" if violations else ""
+    return f"breaks rules: {broken_rules(breaks)}{first}"
+
+
+def refresh_entry(
+    outcome: RefreshOutcome,
+    pattern: RefreshPattern,
+    best: int | None = None,
+    *,
+    with_schedule: bool = False,
+) -> RefreshEntry:
+    """Return the entry of a heuristic; `best` is the best known number of iterations."""
+    if outcome.plans is None:
+        return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
+    refresh = Refresh(pattern, outcome.plans)
+    figures = refresh.figures()
+    value = figures["iterations"]
+    feasible = outcome.status is HeuristicStatus.FEASIBLE
+    schedule, time = outcome.schedule, pattern.scale.time
+    return RefreshEntry(
+        name=outcome.name,
+        status=outcome.status,
+        reason=outcome.reason,
+        value=value,
+        makespan=time(schedule.makespan) if schedule else None,
+        device_span=time(schedule.device_span) if schedule else None,
+        gap=(value - best) / best if best and feasible else None,
+        bubble_ratio=1 - refresh.usage,
+        breaks=outcome.breaks or None,
+        breaks_of=outcome.breaks_of or None,
+        schedule=_document(outcome) if with_schedule else None,
+        **figures,
+    )
+
+
+def _document(outcome: RefreshOutcome) -> ScheduleDocument | None:
+    """Return the schedule; a sync that does not meet runs from its first start to its last end."""
+    if outcome.schedule is None:
+        return None
+    document, scale = ScheduleDocument.of(outcome.schedule), outcome.schedule.problem.scale
+    ops = tuple(
+        op.model_copy(update={"end": scale.time(outcome.unaligned[op.id])})
+        if op.id in outcome.unaligned
+        else op
+        for op in document.ops
+    )
+    return document.model_copy(update={"ops": ops})

@@ -1,0 +1,79 @@
+"""Exact answers with a pinned pipeline, so that a free one is never worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.kfac.cycle import lower_cycle
+from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.exact import solve_exactly
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.kfac.pinned import pinned_cycle
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+PREFIX = "pinned-"
+PATTERNS = 2
+"""How many of the best pinned patterns are solved exactly."""
+
+SHARE = 0.1
+"""Share of the time for each of them."""
+
+
+def pinned_first(
+    instance: KfacInstance, problem: Problem, outcomes: Iterable[Outcome], limits: Limits
+) -> Iterator[tuple[str, Schedule]]:
+    """Solve the refresh cycle with the most promising patterns pinned.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a free pipeline.
+    problem : Problem
+        What it lowers to.
+    outcomes : iterable of Outcome
+        What the heuristics reached, ``pinned-<pattern>`` among them.
+    limits : Limits
+        Limits of the whole search.
+
+    Yields
+    ------
+    (str, Schedule)
+        Name of the pattern's heuristic and a valid schedule of `problem`.
+    """
+    if instance.pattern != FREE_PIPELINE:
+        return
+    ready = [
+        (outcome.schedule.value, outcome.name, outcome.schedule)
+        for outcome in outcomes
+        if outcome.name.startswith(PREFIX)
+        and outcome.status is HeuristicStatus.FEASIBLE
+        and outcome.schedule is not None
+    ]
+    part = limits.scaled(SHARE)
+    for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:PATTERNS]:
+        found = _solved(instance, name.removeprefix(PREFIX), schedule, part)
+        if found is not None:
+            again = Schedule(problem, found.start)
+            if not check_schedule(problem, again):
+                yield name, again
+
+
+def _solved(
+    instance: KfacInstance, pattern: str, incumbent: Schedule, limits: Limits
+) -> Schedule | None:
+    try:
+        cycle = lower_cycle(instance, round_up=True)
+        pinned = replace(pinned_cycle(instance, cycle, pattern), windows={})
+    except (InputError, NotApplicableError):
+        return None
+    answer = solve_exactly(
+        ImpliedOrder(pinned), lower=0, incumbent=Schedule(pinned, incumbent.start), limits=limits
+    )
+    return answer.schedule

@@ -1,0 +1,152 @@
+"""PipeFisher's greedy as published, its quirks included."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ppsolve.models.kfac.labels import SAVE_OFF, SAVE_ON
+from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern, Work
+from ppsolve.solver.kfac.placement import (
+    EXTRA,
+    FIRST,
+    REFILL,
+    UNPLACED,
+    DevicePlan,
+    Placed,
+    greedy_order,
+    numbered,
+    pipeline_entries,
+    save_marker,
+)
+
+COUNTED = {"call_forward": "A", "call_backward": "B"}
+"""Ops that release a curvature part, and of which factor: the second pipe's do not count."""
+
+
+@dataclass
+class _Entry:
+    """Work that is left, and how much of it has been placed."""
+
+    index: int
+    work: Work
+    done: int = 0
+
+    @property
+    def is_queue(self) -> bool:
+        return self.work.label.kind == "cov"
+
+
+def pipefisher(pattern: RefreshPattern) -> list[DevicePlan]:
+    """Return PipeFisher's schedule of each device, exactly as its own tool makes it.
+
+    It ignores causality in its refills, waits for all modules at once, counts data of the first
+    pipe only, skips an entry after each one it removes, and appends what fits nowhere at its
+    recorded time; see `pipefisher_causal` for the repaired rule.
+    """
+    return [_plan(device, pattern) for device in pattern.devices]
+
+
+def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
+    left = [_Entry(index, device.work[index]) for index in greedy_order(device)]
+    pipeline = pipeline_entries(device, pattern.period)
+    stretch = 1 + float(pattern.margin)
+    saved = device.num_microbatches
+    placed = _Fill(left, stretch, 0, FIRST).walk(pipeline)
+    placed.append(save_marker(SAVE_OFF, placed))
+    while left:
+        trial = [replace(entry) for entry in left]
+        refilled = _Fill(trial, stretch, saved, REFILL).walk(placed)
+        if not trial:
+            placed = refilled
+            break
+        before = len(left)
+        placed += _Fill(left, stretch, saved, EXTRA).walk(pipeline)
+        # PipeFisher gives up when no entry is finished, even if parts of one were placed.
+        if len(left) == before:
+            placed += [_as_recorded(entry) for entry in left]
+            left.clear()
+    placed.append(save_marker(SAVE_ON, placed))
+    return numbered(device.device, placed)
+
+
+def _as_recorded(entry: _Entry) -> Placed:
+    start, end = entry.work.recorded or (0, 0)
+    part = None if entry.is_queue else 0
+    return Placed(entry.work.label.text, start, end, 0, UNPLACED, entry.index, part)
+
+
+class _Fill:
+    """One pass of work over the holes of a list.
+
+    Parameters
+    ----------
+    left : list of _Entry
+        Work in greedy order; what is placed completely is taken out.
+    stretch : float
+        1 + margin: how many times its length an op needs before the end of a hole.
+    saved : int
+        Micro-batches whose data is there before the pass begins.
+    phase : str
+        Phase of what is placed.
+    """
+
+    def __init__(self, left: list[_Entry], stretch: float, saved: int, phase: str) -> None:
+        self.left = left
+        self.stretch = stretch
+        self.saved = {"A": saved, "B": saved}
+        self.phase = phase
+        self.waiting = Counter((e.work.label.kind, e.work.label.factor) for e in left)
+        self.placed: list[Placed] = []
+
+    def walk(self, entries: Sequence[Placed]) -> list[Placed]:
+        """Return `entries` with work put between each one and its right neighbour."""
+        for entry, following in zip(entries, [*entries[1:], None], strict=True):
+            self.placed.append(entry)
+            if entry.label in COUNTED:
+                self.saved[COUNTED[entry.label]] += 1
+            if following is not None and entry.end < following.start:
+                self._fill(entry.end, following.start)
+        return self.placed
+
+    def _fill(self, cursor: int, end: int) -> None:
+        count = -1
+        while self.left and count < len(self.placed):
+            count = len(self.placed)
+            cursor = self._scan(cursor, end)
+
+    def _scan(self, cursor: int, end: int) -> int:
+        """Offer the hole to each entry once, and return where the free rest begins."""
+        place = 0
+        while place < len(self.left):
+            entry = self.left[place]
+            parts = entry.work.parts if entry.is_queue else 1
+            while self._may_run(entry) and cursor + self.stretch * entry.work.length < end:
+                cursor = self._put(entry, cursor)
+                if entry.done == parts:
+                    self._remove(place)
+                    break
+            # Also after a removal: this skips the right-hand neighbour, as the original does.
+            place += 1
+        return cursor
+
+    def _may_run(self, entry: _Entry) -> bool:
+        factor = entry.work.label.factor
+        if entry.is_queue:
+            return self.saved[factor] > entry.done
+        if self.waiting["cov", factor]:
+            return False
+        return entry.work.label.kind == "sync" or not self.waiting["sync", factor]
+
+    def _put(self, entry: _Entry, cursor: int) -> int:
+        end = cursor + entry.work.length
+        self.placed.append(
+            Placed(entry.work.label.text, cursor, end, 0, self.phase, entry.index, entry.done)
+        )
+        entry.done += 1
+        return end
+
+    def _remove(self, place: int) -> None:
+        label = self.left.pop(place).work.label
+        self.waiting[label.kind, label.factor] -= 1

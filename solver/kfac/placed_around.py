@@ -1,0 +1,168 @@
+"""Greedy K-FAC work around a pinned pipeline: every op into the earliest hole that fits."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.kfac.cycle import lower_cycle
+from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.priorities import longest_tail, ranked
+from ppsolve.solver.heuristics.serial import Gaps
+from ppsolve.solver.kfac.pinned import pinned_cycle
+from ppsolve.solver.structure.timing import Network
+
+
+def schedule_around(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+    """Pin the pipeline to a published schedule and place K-FAC work greedily around it.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline and the makespan objective.
+    problem : Problem
+        What it lowers to.
+    pattern : str
+        A published pipeline heuristic.
+
+    Returns
+    -------
+    Schedule
+        The best that the rules find; where all break a rule such as memory, the first one's.
+
+    Raises
+    ------
+    NotApplicableError
+        The heuristic does not apply to the pipeline, or gives no valid schedule of it, or the
+        instance pins another one.
+    """
+    if instance.pattern not in {FREE_PIPELINE, pattern}:
+        raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
+    try:
+        pinned = pinned_cycle(instance, lower_cycle(instance, round_up=True), pattern)
+    except InputError as error:
+        raise NotApplicableError(error.message) from None
+    if instance.pattern == FREE_PIPELINE:
+        # The margin of holes says nothing about a pipeline that is free to move.
+        pinned = replace(pinned, windows={})
+    return Schedule(problem, place_around(pinned).start)
+
+
+def place_around(pinned: Problem) -> Schedule:
+    """Place all ops without a pin around those with one, by several rules.
+
+    Parameters
+    ----------
+    pinned : Problem
+        A problem whose pinned ops keep every rule among themselves, n ops.
+
+    Returns
+    -------
+    Schedule
+        The best one that the checker accepts, else the first rule's.
+    """
+    schedules = [generate_around(pinned, rule(pinned)) for rule in _RULES]
+    valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
+    return min(valid or schedules[:1], key=lambda schedule: schedule.value)
+
+
+def generate_around(pinned: Problem, rank: IntArray) -> Schedule:
+    """Place ops without a pin one by one, each at the earliest moment that fits.
+
+    Of the ops whose predecessors are placed, the one of the lowest rank comes next. Neither
+    memory nor pinned successors are looked at.
+
+    Parameters
+    ----------
+    pinned : Problem
+        The problem, n ops.
+    rank : int64[n]
+        Priorities, all different; lowest first.
+    """
+    return _Around(pinned, rank).run()
+
+
+def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
+    """Return a rule that ranks ops by kind, in this order, then by number."""
+
+    def rule(problem: Problem) -> IntArray:
+        place = {kind: position for position, kind in enumerate(kinds)}
+        order = np.array([place.get(kind, -1) for kind in problem.kinds], dtype=np.int64)
+        return ranked(order[problem.kind])
+
+    return rule
+
+
+# As PipeFisher: all curvature, then all inversions; and one factor after the other.
+_RULES = (
+    longest_tail,
+    _by_kind("CA", "CB", "SA", "SB", "IA", "IB"),
+    _by_kind("CA", "SA", "IA", "CB", "SB", "IB"),
+    _by_kind("CB", "SB", "IB", "CA", "SA", "IA"),
+)
+
+
+class _Around:
+    def __init__(self, pinned: Problem, rank: IntArray) -> None:
+        self.problem = pinned
+        self.rank: list[int] = rank.tolist()
+        self.network = Network(pinned)
+        self.resources = self.network.occupied()
+        self.ready = list(self.network.earliest)
+        self.missing = list(self.network.num_predecessors)
+        self.start: list[int] = pinned.pinned.tolist()
+        self.gaps = [Gaps() for _ in pinned.resource_names]
+        self.heap: list[tuple[int, int]] = []
+
+    def run(self) -> Schedule:
+        fixed = np.flatnonzero(self.problem.pinned != FREE)
+        for op in fixed[np.argsort(self.problem.pinned[fixed], kind="stable")].tolist():
+            self._take(op)
+        self.heap = [(self.rank[op], op) for op, count in enumerate(self.missing) if not count]
+        self.heap = [(rank, op) for rank, op in self.heap if self.start[op] == FREE]
+        for op in fixed.tolist():
+            self._release_successors(op)
+        heapq.heapify(self.heap)
+        while self.heap:
+            op = heapq.heappop(self.heap)[1]
+            self.start[op] = self._earliest(op)
+            self._take(op)
+            self._release_successors(op)
+        return Schedule(self.problem, np.array(self.start, dtype=np.int64))
+
+    def _take(self, op: int) -> None:
+        for resource in self.resources[op]:
+            self.gaps[resource].take(self.start[op], self.network.duration[op])
+
+    def _release_successors(self, op: int) -> None:
+        network = self.network
+        end = self.start[op] + network.duration[op]
+        for position in range(network.pointer[op], network.pointer[op + 1]):
+            waiter = network.successor[position]
+            self.ready[waiter] = max(self.ready[waiter], end + network.lag[position])
+            self.missing[waiter] -= 1
+            if not self.missing[waiter] and self.start[waiter] == FREE:
+                heapq.heappush(self.heap, (self.rank[waiter], waiter))
+
+    def _earliest(self, op: int) -> int:
+        time, length, moved = self.ready[op], self.network.duration[op], True
+        allowed = self.problem.windows.get(op)
+        while moved:
+            moment = time if allowed is None else _into(allowed, time)
+            for resource in self.resources[op]:
+                moment = self.gaps[resource].first(moment, length)
+            moved, time = moment > time, moment
+        return time
+
+
+def _into(allowed: IntArray, time: int) -> int:
+    """Return the first moment from `time` on that lies in one of the closed intervals."""
+    place = int(np.searchsorted(allowed[:, 1], time))
+    return max(time, int(allowed[place, 0])) if place < len(allowed) else time

@@ -1,0 +1,1 @@
+"""The library: one run of heuristics, bounds and exact search, every schedule checked."""

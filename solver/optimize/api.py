@@ -1,0 +1,185 @@
+"""The library: optimize, compare, simulate and check instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ppsolve.models.core.documents import parse_given
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.instances import Instance
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.kfac.pattern import is_refresh
+from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.options import Options
+from ppsolve.solver.optimize.progress import ProgressListener
+from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.optimize.report import heuristic_entry
+from ppsolve.solver.optimize.run import Run
+
+
+def optimize(
+    instance: Instance,
+    *,
+    time_limit: float | None = 60.0,
+    gap: float = 0.0,
+    deterministic_limit: float | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    heuristics: Sequence[str] | None = None,
+    on_progress: ProgressListener | None = None,
+    round_up: bool = False,
+) -> Result:
+    """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
+
+    Parameters
+    ----------
+    instance : PipelineInstance, GraphInstance or KfacInstance
+        A validated instance.
+    time_limit : float or None
+        Wall seconds for the run; None: no limit, 0: only heuristics and analytic bounds.
+    gap : float
+        Stop once (value - bound) / value is at most this.
+    deterministic_limit : float or None
+        Limit in CP-SAT's deterministic time units (roughly seconds).
+    workers : int or None
+        Search threads; None for one per processor.
+    seed : int
+        Random seed of the exact search.
+    deterministic : bool
+        Give the same answer for the same input and seed on every run: one worker, and
+        `time_limit` counted in deterministic time units unless `deterministic_limit` is given.
+    heuristics : sequence of str or None
+        Names of the heuristics to run; None for all that apply.
+    on_progress : callable or None
+        Told about each event, during the exact search on its threads.
+    round_up : bool
+        Round times up where they have no common tick; the result reports the worst error.
+
+    Returns
+    -------
+    Result
+        Status, schedule, bound, gap and every heuristic's figures. An interrupt (Ctrl-C) during
+        the search returns the best schedule so far.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, or the times have no common tick.
+    """
+    options = Options.checked(
+        time_limit=time_limit,
+        gap=gap,
+        deterministic_limit=deterministic_limit,
+        workers=workers,
+        seed=seed,
+        deterministic=deterministic,
+        heuristics=heuristics,
+    )
+    return _optimized(instance, options, on_progress, round_up=round_up)
+
+
+def _optimized(
+    instance: Instance, options: Options, listener: ProgressListener | None, *, round_up: bool
+) -> Result:
+    if is_refresh(instance):
+        from ppsolve.solver.kfac.service import optimize_refresh
+
+        return optimize_refresh(instance, options, listener, round_up=round_up)
+    problem = lower_instance(instance, round_up=round_up)
+    return Run(instance, problem, options, listener).execute()
+
+
+def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
+    """Optimize several instances one after the other; options as for `optimize`."""
+    return [optimize(instance, **options) for instance in instances]
+
+
+def simulate(
+    instance: Instance,
+    heuristic: str,
+    *,
+    group_size: int | None = None,
+    round_up: bool = False,
+) -> HeuristicEntry:
+    """Run one heuristic and return its entry with the schedule.
+
+    Parameters
+    ----------
+    instance : PipelineInstance, GraphInstance or KfacInstance
+        A validated instance.
+    heuristic : str
+        Name of the heuristic.
+    group_size : int or None
+        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    round_up : bool
+        As for `optimize`.
+
+    Raises
+    ------
+    InputError
+        Unknown name, or times without a common tick.
+    NotApplicableError
+        The heuristic is not defined on the instance; says what it needs.
+    """
+    if is_refresh(instance):
+        from ppsolve.solver.kfac.service import simulate_refresh
+
+        return simulate_refresh(instance, heuristic, round_up=round_up)
+    problem = lower_instance(instance, round_up=round_up)
+    outcome = run_heuristic(heuristic, instance, problem, group_size)
+    if outcome.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{heuristic} is not applicable: {outcome.reason}")
+    entry = heuristic_entry(outcome, with_schedule=True)
+    if isinstance(instance, OverlapInstance):
+        from ppsolve.solver.overlap.report import overlap_entry
+
+        return overlap_entry(instance, problem, entry, outcome)
+    return entry
+
+
+def check(
+    instance: Instance,
+    schedule: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any],
+    *,
+    round_up: bool = False,
+) -> list[Violation]:
+    """Check a schedule against every rule of an instance with the independent checker.
+
+    Parameters
+    ----------
+    instance : PipelineInstance, GraphInstance or KfacInstance
+        The instance that the schedule is for.
+    schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
+        The schedule, or a document that holds one.
+    round_up : bool
+        As for `optimize`.
+
+    Returns
+    -------
+    list of Violation
+        Every broken rule; empty for a valid schedule.
+
+    Raises
+    ------
+    InputError
+        The document holds no readable schedule of this instance.
+    """
+    if is_refresh(instance):
+        from ppsolve.solver.kfac.claims import check_refresh
+
+        return check_refresh(instance, schedule, round_up=round_up)
+    problem = lower_instance(instance, round_up=round_up)
+    if isinstance(schedule, Schedule):
+        return check_schedule(problem, schedule)
+    given, violations = parse_given(schedule, problem)
+    if isinstance(instance, OverlapInstance):
+        from ppsolve.solver.overlap.claims import check_order
+
+        violations = violations + check_order(instance, problem, schedule, given)
+    return violations + ([] if given is None else check_schedule(problem, given))

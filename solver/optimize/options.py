@@ -1,0 +1,111 @@
+"""Options of a run, checked once."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.optimize.registry import HEURISTICS, find_heuristic
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; see `ppsolve.optimize` for the meaning of each."""
+
+    time_limit: float | None = 60.0
+    gap: float = 0.0
+    deterministic_limit: float | None = None
+    workers: int | None = None
+    seed: int = 0
+    deterministic: bool = False
+    heuristics: tuple[str, ...] | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        time_limit: float | None,
+        gap: float = 0.0,
+        deterministic_limit: float | None = None,
+        workers: int | None = None,
+        seed: int = 0,
+        deterministic: bool = False,
+        heuristics: Sequence[str] | None = None,
+    ) -> Self:
+        """Return the options.
+
+        Raises
+        ------
+        InputError
+            Names the option that is out of range and what would be right.
+        """
+        for field, value in (
+            ("time_limit", time_limit),
+            ("deterministic_limit", deterministic_limit),
+        ):
+            if value is not None and not value >= 0:
+                raise InputError(f"expected a number of seconds >= 0, got {value}", field=field)
+        if not 0 <= gap < 1:
+            raise InputError(f"expected a share from 0 to below 1, got {gap}", field="gap")
+        if workers is not None and not 1 <= workers <= 1024:
+            raise InputError(f"expected 1 to 1024, got {workers}", field="workers")
+        if deterministic and workers not in {None, 1}:
+            raise InputError(f"expected 1 with deterministic runs, got {workers}", field="workers")
+        if not 0 <= seed < 2**31:
+            raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
+        named = None
+        if isinstance(heuristics, str):
+            raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
+        if heuristics is not None:
+            wanted = {find_heuristic(name).name for name in heuristics}
+            named = tuple(name for name in HEURISTICS if name in wanted)
+        return cls(
+            _finite(time_limit),
+            gap,
+            _finite(deterministic_limit),
+            workers,
+            seed,
+            deterministic,
+            named,
+        )
+
+    @property
+    def used_workers(self) -> int:
+        """Number of search threads."""
+        if self.deterministic:
+            return 1
+        return self.workers or default_workers()
+
+    def limits(self, elapsed: float) -> Limits:
+        """Return what remains after `elapsed` seconds.
+
+        Deterministic runs have no wall limit: it would make the answer depend on the machine.
+        """
+        if self.deterministic:
+            seconds, units = None, self.deterministic_limit
+            units = self.time_limit if units is None else units
+        else:
+            seconds, units = self.time_limit, self.deterministic_limit
+        return Limits(
+            seconds=None if seconds is None else max(0.0, seconds - elapsed),
+            deterministic=units,
+            gap=self.gap,
+            workers=self.used_workers,
+            seed=self.seed,
+        )
+
+
+def _finite(seconds: float | None) -> float | None:
+    return None if seconds is None or math.isinf(seconds) else seconds
+
+
+def default_workers() -> int:
+    """Return the number of processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,75 @@
+"""Turning schedules and outcomes into the entries that results carry."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import (
+    BoundEntry,
+    HeuristicEntry,
+    HeuristicStatus,
+    ScheduleDocument,
+    Versions,
+    reported_bubble,
+)
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.bounds import Bound
+from ppsolve.solver.heuristics.heuristic import Outcome
+
+
+@cache
+def versions() -> Versions:
+    """Return what runs here."""
+    return Versions(
+        ppsolve=version("ppsolve"), ortools=version("ortools"), python=platform.python_version()
+    )
+
+
+def relative_gap(value: int, reference: int, base: int) -> float:
+    """Return (value - reference) / base, 0 where both are equal."""
+    return 0.0 if value == reference else (value - reference) / base if base else float("inf")
+
+
+def figures(schedule: Schedule) -> dict[str, Any]:
+    """Return value, makespan, device span, bubble ratio and peak memory by pool name."""
+    problem, metrics = schedule.problem, measure(schedule)
+    time = problem.scale.time
+    peaks = zip(problem.pools, metrics.peak_memory, strict=True)
+    return {
+        "value": time(schedule.value),
+        "makespan": time(metrics.makespan),
+        "device_span": time(metrics.device_span),
+        "bubble_ratio": reported_bubble(metrics, problem.objective),
+        "peak_memory": {pool.name: float(peak) for pool, peak in peaks} or None,
+    }
+
+
+def heuristic_entry(
+    outcome: Outcome, best: int | None = None, *, with_schedule: bool = False
+) -> HeuristicEntry:
+    """Return the entry of one heuristic; `best` is the best known value in ticks."""
+    schedule, found = outcome.schedule, {}
+    gap = None
+    if schedule is not None:
+        found = figures(schedule)
+        if best is not None and outcome.status is HeuristicStatus.FEASIBLE:
+            gap = relative_gap(schedule.value, best, best)
+    return HeuristicEntry(
+        name=outcome.name,
+        status=outcome.status,
+        reason=outcome.reason,
+        gap=gap,
+        orders=outcome.orders,
+        schedule=ScheduleDocument.of(schedule) if schedule and with_schedule else None,
+        **found,
+    )
+
+
+def bound_entries(problem: Problem, bounds: list[Bound]) -> tuple[BoundEntry, ...]:
+    """Return bounds in the instance's unit."""
+    return tuple(BoundEntry(name=b.name, value=problem.scale.time(b.value)) for b in bounds)

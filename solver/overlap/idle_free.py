@@ -1,0 +1,52 @@
+"""A schedule without needless idle time, of the same makespan: what a program can run as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+MOST_SECONDS = 10.0
+MOST_UNITS = 5.0
+
+
+def settled(schedule: Schedule, limits: Limits) -> Schedule | None:
+    """Start all ops as early as the rules allow together, keeping the makespan.
+
+    A program runs every node as soon as its streams and data allow; only waits and launches hold
+    something back. Where caps make idle time useful, it has to be time until something ends.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A schedule of n ops.
+    limits : Limits
+        Time that is left.
+    """
+    problem = schedule.problem
+    latest = schedule.makespan - problem.duration
+    windows = {op: np.array([[0, last]], dtype=np.int64) for op, last in enumerate(latest.tolist())}
+    early = replace(
+        problem,
+        objective=Objective.COMPLETION,
+        weight=np.ones(problem.num_ops, dtype=np.int64),
+        windows=windows,
+    )
+    seconds, units = limits.seconds, limits.deterministic
+    within = replace(
+        limits,
+        seconds=MOST_SECONDS if seconds is None else min(seconds, MOST_SECONDS),
+        deterministic=MOST_UNITS if units is None else min(units, MOST_UNITS),
+        gap=0.0,
+    )
+    outcome = solve(
+        ImpliedOrder(early), lower=0, incumbent=Schedule(early, schedule.start), limits=within
+    )
+    found = outcome.schedule
+    return None if found is None else Schedule(problem, found.start)

@@ -1,0 +1,64 @@
+"""Heuristics of overlap instances as plans: a program order and the schedule it runs as."""
+
+from __future__ import annotations
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import HeuristicFailedError
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.lowering import LoweredOverlap
+from ppsolve.solver.heuristics.heuristic import Plan
+from ppsolve.solver.overlap.latest_launch import latest_safe_launch
+from ppsolve.solver.overlap.passes import OVERLAP_PASSES
+from ppsolve.solver.overlap.realise import crowded_group, realised, run_order
+from ppsolve.solver.overlap.replay import replay
+from ppsolve.solver.overlap.two_streams import LIST_RULES, list_overlap
+
+TWO_STREAM = "two-stream-"
+LATEST_LAUNCH = "latest-launch"
+
+
+def plan_of_rule(name: str, instance: OverlapInstance, problem: Problem) -> Plan:
+    """Return what a pass or a list rule makes of the program.
+
+    Raises
+    ------
+    HeuristicFailedError
+        The pass fails on the program, as its original does.
+    """
+    lowered = LoweredOverlap.of(instance, problem)
+    order = _passed(name, instance) if name in OVERLAP_PASSES else _listed(name, instance, problem)
+    schedule, timed = run_order(instance, lowered, order)
+    return Plan(schedule, order=order, broken=crowded_group(instance, timed))
+
+
+def _passed(name: str, instance: OverlapInstance) -> list[int]:
+    result = OVERLAP_PASSES[name](instance)
+    if result.order is None:
+        done = f" (completed: {', '.join(result.completed)})" if result.completed else ""
+        raise HeuristicFailedError(f"{result.error}{done}")
+    return list(result.order)
+
+
+def _listed(name: str, instance: OverlapInstance, problem: Problem) -> list[int]:
+    durations = problem.duration[: len(instance.nodes)].tolist()
+    if name != LATEST_LAUNCH:
+        return list_overlap(instance, durations, name.removeprefix(TWO_STREAM))
+    orders = [list_overlap(instance, durations, rule) for rule in LIST_RULES]
+    best = min(orders, key=lambda order: replay(instance, order, durations).makespan)
+    return latest_safe_launch(instance, durations, best)
+
+
+def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Plan:
+    """Return the program order of a schedule and what it runs as.
+
+    Raises
+    ------
+    HeuristicFailedError
+        No program order that was tried keeps the cap on bytes.
+    """
+    lowered = LoweredOverlap.of(instance, schedule.problem)
+    found = realised(instance, lowered, schedule)
+    if found is None:
+        raise HeuristicFailedError("no program order of its schedule keeps the caps")
+    return Plan(found[1], order=found[0])

@@ -1,0 +1,1 @@
+"""Published pipeline schedules, as orders of actions on each device."""

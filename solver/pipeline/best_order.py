@@ -1,0 +1,68 @@
+"""The best order of a pipeline's whole ops, its collectives added greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.exact import solve_exactly
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
+from ppsolve.solver.pipeline.collectives import (
+    add_collectives,
+    whole_ops,
+    without_collectives,
+)
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+NAME = "best-pipeline"
+
+SHARE = 0.1
+"""Share of the time for each of the two plans."""
+
+
+def best_pipeline(instance: PipelineInstance, problem: Problem, limits: Limits) -> Outcome | None:
+    """Plan whole ops exactly, with and without a look at the comm stream, and keep the better.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with collectives.
+    problem : Problem
+        What it lowers to.
+    limits : Limits
+        Limits of the whole search.
+
+    Returns
+    -------
+    Outcome or None
+        ``best-pipeline`` with a valid schedule of `problem`; None if no plan led to one.
+    """
+    part = limits.scaled(SHARE)
+    plans = (_planned(plan, part) for plan in (without_collectives(instance), whole_ops(instance)))
+    found = [add_collectives(problem, plan) for plan in plans if plan is not None]
+    valid = [schedule for schedule in found if not check_schedule(problem, schedule)]
+    if not valid:
+        return None
+    best = min(valid, key=lambda schedule: schedule.value)
+    return Outcome(NAME, HeuristicStatus.FEASIBLE, best)
+
+
+def _planned(plan: PipelineInstance, limits: Limits) -> Schedule | None:
+    problem = lower_pipeline(plan, round_up=True)
+    incumbent = min(_valid(plan, problem), key=lambda found: found.value, default=None)
+    answer = solve_exactly(ImpliedOrder(problem), lower=0, incumbent=incumbent, limits=limits)
+    return answer.schedule or incumbent
+
+
+def _valid(plan: PipelineInstance, problem: Problem) -> Iterator[Schedule]:
+    for name in heuristics_for(plan):
+        outcome = run_heuristic(name, plan, problem)
+        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
+            yield outcome.schedule

@@ -1,0 +1,75 @@
+"""Chimera: two pipes through the same devices in opposite directions, 1F1B in each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsolve.models.core.dag import chain_edges
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
+from ppsolve.solver.pipeline.actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    Action,
+    Order,
+    gradient_after_weight,
+    ordered_compute_ops,
+)
+from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
+
+_PREFERENCE = {BACKWARD_WEIGHT: 0, BACKWARD_INPUT: 1, BACKWARD: 1, FORWARD: 2}
+
+
+def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
+    """Return Chimera's orders (Li and Hoefler 2021), one per device.
+
+    Each pipe runs its half of the micro-batches by 1F1B. On every device the two sequences are
+    merged: the head that can start earliest goes first, backwards before forwards, then the lower
+    op number. A full backward of a split instance stays in one piece.
+    """
+    half = instance.num_microbatches // 2
+    chains = [
+        _ops(problem, order, pipe * half)
+        for pipe in range(2)
+        for order in one_forward_one_backward(instance.num_stages, half)
+    ]
+    edges = [chain_edges(chains)]
+    if BACKWARD_INPUT in problem.kinds:
+        inputs, weights = (problem.grid(kind).ravel() for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT))
+        edges.append(gradient_after_weight(problem, inputs, weights))
+    merged = generate_parallel(problem, _rule(problem), *edges, with_memory=False)
+    return [_with_full_backwards(problem, ops) for ops in ordered_compute_ops(merged)]
+
+
+def _ops(problem: Problem, order: Order, offset: int) -> IntArray:
+    halves = (BACKWARD_INPUT, BACKWARD_WEIGHT) if BACKWARD_INPUT in problem.kinds else (BACKWARD,)
+    grids = {kind: problem.grid(kind) for kind in (FORWARD, *halves)}
+    ops = [
+        grids[kind][action.stage, action.microbatch + offset]
+        for action in order
+        if isinstance(action, Action)
+        for kind in ((FORWARD,) if action.kind == FORWARD else halves)
+    ]
+    return np.array(ops, dtype=np.int64)
+
+
+def _rule(problem: Problem) -> Rule:
+    preference = np.array([_PREFERENCE.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
+    order = np.argsort(preference[problem.kind], kind="stable")
+    rank = np.empty(problem.num_ops, dtype=np.int64)
+    rank[order] = np.arange(problem.num_ops)
+    return Rule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
+
+
+def _with_full_backwards(problem: Problem, ops: IntArray) -> Order:
+    kinds, stages = problem.kinds, problem.stage[ops].tolist()
+    order: Order = []
+    labels = zip(stages, problem.kind[ops].tolist(), problem.microbatch[ops].tolist(), strict=True)
+    for stage, kind, microbatch in labels:
+        if kinds[kind] != BACKWARD_WEIGHT:
+            shown = FORWARD if kinds[kind] == FORWARD else BACKWARD
+            order.append(Action(stage, shown, microbatch))
+    return order

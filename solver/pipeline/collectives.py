@@ -1,0 +1,202 @@
+"""Pipeline orders first, collectives afterwards: the greedy baseline of pipelines with collectives.
+
+A published schedule knows F, B, I and W only. Here it is made for the pipeline whose ops are as
+long as their pieces and all-reduces together, and each device then runs the pieces in that order,
+those of one op one after the other with nothing between them. Everything starts as early as that
+order allows; comm streams serve collectives first come first served, all-gathers in stage order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
+from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Times
+from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.solver.heuristics.heuristic import Heuristic, Plan, Request
+from ppsolve.solver.pipeline.actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    gradient_after_weight,
+    orders_of,
+)
+from ppsolve.solver.structure.timing import time_orders
+
+_DIGITS = 100
+"""Sums of times are exact: each has at most 16 digits before the point and 30 behind it."""
+
+_FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
+
+_TIME_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input"}
+
+Label = tuple[str, int, int, int]
+"""Kind, stage, micro-batch and device of an op."""
+
+
+def without_collectives(instance: PipelineInstance) -> PipelineInstance:
+    """Return the pipeline that planners see who look at whole ops only.
+
+    Ops are as long as their pieces and all-reduces together, a reduce-scatter is an all-reduce
+    at the end of its stage, and all-gathers are left out.
+    """
+    collectives = instance.collectives
+    if collectives is None:
+        return instance
+    reduction = collectives.reduce_scatter
+    return instance.model_copy(
+        update={
+            "times": _in_one_piece(instance, collectives, extra_allreduces=0),
+            "allreduce": instance.allreduce if reduction is None else reduction,
+            "collectives": None,
+        }
+    )
+
+
+def whole_ops(instance: PipelineInstance) -> PipelineInstance:
+    """Return the pipeline whose pieces are run back to back, all other collectives kept.
+
+    All-reduces between the pieces of an op are compute time; the last one is on the comm stream.
+    No schedule that runs ops one after the other is shorter than the optimum of this pipeline: an
+    op that is put off to end with its last piece takes nothing that it did not have before.
+    """
+    collectives = instance.collectives
+    if collectives is None:
+        return instance
+    whole = {
+        _TIME_FIELDS[kind]: inside.model_copy(update={"segments": 1})
+        for kind, inside in collectives.by_kind().items()
+    }
+    return instance.model_copy(
+        update={
+            "times": _in_one_piece(instance, collectives, extra_allreduces=-1),
+            "collectives": collectives.model_copy(update=whole),
+        }
+    )
+
+
+def _in_one_piece(
+    instance: PipelineInstance, collectives: Collectives, extra_allreduces: int
+) -> Times:
+    """Return times with all-reduces: as many as the op has segments, and some more or less."""
+    longer: dict[str, Any] = {}
+    for kind, inside in collectives.by_kind().items():
+        rows = []
+        for stage in range(instance.num_stages):
+            count = _of_stage(inside.segments, stage) + extra_allreduces
+            length = _of_stage(instance.times.by_kind()[kind], stage)
+            rows.append(_sum(length, count * _of_stage(inside.allreduce, stage)))
+        longer[_TIME_FIELDS[kind]] = tuple(rows)
+    return instance.times.model_copy(update=longer)
+
+
+def _of_stage(entry: Any, stage: int) -> Any:
+    return entry[stage] if isinstance(entry, tuple) else entry
+
+
+def _sum(length: Any, more: Decimal) -> Any:
+    with localcontext(prec=_DIGITS):
+        if isinstance(length, tuple):
+            return tuple(each + more for each in length)
+        return length + more
+
+
+def add_collectives(
+    problem: Problem, plain: Schedule, fused: Iterable[tuple[int, int]] = ()
+) -> Schedule:
+    """Return the schedule of a pipeline with collectives that keeps the order of a plain one.
+
+    Parameters
+    ----------
+    problem : Problem
+        A lowered pipeline with collectives.
+    plain : Schedule
+        Any schedule of the same pipeline as `without_collectives` returns it.
+    fused : iterable of (stage, micro-batch)
+        Backwards of split instances whose gradient leaves after their weight gradient.
+    """
+    pieces = _ops_by_label(problem)
+    chains = [
+        np.concatenate([np.zeros(0, np.int64), *(pieces[label] for label in labels)])
+        for labels in _compute_orders(plain)
+    ]
+    extra = gradient_after_weight(problem, *_fused_ops(pieces, set(fused)))
+    return time_orders(problem, chains, extra)
+
+
+def _labels(problem: Problem, ops: IntArray) -> list[Label]:
+    kinds = [problem.kinds[kind] for kind in problem.kind[ops].tolist()]
+    columns = (label[ops].tolist() for label in (problem.stage, problem.microbatch, problem.device))
+    return list(zip(kinds, *columns, strict=True))
+
+
+def _ops_by_label(problem: Problem) -> dict[Label, list[int]]:
+    """Return the pieces of each op in order: pieces are numbered one after the other."""
+    found: dict[Label, list[int]] = defaultdict(list)
+    for op, label in enumerate(_labels(problem, np.arange(problem.num_ops))):
+        found[label].append(op)
+    return found
+
+
+def _compute_orders(plain: Schedule) -> list[list[Label]]:
+    """Return what each device runs on its compute stream, in order."""
+    problem, level = plain.problem, Dag.of(plain.problem).level
+    orders = []
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        keys = (ops, level[ops], plain.end[ops], plain.start[ops])
+        orders.append(_labels(problem, ops[np.lexsort(keys)]))
+    return orders
+
+
+def _fused_ops(
+    pieces: dict[Label, list[int]], fused: set[tuple[int, int]]
+) -> tuple[list[int], list[int]]:
+    """Return, per fused backward, the op that hands on its gradient and its weight gradient."""
+    inputs, weights = [], []
+    for (kind, stage, microbatch, device), ops in pieces.items():
+        if kind == BACKWARD_WEIGHT and (stage, microbatch) in fused:
+            own = (stage, microbatch, device)
+            alone = pieces[BACKWARD_INPUT, *own]
+            reduces = pieces.get((ALLREDUCE_KINDS[BACKWARD_INPUT], *own), alone)
+            inputs.append(reduces[-1])
+            weights.append(ops[-1])
+    return inputs, weights
+
+
+def orders_if_whole(schedule: Schedule) -> list[list[str]] | None:
+    """Return the action strings of each device, or None where ops run in several pieces."""
+    orders = orders_of(schedule)
+    return None if any(len(set(order)) < len(order) for order in orders) else orders
+
+
+def with_collectives(heuristic: Heuristic) -> Heuristic:
+    """Return a published schedule that also runs pipelines with collectives, added greedily."""
+
+    def plan(request: Request) -> Plan:
+        instance = request.instance
+        if not isinstance(instance, PipelineInstance) or instance.collectives is None:
+            return heuristic.plan(request)
+        plain = without_collectives(instance)
+        problem = lower_pipeline(plain, round_up=request.problem.scale.worst_relative_error > 0)
+        order = heuristic.plan(replace(request, instance=plain, problem=problem))
+        fused = _full_backwards(order) if plain.times.is_split else ()
+        schedule = add_collectives(request.problem, order.schedule, fused)
+        return replace(order, schedule=schedule)
+
+    return replace(heuristic, plan=plan)
+
+
+def _full_backwards(plan: Plan) -> list[tuple[int, int]]:
+    actions = " ".join(step for order in plan.orders or () for step in order)
+    return [(int(stage), int(i)) for stage, i in _FULL_BACKWARD.findall(actions)]

@@ -1,0 +1,30 @@
+"""GPipe and 1F1B: orders for pipelines with one stage per device."""
+
+from __future__ import annotations
+
+from ppsolve.solver.pipeline.actions import BACKWARD, FORWARD, Action, Order
+
+
+def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
+    """Return GPipe's orders (Huang et al. 2019): all forwards, then all backwards, by index."""
+    return [
+        [Action(stage, kind, i) for kind in (FORWARD, BACKWARD) for i in range(num_microbatches)]
+        for stage in range(num_stages)
+    ]
+
+
+def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Order]:
+    """Return 1F1B's orders (PipeDream-Flush, Narayanan et al. 2021), one per stage.
+
+    Warm-up of stages - stage - 1 forwards, then forward and backward in turn, then the rest.
+    """
+    orders = []
+    for stage in range(num_stages):
+        warmup = min(num_stages - stage - 1, num_microbatches)
+        order: Order = [Action(stage, FORWARD, i) for i in range(warmup)]
+        for i in range(num_microbatches):
+            if warmup + i < num_microbatches:
+                order.append(Action(stage, FORWARD, warmup + i))
+            order.append(Action(stage, BACKWARD, i))
+        orders.append(order)
+    return orders

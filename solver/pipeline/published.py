@@ -1,0 +1,178 @@
+"""The published pipeline schedules, and what each needs of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.heuristics.heuristic import (
+    Family,
+    Heuristic,
+    Plan,
+    PlanFunction,
+    Request,
+    Requirement,
+)
+from ppsolve.solver.pipeline import interleaved, one_stage, vshape, zero_bubble
+from ppsolve.solver.pipeline.actions import Order, schedule_actions, written
+from ppsolve.solver.pipeline.chimera import chimera
+
+ONE_PIPE = Requirement(
+    "one pipe (not bidirectional)", lambda instance: instance.placement != "bidirectional"
+)
+ONE_STAGE = Requirement(
+    "stages = devices, one stage on each",
+    lambda instance: sorted(instance.stage_to_device) == list(range(instance.num_devices)),
+)
+LOOPED = Requirement(
+    "at least 2 devices and 2 stages per device with stage = chunk x devices + device",
+    lambda instance: (
+        instance.num_devices >= 2
+        and instance.num_stages >= 2 * instance.num_devices
+        and instance.num_stages % instance.num_devices == 0
+        and all(d == s % instance.num_devices for s, d in enumerate(instance.stage_to_device))
+    ),
+)
+V_SHAPED = Requirement(
+    "a V placement: 2 stages per device, device d has d and 2 x devices - 1 - d",
+    lambda instance: (
+        instance.stage_to_device
+        == (*range(instance.num_devices), *reversed(range(instance.num_devices)))
+    ),
+)
+SPLIT = Requirement(
+    "split backwards (backward_input and backward_weight)",
+    lambda instance: instance.times.is_split,
+)
+TWICE_THE_DEVICES = Requirement(
+    "micro-batches >= 2 x devices",
+    lambda instance: instance.num_microbatches >= 2 * instance.num_devices,
+)
+BIDIRECTIONAL = Requirement(
+    "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
+)
+
+
+def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> PlanFunction:
+    def plan(request: Request) -> Plan:
+        assert isinstance(request.instance, PipelineInstance)
+        found = orders(request.instance, request)
+        return Plan(schedule_actions(request.problem, found), written(found))
+
+    return plan
+
+
+def _per_stage(orders: Callable[[int, int], list[Order]]) -> PlanFunction:
+    """Wrap a rule that gives one order per stage, each on a device of its own."""
+
+    def placed(instance: PipelineInstance, _: Request) -> list[Order]:
+        of_stage = orders(instance.num_stages, instance.num_microbatches)
+        return [of_stage[instance.stage_to_device.index(d)] for d in range(instance.num_devices)]
+
+    return _published(placed)
+
+
+def _looped_bfs(instance: PipelineInstance, _: Request) -> list[Order]:
+    stages: list[list[int]] = [[] for _ in range(instance.num_devices)]
+    for stage, device in enumerate(instance.stage_to_device):
+        stages[device].append(stage)
+    return interleaved.looped_bfs(stages, instance.num_microbatches)
+
+
+def _chunks(instance: PipelineInstance) -> int:
+    return instance.num_stages // instance.num_devices
+
+
+PUBLISHED = (
+    Heuristic(
+        "gpipe",
+        "all forwards, then all backwards",
+        _per_stage(one_stage.gpipe),
+        Family.PIPELINE,
+        (ONE_PIPE, ONE_STAGE),
+    ),
+    Heuristic(
+        "1f1b",
+        "one forward, one backward after a warm-up",
+        _per_stage(one_stage.one_forward_one_backward),
+        Family.PIPELINE,
+        (ONE_PIPE, ONE_STAGE),
+    ),
+    Heuristic(
+        "zb-1p",
+        "zero bubble within 1F1B's memory (visualizer's rule)",
+        _per_stage(zero_bubble.zb_1p),
+        Family.PIPELINE,
+        (ONE_PIPE, ONE_STAGE, SPLIT),
+    ),
+    Heuristic(
+        "zb-h1",
+        "hand-made zero bubble, memory of 1F1B",
+        _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 1)),
+        Family.PIPELINE,
+        (ONE_PIPE, ONE_STAGE, SPLIT),
+    ),
+    Heuristic(
+        "zb-h2",
+        "hand-made zero bubble, twice the memory of 1F1B",
+        _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 2)),
+        Family.PIPELINE,
+        (ONE_PIPE, ONE_STAGE, SPLIT),
+    ),
+    Heuristic(
+        "interleaved-1f1b",
+        "1F1B over several chunks per device, micro-batches in groups",
+        _published(
+            lambda instance, request: interleaved.interleaved_1f1b(
+                instance.num_devices,
+                _chunks(instance),
+                instance.num_microbatches,
+                request.group_size,
+            )
+        ),
+        Family.PIPELINE,
+        (ONE_PIPE, LOOPED),
+    ),
+    Heuristic(
+        "looped-bfs",
+        "chunk by chunk, all forwards, then all backwards in reverse",
+        _published(_looped_bfs),
+        Family.PIPELINE,
+        (ONE_PIPE,),
+    ),
+    Heuristic(
+        "interleaved-zb",
+        "zero bubble over several chunks per device",
+        _published(
+            lambda instance, _: interleaved.interleaved_zero_bubble(
+                instance.num_devices, _chunks(instance), instance.num_microbatches
+            )
+        ),
+        Family.PIPELINE,
+        (ONE_PIPE, LOOPED, SPLIT),
+    ),
+    Heuristic(
+        "zbv",
+        "zero bubble on a V placement",
+        _published(lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches)),
+        Family.PIPELINE,
+        (ONE_PIPE, V_SHAPED, SPLIT),
+    ),
+    Heuristic(
+        "dualpipe-v",
+        "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
+        _published(
+            lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches)
+        ),
+        Family.PIPELINE,
+        (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
+    ),
+    Heuristic(
+        "chimera",
+        "1F1B in both directions, merged on each device by earliest start",
+        _published(lambda instance, request: chimera(instance, request.problem)),
+        Family.PIPELINE,
+        (BIDIRECTIONAL,),
+    ),
+)
+"""Published pipeline schedules, in the order of reports."""

@@ -1,0 +1,85 @@
+"""Zero-bubble orders with one stage per device: split backwards, weight gradients as filler."""
+
+from __future__ import annotations
+
+from ppsolve.solver.pipeline.actions import (
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    Action,
+    Order,
+)
+
+
+class Emitter:
+    """Writes one device's order: each kind of each stage in index order, while any is left."""
+
+    def __init__(self, num_microbatches: int) -> None:
+        self.order: Order = []
+        self.num_microbatches = num_microbatches
+        self._next: dict[tuple[int, str], int] = {}
+
+    def done(self, stage: int, kind: str) -> int:
+        """Return how many of `kind` were asked for so far."""
+        return self._next.get((stage, kind), 0)
+
+    def emit(self, stage: int, *kinds: str) -> None:
+        """Append the next op of each of `kinds`; past the last micro-batch nothing appears."""
+        for kind in kinds:
+            index = self.done(stage, kind)
+            if index < self.num_microbatches:
+                self.order.append(Action(stage, kind, index))
+            self._next[stage, kind] = index + 1
+
+    def emit_rest(self, stage: int, kind: str) -> None:
+        """Append all that is left of `kind`."""
+        while self.done(stage, kind) < self.num_microbatches:
+            self.emit(stage, kind)
+
+
+def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
+    """Return the zero-bubble pipeline visualizer's order within 1F1B's memory, one per stage."""
+    orders = []
+    for stage in range(num_stages):
+        out = Emitter(num_microbatches)
+        for _ in range(min(num_stages - stage - 1, num_microbatches)):
+            out.emit(stage, FORWARD)
+        while out.done(stage, FORWARD) < num_microbatches:
+            forward = out.done(stage, FORWARD)
+            out.emit(stage, FORWARD, BACKWARD_INPUT)
+            if forward - out.done(stage, BACKWARD_WEIGHT) >= num_stages - 1:
+                out.emit(stage, BACKWARD_WEIGHT)
+        while out.done(stage, BACKWARD_INPUT) < num_microbatches:
+            out.emit(stage, BACKWARD_INPUT, BACKWARD_WEIGHT)
+        out.emit_rest(stage, BACKWARD_WEIGHT)
+        orders.append(out.order)
+    return orders
+
+
+def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Order]:
+    """Return the hand-made zero-bubble orders of Qi et al. 2024, one per stage.
+
+    Parameters
+    ----------
+    num_stages, num_microbatches : int
+        Size of the pipeline. The paper has num_microbatches >= 2 num_stages; below that the same
+        rule holds while any op of a kind is left.
+    depth : int
+        1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages - 1).
+    """
+    orders = []
+    delay = depth * (num_stages - 1)
+    for stage in range(num_stages):
+        warmup = depth * (num_stages - stage - 1)
+        out = Emitter(num_microbatches)
+        for _ in range(min(warmup, num_microbatches)):
+            out.emit(stage, FORWARD)
+        for index in range(num_microbatches):
+            if warmup + index < num_microbatches:
+                out.emit(stage, FORWARD)
+            out.emit(stage, BACKWARD_INPUT)
+            if warmup + index >= delay:
+                out.emit(stage, BACKWARD_WEIGHT)
+        out.emit_rest(stage, BACKWARD_WEIGHT)
+        orders.append(out.order)
+    return orders

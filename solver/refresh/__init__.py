@@ -1,1 +1,0 @@
-"""K-FAC work around a pinned pipeline: heuristics, exact search, check, results."""

@@ -1,0 +1,1 @@
+"""How goodput is drawn."""

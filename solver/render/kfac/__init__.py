@@ -1,0 +1,1 @@
+"""How K-FAC work is drawn."""

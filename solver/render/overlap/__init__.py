@@ -1,0 +1,1 @@
+"""How programs of kernels and collectives are drawn."""

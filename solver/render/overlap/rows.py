@@ -1,0 +1,143 @@
+"""Rows of an overlap chart: the compute stream with its waits, and one row per comm stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
+from ppsolve.solver.render.rows import WAIT_KIND, Bar, Row
+
+KERNEL_KIND, COLLECTIVE_KIND = "kernel", "collective"
+TYPE_LETTERS = {
+    "reduce-scatter": "S",
+    "all-gather": "G",
+    "all-reduce": "R",
+    "all-to-all": "X",
+    COLLECTIVE_KIND: "C",
+}
+OVERLAP_COLOURS: dict[str, tuple[str, ...]] = {
+    KERNEL_KIND: ("color(75)", "color(33)"),
+    "all-gather": ("color(114)", "color(71)"),
+    "reduce-scatter": ("color(222)", "color(178)"),
+    "all-reduce": ("color(176)", "color(133)"),
+    "all-to-all": ("color(216)", "color(209)"),
+    COLLECTIVE_KIND: ("color(152)", "color(109)"),
+    WAIT_KIND: (),
+}
+OVERLAP_WORDS = {
+    KERNEL_KIND: "kernel, by its first letter",
+    WAIT_KIND: "w wait holds the compute stream",
+    **{kind: f"{letter} {kind}" for kind, letter in TYPE_LETTERS.items()},
+}
+NODE_KINDS = frozenset(NodeKind)
+OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
+
+_TYPES = {
+    "reducescatter": "reduce-scatter",
+    "scatter": "reduce-scatter",
+    "allreduce": "all-reduce",
+    "alltoall": "all-to-all",
+    "gather": "all-gather",
+}
+"""Parts of the names of collectives, the more telling ones first."""
+
+
+def is_overlap_document(document: ScheduleDocument) -> bool:
+    """Return whether a schedule is one of kernels, collectives and waits."""
+    kinds = {op.kind for op in document.ops}
+    return bool(kinds & NODE_KINDS) and kinds <= OVERLAP_KINDS
+
+
+def collective_kind(text: str) -> str:
+    """Return the type of a collective: ``all_gather_into_tensor`` is an ``all-gather``."""
+    letters = re.sub("[^a-z]", "", text.lower())
+    found = (kind for part, kind in _TYPES.items() if part in letters)
+    return next(found, COLLECTIVE_KIND)
+
+
+def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = None) -> list[Row]:
+    """Return the row of the compute stream, then one per comm stream; added ops are left out.
+
+    Without the instance streams are not known: collectives that run at once get several rows.
+    """
+    ops = sorted(document.ops, key=lambda op: (op.start, op.end))
+    kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
+    moments = [op.end for op in ops if op.kind == NodeKind.WAIT]
+    compute = Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])
+    collectives = [op for op in ops if op.kind == NodeKind.COMM]
+    streams = _lanes(collectives) if instance is None else _streams(collectives, instance)
+    types = {} if instance is None else {node.name: node.collective for node in instance.nodes}
+    return [
+        compute,
+        *(
+            Row(name, True, list(_shaded(_collective(op, types.get(op.id)) for op in own)))
+            for name, own in streams.items()
+        ),
+    ]
+
+
+def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
+    """Yield the time for which waits hold the compute stream.
+
+    Parameters
+    ----------
+    kernels : sequence of Bar
+        What runs on the stream, by start.
+    moments : iterable of float
+        When each wait lets the stream go on, ascending: in a program the stream is idle before
+        such a moment only because of the wait.
+    """
+    clock, following = 0.0, 0
+    for moment in moments:
+        while following < len(kernels) and kernels[following].start < moment:
+            clock = max(clock, kernels[following].end)
+            following += 1
+        if moment > clock:
+            yield Bar(clock, moment, WAIT_KIND, "w", "w")
+            clock = moment
+
+
+def _streams(
+    collectives: list[ScheduledOp], instance: OverlapInstance
+) -> dict[str, list[ScheduledOp]]:
+    several = len(instance.groups) > 1
+    rows: dict[str, list[ScheduledOp]] = {
+        f"comm {group}" if several else "comm": [] for group in instance.groups
+    }
+    for op in collectives:
+        group = instance.group_of(instance.index_of[op.id])
+        rows[f"comm {group}" if several else "comm"].append(op)
+    return rows
+
+
+def _lanes(collectives: list[ScheduledOp]) -> dict[str, list[ScheduledOp]]:
+    lanes: list[list[ScheduledOp]] = []
+    for op in collectives:
+        free = next((lane for lane in lanes if lane[-1].end <= op.start), None)
+        if free is None:
+            lanes.append([op])
+        else:
+            free.append(op)
+    return {f"comm {number}" if len(lanes) > 1 else "comm": own for number, own in enumerate(lanes)}
+
+
+def _collective(op: ScheduledOp, given: str | None) -> Bar:
+    kind = collective_kind(given or op.id)
+    return replace(_bar(op, kind), letter=TYPE_LETTERS[kind])
+
+
+def _bar(op: ScheduledOp, kind: str) -> Bar:
+    letter = next((char.upper() for char in op.id if char.isalnum()), "?")
+    return Bar(op.start, op.end, kind, letter, op.id)
+
+
+def _shaded(bars: Iterable[Bar]) -> Iterator[Bar]:
+    """Yield bars with a short label, neighbours in different shades."""
+    for number, bar in enumerate(bars):
+        digits = re.search(r"\d.*", bar.label)
+        short = bar.letter + (digits[0] if digits else "")
+        yield replace(bar, short=short, shade=number % 2)

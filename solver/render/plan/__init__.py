@@ -1,0 +1,1 @@
+"""How plans are drawn."""

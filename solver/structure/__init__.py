@@ -1,0 +1,1 @@
+"""What a problem implies: holds, index order, memory needs, and the timing of orders."""

@@ -1,0 +1,301 @@
+"""Order that may be imposed without losing an optimal schedule.
+
+Index order of alike micro-batches: by order statistics any schedule can be relabelled so that
+the k-th execution of each column of a family is its row k. Under that order, a memory cap
+forces releases before acquires; those precedences are implied as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from ppsolve.models.core.dag import CycleError, Dag, Edges, chain_edges
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, holds_of
+from ppsolve.solver.structure.memory_needs import MemoryInfeasible, check_needs
+
+
+def index_order(problem: Problem) -> Edges:
+    """Return precedences that run alike micro-batches in index order, column by column.
+
+    No schedule is lost by it: any can be relabelled so that the k-th execution of a column is
+    row k. Ops without a resource may start together.
+    """
+    before, after, lag = chain_edges(column for family in problem.families for column in family.T)
+    occupies = np.diff(problem.resource_ptr)[before] > 0
+    return before, after, np.where(occupies, lag, -problem.duration[before])
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a family: the same op of every alike micro-batch, in index order."""
+
+    family: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one column acquires of a pool, and which columns give it back.
+
+    Parameters
+    ----------
+    acquire : Column
+        The acquiring column.
+    amount : Fraction
+        Amount that each of its ops acquires.
+    releases : tuple of (Column, Fraction)
+        The releasing columns with the amount that each of their ops releases.
+    """
+
+    acquire: Column
+    amount: Fraction
+    releases: tuple[tuple[Column, Fraction], ...]
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the lane, the acquiring one first."""
+        return [self.acquire, *(column for column, _ in self.releases)]
+
+
+@dataclass(frozen=True)
+class PoolOrder:
+    """A pool with its holds, its lanes and the precedences that its capacity implies.
+
+    Parameters
+    ----------
+    pool, holds
+        The pool and its holds.
+    lanes : tuple of Lane
+        Empty unless every hold belongs to a family.
+    before, after : int64[k]
+        end(before) <= start(after) in every index-ordered schedule within the capacity.
+    is_exact : bool
+        Whether these precedences alone say all that the pool says.
+    is_whole : bool
+        Whether every acquire belongs to a lane and is given back in one piece.
+    """
+
+    pool: Pool
+    holds: Holds
+    lanes: tuple[Lane, ...]
+    before: IntArray
+    after: IntArray
+    is_exact: bool
+    is_whole: bool
+
+
+class ImpliedOrder:
+    """All that is implied for one problem, computed once and shared by bounds and models.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    @cached_property
+    def index_edges(self) -> Edges:
+        """Each row of a family before the next, column by column."""
+        return index_order(self.problem)
+
+    @cached_property
+    def pools(self) -> tuple[PoolOrder, ...]:
+        """Every pool with the precedences that its capacity implies."""
+        links = Links.of(self.problem)
+        return tuple(self._pool_order(pool, links) for pool in self.problem.pools)
+
+    @cached_property
+    def memory_edges(self) -> Edges:
+        """The precedences that all pools imply."""
+        none = np.zeros(0, dtype=np.int64)
+        before = np.concatenate([none, *(order.before for order in self.pools)])
+        after = np.concatenate([none, *(order.after for order in self.pools)])
+        return before, after, np.zeros(len(before), dtype=np.int64)
+
+    @cached_property
+    def plain(self) -> Dag:
+        """The problem's own precedences."""
+        return Dag.of(self.problem)
+
+    @cached_property
+    def ordered(self) -> Dag:
+        """Precedences and index order."""
+        return Dag.of(self.problem, self.index_edges)
+
+    @cached_property
+    def full(self) -> Dag:
+        """Precedences, index order and what memory implies.
+
+        Raises
+        ------
+        MemoryInfeasible
+            The capacity of a pool cannot be kept by any schedule.
+        """
+        if not self.problem.pools:
+            return self.ordered
+        try:
+            return Dag.of(self.problem, self.index_edges, self.memory_edges)
+        except CycleError as error:
+            names = self.problem.op_names(error.nodes)
+            raise MemoryInfeasible(
+                "memory: within the capacity these ops wait for each other: "
+                + " -> ".join([*names[:12], names[0]])
+            ) from None
+
+    @cached_property
+    def column_of(self) -> dict[int, Column]:
+        """Family and column of the first-row ops."""
+        return {
+            int(op): Column(number, index)
+            for number, family in enumerate(self.problem.families)
+            for index, op in enumerate(family[0])
+        }
+
+    def follows(self, first: Column, second: Column) -> bool:
+        """Whether the second column's op follows the first one's in every row."""
+        return second in self._follows[first]
+
+    def ops(self, column: Column) -> IntArray:
+        """Return the ops of a column in index order."""
+        ops: IntArray = self.problem.families[column.family][:, column.index]
+        return ops
+
+    @cached_property
+    def _position(self) -> tuple[IntArray, IntArray, IntArray]:
+        family = np.full(self.problem.num_ops, FREE, dtype=np.int64)
+        row, column = family.copy(), family.copy()
+        for number, ops in enumerate(self.problem.families):
+            family[ops] = number
+            row[ops] = np.arange(ops.shape[0])[:, None]
+            column[ops] = np.arange(ops.shape[1])
+        return family, row, column
+
+    @cached_property
+    def _follows(self) -> dict[Column, set[Column]]:
+        """For each column, the columns whose ops follow its own in the same row."""
+        family, row, _ = self._position
+        before, after = self.problem.before, self.problem.after
+        same = (family[before] != FREE) & (family[before] == family[after]) & (row[before] == 0)
+        same &= row[after] == 0
+        direct: dict[Column, set[Column]] = defaultdict(set)
+        for a, b in zip(before[same].tolist(), after[same].tolist(), strict=True):
+            direct[self.column_of[a]].add(self.column_of[b])
+        closed: dict[Column, set[Column]] = {}
+        first_row = np.array(sorted(self.column_of), dtype=np.int64)
+        for op in first_row[np.argsort(-self.plain.level[first_row], kind="stable")].tolist():
+            column = self.column_of[op]
+            closed[column] = set(direct[column]).union(*(closed[c] for c in direct[column]))
+        return closed
+
+    def _pool_order(self, pool: Pool, links: Links) -> PoolOrder:
+        holds = holds_of(self.problem, pool, links)
+        check_needs(self.problem, pool, holds, self._different(pool.acquire_op), links)
+        lanes = self._lanes(holds)
+        pairs = [pair for lane in lanes for pair in self._forced(pool, holds, lanes, lane)]
+        edges = np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
+        covered = sum(
+            len(self.ops(column)) for lane in lanes for column, _ in lane.releases
+        ) == len(holds.amount)
+        whole = covered and all(len(lane.releases) == 1 for lane in lanes)
+        exact = whole and len(lanes) == 1 and not self.may_be_instant(lanes[0], lanes)
+        return PoolOrder(pool, holds, tuple(lanes), edges[:, 0], edges[:, 1], exact, whole)
+
+    def _lanes(self, holds: Holds) -> list[Lane]:
+        family, row, column = self._position
+        groups: dict[tuple[int, int, int, Fraction], int] = defaultdict(int)
+        for acquire, release, amount in zip(
+            holds.acquire.tolist(), holds.release.tolist(), holds.amount, strict=True
+        ):
+            if ALWAYS in {acquire, release} or family[acquire] == FREE:
+                continue
+            if family[acquire] == family[release] and row[acquire] == row[release]:
+                key = (int(family[acquire]), int(column[acquire]), int(column[release]), amount)
+                groups[key] += 1
+        parts: dict[Column, list[tuple[Column, Fraction]]] = defaultdict(list)
+        for (number, first, last, amount), count in groups.items():
+            if count == len(self.problem.families[number]):
+                parts[Column(number, first)].append((Column(number, last), amount))
+        return [
+            Lane(acquire, sum((amount for _, amount in releases), Fraction(0)), tuple(releases))
+            for acquire, releases in parts.items()
+        ]
+
+    def _forced(
+        self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane
+    ) -> list[tuple[int, int]]:
+        """Return (release op, acquire op) pairs that the capacity forces on one lane.
+
+        At the start of acquire j, the lane and every lane around it (acquired earlier, given back
+        later in the same row) have acquired j+1 times, and no column has released more than j
+        times. Column t gates itself and the releases that follow it, so it must have released at
+        least k times, where k * gated + j * others >= (j + 1) * amount - available.
+        """
+        around = self.around(lanes, lane)
+        if self.may_be_instant(lane, around):
+            return []
+        amount = sum((other.amount for other in around), Fraction(0))
+        releases = [part for other in around for part in other.releases]
+        available = pool.limit - holds.base
+        acquires = self.ops(lane.acquire)
+        pairs = []
+        for column, _ in releases:
+            behind = {column} | self._follows[column]
+            gated = sum((part for other, part in releases if other in behind), Fraction(0))
+            others = sum((part for other, part in releases if other not in behind), Fraction(0))
+            needed = _needed(len(acquires), amount, others, gated, available)
+            gate = self.ops(column)
+            for j in np.flatnonzero(needed > 0).tolist():
+                place = min(int(needed[j]), len(gate)) - 1
+                pairs.append((int(gate[place]), int(acquires[j])))
+        return pairs
+
+    def _different(self, ops: IntArray) -> list[int]:
+        """Return those of `ops` that are alone, or the first of several alike."""
+        _, row, _ = self._position
+        chosen: list[int] = ops[row[ops] <= 0].tolist()
+        return chosen
+
+    def may_be_instant(self, lane: Lane, nest: Sequence[Lane]) -> bool:
+        """Whether row j of a nest may give something back at the very start of acquire j.
+
+        Then more can be released by the start of acquire j than the j acquired before it.
+        """
+        duration = self.problem.duration
+        columns = [column for other in nest for column, _ in other.releases]
+        return not duration[self.ops(lane.acquire)[0]] and any(
+            not duration[self.ops(column)[0]] for column in columns
+        )
+
+    def around(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
+        """Return `lane` and the lanes that acquire before it and give back after, row by row."""
+        return [other for other in lanes if other is lane or self._encloses(other, lane)]
+
+    def _encloses(self, outer: Lane, inner: Lane) -> bool:
+        if outer.acquire.family != inner.acquire.family:
+            return False
+        behind = self._follows[inner.acquire]
+        return inner.acquire in self._follows[outer.acquire] and all(
+            column in behind for column, _ in outer.releases
+        )
+
+
+def _needed(
+    members: int, amount: Fraction, others: Fraction, gated: Fraction, available: Fraction
+) -> IntArray:
+    """Return, for each acquire j, how many releases of the gate it has to wait for."""
+    parts = (amount, others, gated, available)
+    unit = math.lcm(*(part.denominator for part in parts))
+    whole, elsewhere, gate, room = (int(part * unit) for part in parts)
+    missing = [(j + 1) * whole - room - j * elsewhere for j in range(members)]
+    return np.array([max(0, -(-need // gate)) for need in missing], dtype=np.int64)

@@ -1,0 +1,104 @@
+"""The exact solver and every bound against exhaustive search."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import cache
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.graph import GraphInstance, lower_graph
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat import demands
+from ppsolve.solver.cpsat.engine import index_ordered
+from ppsolve.solver.cpsat.exact import solve_exactly
+from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from tests.bruteforce import brute_force
+from tests.strategies import serial_schedule, tiny_problems
+
+COUNT = 400
+
+
+@cache
+def problems() -> list[tuple[Problem, int | None]]:
+    return [(problem, brute_force(problem)) for problem in tiny_problems(COUNT, seed=7)]
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
+    problem, optimum = problems()[number]
+    implied = ImpliedOrder(problem)
+    try:
+        bounds = lower_bounds(implied)
+    except MemoryInfeasible:
+        assert optimum is None
+        return
+    answer = solve_exactly(implied, lower=0, incumbent=None, limits=Limits(seconds=20))
+    if optimum is None:
+        assert answer.infeasible
+        return
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert (answer.schedule.value, answer.bound) == (optimum, optimum)
+    for bound in bounds:
+        assert bound.value <= optimum, bound.name
+    assert index_ordered(implied, answer.schedule).value == optimum
+    check_from_incumbent(problem, implied, optimum, number)
+
+
+def check_from_incumbent(
+    problem: Problem, implied: ImpliedOrder, optimum: int, number: int
+) -> None:
+    """Solve again within the windows that a mediocre schedule and the bounds leave."""
+    incumbent = serial_schedule(problem, np.random.default_rng(number))
+    if incumbent is None:
+        return
+    answer = solve_exactly(
+        implied,
+        lower=best_bound(lower_bounds(implied)).value,
+        incumbent=incumbent.normalised(),
+        limits=Limits(seconds=20),
+    )
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert (answer.schedule.value, answer.bound) == (optimum, optimum)
+
+
+def twins(count: int, excess: str) -> GraphInstance:
+    """Ops of length 1 of which no two fit together, by ever different tiny amounts."""
+    amounts = [Decimal("0.5") + Decimal(excess) * (k + 1) for k in range(count)]
+    ops = [
+        {"id": f"op{k}", "duration": 1, "acquire": {"m": a}, "release_at_end": {"m": a}}
+        for k, a in enumerate(amounts)
+    ]
+    return GraphInstance(resources=[], ops=ops, pools=[{"name": "m", "capacity": 1}])
+
+
+def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> None:
+    # Too fine for 40 bits and too many amounts to compare: rounded down, all pairs seem to fit.
+    problem = lower_graph(twins(6, "2e-9"))
+    with patch.multiple(demands, FINE=2**20, MAX_COMBINATIONS=1):
+        answer = solve_exactly(
+            ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
+        )
+    assert not answer.memory_is_exact
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert answer.bound is not None
+    assert answer.bound <= 6 == answer.schedule.value
+
+
+def test_fine_memory_is_exact_where_the_horizon_is_short() -> None:
+    problem = lower_graph(twins(24, "2e-9"))
+    answer = solve_exactly(
+        ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
+    )
+    assert answer.schedule is not None
+    assert check_schedule(problem, answer.schedule) == []
+    assert (answer.schedule.value, answer.bound) == (24, 24)

@@ -1,0 +1,318 @@
+"""Generating instances: options, profiles, seeds, and every message."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.text import fingerprint, instance_text
+from ppsolve.models.instances import load_instance, lower, parse_instance
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.cli import generate as command
+from ppsolve.solver.generate.flags import (
+    Capacity,
+    Range,
+    Recipe,
+    parse_capacity,
+    parse_count,
+    parse_durations,
+    parse_number,
+    parse_numbers,
+    parse_placement,
+)
+from ppsolve.solver.generate.instances import build, generate
+from ppsolve.solver.generate.profiles import PROFILES, find_profile
+from tests.paths import DATA
+
+GOLDEN = DATA / "random_seed0.json"
+PLAIN = Recipe(devices=4, microbatches=8, forward=Decimal(100), backward=Decimal(200))
+
+
+def run(*arguments: str) -> str:
+    app = typer.Typer()
+    command.register(app)
+    app.command("other")(lambda: None)
+    result = CliRunner().invoke(app, ["generate", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_seed_0_is_what_it_always_was() -> None:
+    assert instance_text(generate(seed=0)) == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_family_follows_the_documented_draw_order(seed: int) -> None:
+    instance = generate(seed=seed)
+    random = np.random.default_rng(seed)
+    devices = int(random.integers(4, 8, endpoint=True))
+    microbatches = int(random.integers(8, 12, endpoint=True))
+    assert (instance.num_devices, instance.num_microbatches) == (devices, microbatches)
+    assert 4 <= devices <= 8
+    assert 8 <= microbatches <= 12
+    for entry, low, high in (
+        (instance.times.forward, 50, 150),
+        (instance.times.backward_input, 50, 150),
+        (instance.times.backward_weight, 30, 100),
+    ):
+        expected = random.integers(low, high, size=devices, endpoint=True)
+        assert entry == tuple(map(Decimal, expected.tolist()))
+    assert instance.p2p.latency == 10
+    assert instance.memory is not None
+    assert instance.memory.capacity == devices
+    assert instance.memory.activation == 1
+    assert instance.memory.released_by_backward_weight == 1
+    assert instance.objective == "makespan"
+    assert lower(instance).num_ops == 3 * devices * microbatches
+
+
+def test_seeds_differ_and_repeat() -> None:
+    texts = [instance_text(generate(seed=seed)) for seed in (0, 1, 2, 0)]
+    assert texts[0] == texts[3]
+    assert len(set(texts)) == 3
+
+
+def test_options_override_the_random_family() -> None:
+    recipe = Recipe(
+        devices=3,
+        microbatches=Range(2, 2),
+        forward=Range(7, 7),
+        backward_weight=Decimal(5),
+        capacity=Capacity(Decimal("1.5"), per_device=True),
+        share=Decimal("0.4"),
+        name="mine",
+    )
+    instance = generate(recipe, seed=9)
+    assert instance.name == "mine"
+    assert (instance.num_devices, instance.num_microbatches) == (3, 2)
+    assert instance.times.forward == (7, 7, 7)
+    assert instance.times.backward_weight == 5
+    assert instance.memory is not None
+    assert instance.memory.capacity == Decimal("4.5")
+    assert instance.memory.released_by_backward_weight == Decimal("0.4")
+
+
+def test_memory_options_do_not_change_the_draws() -> None:
+    wide = generate(Recipe(capacity="none", objective="device_span"), seed=4)
+    assert wide.memory is None
+    assert wide.times == generate(seed=4).times
+
+
+def test_fused_backward_replaces_the_split_one() -> None:
+    instance = generate(Recipe(backward=Range(100, 200)), seed=1)
+    assert not instance.times.is_split
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_bidirectional_pipes_get_an_even_number(seed: int) -> None:
+    instance = generate(Recipe(placement="bidirectional"), seed=seed)
+    assert instance.num_microbatches % 2 == 0
+
+
+def test_p_counts_the_activations_of_all_stages_of_a_device() -> None:
+    recipe = Recipe(placement="wave", stages_per_device=3, activation=Decimal("0.5"), devices=4)
+    instance = generate(recipe, seed=0)
+    assert instance.memory is not None
+    assert instance.memory.capacity == 6
+
+
+def test_plain_options() -> None:
+    instance = generate(PLAIN)
+    assert instance.name == "linear-4x8"
+    assert instance.memory is None
+    assert instance.times.backward == 200
+
+
+def test_profile_as_published() -> None:
+    instance = generate(profile="6.2B")
+    expected = {
+        "schema": 1,
+        "kind": "pipeline",
+        "name": "zb-6.2b-8x24",
+        "num_devices": 8,
+        "num_microbatches": 24,
+        "times": {"forward": 29718, "backward_input": 29444, "backward_weight": 19927},
+        "p2p": {"latency": 527},
+        "memory": {
+            "capacity": 8,
+            "activation": 1.0,
+            "released_by_backward_weight": 0.43243243243243246,
+        },
+    }
+    assert instance == parse_instance(expected)
+
+
+def test_stages_of_a_device_share_the_profile() -> None:
+    instance = generate(Recipe(placement="vshape"), profile="zb-16x48-b")
+    assert instance.times.by_kind() == {"F": 14407, "I": 14380, "W": 9676}
+    assert instance.memory is not None
+    assert instance.memory.capacity == 32
+    thirds = generate(Recipe(placement="interleaved", stages_per_device=7), profile="zb-16x48-b")
+    assert thirds.times.forward == Decimal("4116.286")
+    assert lower(thirds).num_ops == 3 * 16 * 7 * 48
+
+
+def test_profile_in_another_shape_says_so() -> None:
+    instance = generate(Recipe(devices=4, microbatches=8), profile="1.5b")
+    assert instance.name == "zb-1.5b-8x24-as-4x8"
+    assert instance.memory is not None
+    assert instance.memory.capacity == 4
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_is_an_instance(name: str) -> None:
+    profile = find_profile(name)
+    assert generate(profile=name).num_devices == profile.num_devices
+
+
+def test_text_reads_back_and_fingerprint_ignores_the_name() -> None:
+    for instance in (
+        generate(seed=2),
+        generate(PLAIN),
+        generate(Recipe(placement=(0, 1, 1, 0), devices=2), seed=3),
+        generate(Recipe(p2p_mode="nic", p2p_bytes=Decimal(3), bandwidth=Decimal(2)), seed=3),
+    ):
+        text = instance_text(instance)
+        assert PipelineInstance.parse(json.loads(text)) == instance
+        renamed = instance.model_copy(update={"name": "other"})
+        assert fingerprint(renamed) == fingerprint(instance)
+    assert fingerprint(generate(seed=2)) != fingerprint(generate(seed=3))
+
+
+def test_parsers() -> None:
+    assert parse_count("4..8", "-p") == parse_count("4-8", "-p") == Range(4, 8)
+    assert parse_count(" 7 ", "-p") == 7
+    assert parse_durations("50-150", "-f") == Range(50, 150)
+    assert parse_durations("1.5,2", "-f") == (Decimal("1.5"), Decimal(2))
+    assert parse_durations("1e-5", "-f") == Decimal("0.00001")
+    assert parse_numbers("3", "-n") == 3
+    assert parse_capacity("NONE", "-c") == "none"
+    assert parse_capacity("1.5p", "-c") == Capacity(Decimal("1.5"), per_device=True)
+    assert parse_capacity("p", "-c") == Capacity(Decimal(1), per_device=True)
+    assert parse_capacity("2,3", "-c") == (2, 3)
+    assert parse_capacity("8", "-c") == Capacity(Decimal(8), per_device=False)
+    assert parse_placement("wave", "-p") == "wave"
+    assert parse_placement("0,1, 0", "-p") == (0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: parse_number("x", "--p2p"), '--p2p: expected a number, got "x"'),
+        (lambda: parse_number("-1", "--p2p"), "--p2p: expected a number >= 0, got -1"),
+        (lambda: parse_number("nan", "--p2p"), "--p2p: expected a finite number, got NaN"),
+        (lambda: parse_numbers("1,,2", "--p2p"), '--p2p: expected a number, got ""'),
+        (lambda: parse_count("x", "--devices"), "a whole number or a range such as 4..8"),
+        (lambda: parse_count("0", "--devices"), "--devices: expected at least 1, got 0"),
+        (lambda: parse_count("0..4", "--devices"), "--devices: expected at least 1, got 0"),
+        (lambda: parse_count("8..4", "--devices"), "did you mean 4..8?"),
+        (lambda: parse_count("1.." + "9" * 40, "--devices"), "expected at most 15 digits"),
+        (lambda: parse_placement("0,x", "--placement"), 'such as 0,1,1,0, got "x"'),
+        (lambda: find_profile("6.3b"), '--profile: unknown profile "6.3b"; did you mean "6.2b"?'),
+        (lambda: generate(), "--devices: this option is required; or start from --seed N"),
+        (lambda: generate(Recipe(devices=4)), "--microbatches: this option is required"),
+        (lambda: generate(Recipe(devices=4, microbatches=8)), "--forward: this option is req"),
+        (
+            lambda: generate(Recipe(devices=4, microbatches=8, forward=Decimal(1))),
+            "--backward: expected it, or --backward-input with --backward-weight",
+        ),
+        (
+            lambda: generate(Recipe(backward_input=Decimal(0))),
+            "--backward-weight: expected it together with --backward-input",
+        ),
+        (
+            lambda: generate(Recipe(backward_weight=Decimal(0))),
+            "--backward-input: expected it together with --backward-weight",
+        ),
+        (
+            lambda: generate(Recipe(backward=Decimal(1), backward_input=Decimal(0))),
+            "--backward: expected either --backward or",
+        ),
+        (lambda: build(Recipe(forward=Range(1, 2))), "--forward: the range 1..2 needs --seed N"),
+        (
+            lambda: generate(Recipe(devices=Range(1, 2)), profile="6.2b"),
+            "--devices: the range 1..2 needs --seed N",
+        ),
+        (lambda: generate(seed=1, profile="6.2b"), "--profile: expected either a seed"),
+        (lambda: generate(seed=-1), "--seed: expected a whole number >= 0, got -1"),
+        (
+            lambda: generate(Recipe(share=Decimal(1)).over(PLAIN)),
+            "--share: expected --capacity with it",
+        ),
+        (
+            lambda: generate(Recipe(activation=(Decimal(1),) * 4, devices=4), seed=1),
+            "--capacity: expected an amount, not 1p, with an activation per stage",
+        ),
+        (lambda: generate(Recipe(devices=10**9), seed=1), "num_devices"),
+        (lambda: generate(Recipe(placement="wawe"), seed=1), 'did you mean "wave"?'),
+        (lambda: generate(Recipe(forward=(Decimal(1),)).over(PLAIN)), "times.forward: expected a"),
+    ],
+)
+def test_messages(call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(InputError) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_command_writes_a_file(tmp_path: Path) -> None:
+    target = tmp_path / "instance.json"
+    assert run("--seed", "7", "-o", str(target)) == ""
+    assert load_instance(target) == generate(seed=7)
+
+
+def test_command_prints_and_seed_alone_means_random() -> None:
+    assert run("--seed", "3") == run("--random", "--seed", "3") == instance_text(generate(seed=3))
+    assert run("--random") == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_command_takes_every_option() -> None:
+    text = run(
+        *("--devices", "3", "--microbatches", "5", "--forward", "1,2,3"),
+        *("--backward-input", "2", "--backward-weight", "1.5", "--p2p", "0.5"),
+        *("--p2p-mode", "link", "--p2p-bytes", "10,20", "--bandwidth", "4"),
+        *("--capacity", "2,3,4", "--activation", "1", "--share", "0.25", "--static", "0.5"),
+        *("--allreduce", "7", "--optimizer", "2", "--objective", "device_span"),
+        *("--time-unit", "ms", "--name", "all"),
+    )
+    assert json.loads(text) == {
+        "schema": 1,
+        "kind": "pipeline",
+        "name": "all",
+        "time_unit": "ms",
+        "num_devices": 3,
+        "num_microbatches": 5,
+        "placement": "linear",
+        "times": {"forward": [1, 2, 3], "backward_input": 2, "backward_weight": 1.5},
+        "p2p": {"mode": "link", "latency": 0.5, "bytes": [10, 20], "bandwidth": 4},
+        "memory": {
+            "capacity": [2, 3, 4],
+            "activation": 1,
+            "released_by_backward_weight": 0.25,
+            "static": 0.5,
+        },
+        "allreduce": 7,
+        "optimizer": 2,
+        "objective": "device_span",
+    }
+
+
+def test_command_takes_placements_and_profiles() -> None:
+    explicit = json.loads(run("--seed", "1", "-p", "2", "--placement", "0,1,1,0"))
+    assert explicit["placement"] == {"stage_to_device": [0, 1, 1, 0]}
+    wave = json.loads(
+        run("--profile", "1.5b", "--placement", "wave", "--stages-per-device", "2", "-m", "16")
+    )
+    assert (wave["stages_per_device"], wave["num_microbatches"]) == (2, 16)
+
+
+def test_command_raises_the_one_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        run("--seed", "1", "-o", str(tmp_path / "absent" / "x.json"))

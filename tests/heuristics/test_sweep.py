@@ -1,0 +1,145 @@
+"""The sweep reaches published figures; its parts keep every rule."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsolve.models.instances import lower
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.justify import Justifier
+from ppsolve.solver.heuristics.lane_order import Share, lane_edges, lanes_of
+from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.marks import first
+from tests.paths import DATA
+from tests.strategies import tiny_instance
+
+PUBLISHED = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]
+CURVE = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][0]
+
+
+def pipeline(row: dict[str, Any], capacity: float, chunks: int = 1, **fields: Any) -> Any:
+    share = row.get("memory", {}).get("released_at_backward_weight_end", 0.43243243243243246)
+    base: dict[str, Any] = {
+        "num_devices": row["num_devices"],
+        "num_microbatches": row["num_microbatches"],
+        "times": {
+            "forward": row["forward_us"] / chunks,
+            "backward_input": row["backward_input_us"] / chunks,
+            "backward_weight": row["backward_weight_us"] / chunks,
+        },
+        "p2p": {"latency": row["p2p_us"]},
+        "memory": {"capacity": capacity, "activation": 1, "released_by_backward_weight": share},
+        "objective": "device_span",
+    }
+    return PipelineInstance.parse(base | fields)
+
+
+def reached(instance: Any) -> tuple[float, float]:
+    """The sweep's value and the bound, in the units of the instance."""
+    problem = lower(instance)
+    schedule = list_sweep(problem)
+    assert check_schedule(problem, schedule.normalised()) == []
+    bound = best_bound(lower_bounds(ImpliedOrder(problem))).value
+    tick = problem.scale.time(1)
+    return schedule.value * tick, bound * tick
+
+
+@pytest.mark.parametrize("row", first(2, [0, 2, 1, 3, 7]))
+def test_published_device_spans_are_reached(row: int) -> None:
+    case = PUBLISHED[row]
+    span = case["measured_heuristic"]["2p/zb"]["device_span_us"]
+    assert reached(pipeline(case, 2 * case["num_devices"]))[0] <= span
+
+
+@pytest.mark.parametrize("index", first(0, range(1, 8)))
+def test_memory_curve_is_met_and_proved(index: int) -> None:
+    instance = pipeline(CURVE, CURVE["memory_limit_over_p"][index] * 16)
+    value, bound = reached(instance)
+    work = 48 * (CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"])
+    assert (value - work) / value <= CURVE["zb_bubble_rate"][index] + 1e-12
+    assert value == bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [2, 4, 6, 8])
+def test_memory_curve_of_v_placements_is_beaten(index: int) -> None:
+    capacity = CURVE["memory_limit_over_p"][index] * 32
+    value, _ = reached(pipeline(CURVE, capacity, 2, placement="vshape"))
+    work = 48 * (CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"])
+    assert (value - work) / value < CURVE["zbv_bubble_rate"][index]
+
+
+def test_small_v_placement_with_tight_memory() -> None:
+    row = {**PUBLISHED[2], "num_devices": 4, "num_microbatches": 8}
+    instance = pipeline(row, 8, 2, placement="vshape", objective="makespan")
+    zbv = run_heuristic("zbv", instance, lower(instance)).schedule
+    assert zbv is not None
+    value, _ = reached(instance)
+    assert 681621 <= value <= 684301
+    assert value <= 1.001 * zbv.value * lower(instance).scale.time(1)
+
+
+@pytest.mark.parametrize(("capacity", "most"), first(2, [(4, 535), (8, 400), (5, 480), (6, 440)]))
+def test_bidirectional_pipes_with_tight_memory(capacity: int, most: int) -> None:
+    row = {"num_devices": 8, "num_microbatches": 16, "p2p_us": 1}
+    row |= {"forward_us": 9, "backward_input_us": 8, "backward_weight_us": 5}
+    instance = pipeline(row, capacity, placement="bidirectional", objective="makespan")
+    assert reached(instance)[0] <= most
+
+
+def test_same_schedule_every_time() -> None:
+    problem = lower(tiny_instance(3))
+    assert list_sweep(problem).start.tolist() == list_sweep(problem).start.tolist()
+
+
+def test_lanes_share_memory_by_lifetime() -> None:
+    row = {"num_devices": 4, "num_microbatches": 8, "p2p_us": 0}
+    row |= {"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1}
+    problem = lower(pipeline(row, 4))
+    lanes = lanes_of(problem)
+    assert [lane.lifetime for lane in lanes] == [8, 6, 4, 2]
+    before, after, lag = lane_edges(problem, lanes, Share())
+    # Stage s holds 4 - s micro-batches, so that its forward 4 - s waits for backward 0.
+    names = [(problem.op_name(b), problem.op_name(a)) for b, a in zip(before, after, strict=True)]
+    assert [pair for pair in names if pair[0].endswith(".0")] == [
+        (f"I{stage}.0", f"F{stage}.{4 - stage}") for stage in range(4)
+    ]
+    assert not lag.any()
+    last, _, _ = lane_edges(problem, lanes, Share(wait_for_last=True))
+    assert {problem.op_name(int(op))[0] for op in last} == {"W"}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_justification_keeps_every_rule_and_is_never_worse(seed: int) -> None:
+    instance = tiny_instance(seed)
+    problem = lower(instance)
+    schedule = run_heuristic("list-work", instance, problem).schedule
+    if schedule is None or problem.is_anchored:
+        assert problem.pools or problem.is_anchored
+        return
+    better = Justifier(problem).improve(schedule, 3)
+    assert better.value <= schedule.value
+    assert check_schedule(problem, better.normalised()) == []
+
+
+def test_justification_moves_work_into_gaps() -> None:
+    row = {"num_devices": 2, "num_microbatches": 2, "p2p_us": 0}
+    row |= {"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1}
+    problem = lower(pipeline(row, 2, objective="makespan"))
+    grids = [problem.grid(kind)[stage] for stage in (0, 1) for kind in "FIW"]
+    order = np.concatenate([grids[i] for i in (0, 3, 4, 1, 5, 2)])
+    slow = np.zeros(problem.num_ops, dtype=np.int64)
+    slow[order] = np.arange(problem.num_ops)
+    schedule = type(list_sweep(problem))(problem, slow * int(problem.duration.max()))
+    assert check_schedule(problem, schedule) == []
+    justified = Justifier(problem).improve(schedule, 3)
+    assert justified.value < schedule.value
+    assert justified.value <= 8 * int(problem.duration.max())

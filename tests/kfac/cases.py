@@ -1,0 +1,46 @@
+"""Timelines measured with PipeFisher, as refresh patterns, and small ones made by hand."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.timelines import measured_pattern
+from tests.paths import DATA
+
+FOLDERS = sorted(path for path in (DATA / "pipefisher").iterdir())
+NAMES = [path.name for path in FOLDERS]
+
+Timeline = dict[str, list[tuple[Any, Any]]]
+
+
+def pattern_of(*timelines: Timeline, **fields: Any) -> RefreshPattern:
+    """The pattern of hand-made timelines."""
+    instance = {"name": "by hand", "time_unit": "ns", "timelines": list(timelines), **fields}
+    return measured_pattern(KfacInstance.parse(instance))
+
+
+def measured(name: str) -> RefreshPattern:
+    """The pattern of a folder of measured timelines."""
+    folder = FOLDERS[NAMES.index(name)]
+    files = sorted(folder.glob("*.pickle"), key=_human)
+    return pattern_of(*(pickle.loads(path.read_bytes()) for path in files), name=name)
+
+
+def expected(name: str) -> list[dict[str, Any]]:
+    """What the original says about each node of a folder."""
+    text = (FOLDERS[NAMES.index(name)] / "expected.json").read_text(encoding="utf-8")
+    nodes: list[dict[str, Any]] = json.loads(text)["nodes"]
+    return nodes
+
+
+def _human(path: Path) -> list[tuple[int, str]]:
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for part in re.split("([0-9]+)", path.name)
+    ]

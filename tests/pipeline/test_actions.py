@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import lower
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.pipeline.actions import (
+    Action,
+    Order,
+    Overlap,
+    orders_of,
+    schedule_actions,
+    written,
+)
+
+
+def problem(*, split: bool = False) -> Problem:
+    times = {"forward": 1, "backward_input": 1, "backward_weight": 1} if split else None
+    return lower(
+        PipelineInstance.parse(
+            {
+                "num_devices": 2,
+                "num_microbatches": 2,
+                "times": times or {"forward": 1, "backward": 2},
+            }
+        )
+    )
+
+
+def order(*texts: str) -> Order:
+    return [Action(int(text[0]), text[1], int(text[2:])) for text in texts]
+
+
+FIRST = order("0F0", "0F1", "0B0", "0B1")
+SECOND = order("1F0", "1B0", "1F1", "1B1")
+
+
+def test_actions_are_written_as_pytorch_writes_them() -> None:
+    pair = Overlap(Action(0, "F", 130), Action(63, "B", 7))
+    assert written([[Action(5, "I", 102), pair]]) == [["5I102", "(0F130;63B7)OVERLAP_F_B"]]
+
+
+def test_pair_is_timed_as_its_forward_then_its_backward() -> None:
+    forward, backward = Action(1, "F", 1), Action(1, "B", 0)
+    paired: Order = [Action(1, "F", 0), Overlap(forward, backward), Action(1, "B", 1)]
+    alone = order("1F0", "1F1", "1B0", "1B1")
+    schedules = [schedule_actions(problem(), [FIRST, second]) for second in (paired, alone)]
+    assert schedules[0].start.tolist() == schedules[1].start.tolist()
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_order_is_read_back_from_the_schedule(split: bool) -> None:
+    schedule = schedule_actions(problem(split=split), [FIRST, SECOND])
+    halves = {"B": ("I", "W")} if split else {}
+    expected = [
+        [str(a._replace(kind=kind)) for a in device for kind in halves.get(a.kind, (a.kind,))]
+        for device in ([*FIRST], [*SECOND])
+        if all(isinstance(a, Action) for a in device)
+    ]
+    assert orders_of(schedule) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        (order("0F0", "0B0", "0B1"), "expected every op once in the orders, F0.1 is there not"),
+        (FIRST[:1] + FIRST, "expected every op once in the orders, F0.0 is there more than once"),
+        (order("0F0", "0F2"), 'expected an action of this instance, got "0F2"'),
+        (order("0F0", "3F0"), 'expected an action of this instance, got "3F0"'),
+        (order("0F0", "0W0"), 'expected an action of this instance, got "0W0"'),
+        (order("1F0"), '"1F0" is in the order of device 0, its device is 1'),
+    ],
+)
+def test_wrong_orders_are_refused(first: Order, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        schedule_actions(problem(), [first, SECOND])
+    assert str(caught.value) == message
+
+
+def test_long_lists_of_missing_ops_are_cut() -> None:
+    with pytest.raises(InputError, match=r"F0.0, F0.1, F1.0, F1.1, B0.0 and 3 more is there not"):
+        schedule_actions(problem(), [[], []])

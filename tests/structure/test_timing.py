@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppsolve.models.core.dag import Dag, chain_edges
+from ppsolve.models.core.problem import FREE, Problem
+from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.instances import lower, parse_instance
+from ppsolve.solver.structure.timing import time_orders
+
+
+def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:
+    names = sorted({name for op in ops for name in op.get("resources", ())})
+    precedences = [dict(zip(("before", "after", "lag"), edge, strict=False)) for edge in edges]
+    data = {"kind": "graph", "resources": names, "ops": ops, "precedences": precedences}
+    return lower(parse_instance(data))
+
+
+def op(name: str, duration: int, *resources: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "duration": duration, "resources": list(resources), **fields}
+
+
+def chain(problem: Problem, *names: str) -> Any:
+    every = problem.op_names(range(problem.num_ops))
+    return np.array([every.index(name) for name in names], dtype=np.int64)
+
+
+def starts(problem: Problem, *orders: tuple[str, ...], extra: Any = None) -> list[int]:
+    chains = [chain(problem, *order) for order in orders]
+    return time_orders(problem, chains, extra).start.tolist()
+
+
+def test_order_precedence_lag_and_release() -> None:
+    problem = graph(
+        [op("a", 3, "r"), op("b", 2, "r"), op("c", 1, "s", release=9), op("d", 1, "s")],
+        (("b", "d", 4),),
+    )
+    assert starts(problem, ("b", "a"), ("d", "c")) == [2, 0, 9, 6]
+
+
+def test_extra_precedences_hold() -> None:
+    problem = graph([op("a", 3, "r"), op("b", 2, "s")])
+    extra = tuple(np.array([value]) for value in (0, 1, 5))
+    assert starts(problem, ("a",), ("b",), extra=extra) == [0, 8]
+
+
+def test_free_resource_serves_by_ready_time_then_number() -> None:
+    problem = graph(
+        [op("late", 2, "n", release=1), op("x", 4, "n"), op("y", 3, "n"), op("z", 1, "n")]
+    )
+    assert starts(problem) == [8, 0, 4, 7]
+
+
+def test_first_come_on_two_resources_at_once() -> None:
+    problem = graph([op("a", 2, "n1"), op("both", 2, "n1", "n2"), op("b", 1, "n2", release=1)])
+    assert starts(problem) == [0, 2, 4]
+
+
+def test_ops_outside_the_order_of_their_resource_run_when_ready() -> None:
+    problem = graph([op("a", 2, "r"), op("b", 2, "r", release=5), op("extra", 1, "r", release=2)])
+    assert starts(problem, ("a", "b")) == [0, 5, 2]
+
+
+def test_op_without_resources_only_waits_for_predecessors() -> None:
+    problem = graph([op("a", 2, "r"), op("free", 7), op("b", 1, "r")], (("a", "free"),))
+    assert starts(problem, ("a", "b")) == [0, 2, 2]
+
+
+def test_zero_length_ops_occupy_nothing() -> None:
+    problem = graph([op("a", 5, "r"), op("mark", 0, "r", release=2), op("b", 5, "r", release=1)])
+    assert starts(problem) == [0, 2, 5]
+
+
+def test_pins_are_kept_and_served_around() -> None:
+    problem = graph([op("pinned", 3, "r", start=4), op("long", 5, "r"), op("short", 4, "r")])
+    assert starts(problem) == [4, 7, 12]
+    assert starts(graph([op("p", 3, "r", start=4), op("fits", 4, "r")])) == [4, 0]
+
+
+def test_pin_that_the_order_forbids_is_passed_late() -> None:
+    problem = graph([op("first", 6, "r"), op("pinned", 1, "r", start=2)])
+    assert starts(problem, ("first", "pinned")) == [0, 6]
+
+
+def test_deadlock_names_a_short_cycle_with_order_edges() -> None:
+    ops = [op(name, 1, "r" if name in "abcd" else "s") for name in "abcdef"]
+    problem = graph(ops, (("e", "a"), ("d", "f")))
+    with pytest.raises(DeadlockError) as caught:
+        starts(problem, ("a", "b", "c", "d"), ("f", "e"))
+    assert caught.value.cycle == ["a", "b", "c", "d", "f", "e"]
+    assert str(caught.value) == "deadlock: a -> b -> c -> d -> f -> e -> a"
+
+
+def test_shortest_of_several_cycles_is_named() -> None:
+    ops = [op(name, 1, "r") for name in "abcde"]
+    problem = graph(ops, (("e", "a"), ("d", "c")))
+    with pytest.raises(DeadlockError) as caught:
+        starts(problem, ("a", "b", "c", "d", "e"))
+    assert caught.value.cycle in (["c", "d"], ["d", "c"])
+
+
+def test_op_twice_in_an_order_waits_for_itself() -> None:
+    with pytest.raises(DeadlockError, match="deadlock: a -> a"):
+        starts(graph([op("a", 1, "r")]), ("a", "a"))
+
+
+def test_large_pipeline_equals_longest_paths() -> None:
+    data = {
+        "kind": "pipeline",
+        "num_devices": 16,
+        "num_microbatches": 256,
+        "times": {"forward": 3, "backward": 5},
+        "p2p": {"latency": 1},
+    }
+    problem = lower(parse_instance(data))
+    forward, backward = problem.grid("F"), problem.grid("B")
+    orders = [np.concatenate(pair) for pair in zip(forward, backward, strict=True)]
+    expected = Dag.of(problem, chain_edges(orders)).heads(problem.release.copy())
+    assert (time_orders(problem, orders).start == expected).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_random_orders_give_the_longest_paths(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 12))
+    resources = data.draw(st.lists(st.sampled_from("rs"), min_size=size, max_size=size))
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=size, max_size=size))
+    ops = [op(f"o{i}", lengths[i], resources[i]) for i in range(size)]
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1))))
+    edges = tuple((f"o{a}", f"o{b}", (a + b) % 3) for a, b in pairs if a < b)
+    problem = graph(ops, edges)
+    schedule = time_orders(problem, list(problem.ops_by_resource))
+    expected = Dag.of(problem, chain_edges(problem.ops_by_resource)).heads(problem.release.copy())
+    assert (schedule.start == expected).all()
+    assert not (schedule.start == FREE).any()
