@@ -17,7 +17,7 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.objective import add_objective
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.cpsat.window_work import add_window_work
@@ -26,7 +26,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExactAnswer:
     """What CP-SAT found.
 
     Parameters
@@ -71,13 +71,13 @@ def solve(
     *,
     lower: int,
     incumbent: Schedule | None,
-    limits: Limits,
+    limits: SearchLimits,
     rounding: Rounding = "down",
     window_work: bool = False,
     upper: int | None = None,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> ExactAnswer:
     """Minimise the problem's objective with CP-SAT.
 
     Parameters
@@ -88,7 +88,7 @@ def solve(
         A proven lower bound, which becomes part of the model.
     incumbent : Schedule or None
         Best known schedule: gives the horizon and the hint.
-    limits : Limits
+    limits : SearchLimits
         When to stop.
     rounding : {"up", "down"}
         How memory amounts are rounded where they have no small exact scale.
@@ -108,7 +108,7 @@ def solve(
     ordered = None if incumbent is None else index_ordered(implied, incumbent)
     windows = start_windows(implied, upper if ordered is None else ordered.value)
     if windows.shut(implied.problem) is not None:
-        return Outcome(None, None, True, StopReason.INFEASIBLE, True, 0.0)
+        return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
     most = _largest(implied.problem, windows) if ordered is None else ordered.value
     most = most if upper is None else min(most, upper)
     variables = Variables(cp_model.CpModel(), implied, windows, min(lower, most), most)
@@ -150,7 +150,7 @@ def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
     return Schedule(schedule.problem, start)
 
 
-def _configured(limits: Limits, spent: float) -> cp_model.CpSolver:
+def _configured(limits: SearchLimits, spent: float) -> cp_model.CpSolver:
     """Return a solver with the limits, less the seconds that building the model took."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -188,10 +188,10 @@ def _outcome(
     variables: Variables,
     solver: cp_model.CpSolver,
     status: int,
-    limits: Limits,
+    limits: SearchLimits,
     interrupted: bool,
     constraints: Constraints,
-) -> Outcome:
+) -> ExactAnswer:
     found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError("CP-SAT refused the model as invalid")
@@ -201,7 +201,7 @@ def _outcome(
         schedule = Schedule(implied.problem, start)
     infeasible = status == cp_model.INFEASIBLE
     bound = None if infeasible else int(solver.response_proto.inner_objective_lower_bound)
-    return Outcome(
+    return ExactAnswer(
         schedule=schedule,
         bound=bound,
         infeasible=infeasible,
@@ -212,7 +212,7 @@ def _outcome(
 
 
 def _stop_reason(
-    solver: cp_model.CpSolver, status: int, limits: Limits, interrupted: bool
+    solver: cp_model.CpSolver, status: int, limits: SearchLimits, interrupted: bool
 ) -> StopReason:
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE

@@ -10,8 +10,8 @@ from functools import partial
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.engine import Outcome, solve
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.engine import ExactAnswer, solve
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -20,10 +20,10 @@ def solve_exactly(
     *,
     lower: int,
     incumbent: Schedule | None,
-    limits: Limits,
+    limits: SearchLimits,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> ExactAnswer:
     """Solve with CP-SAT; parameters as in `ppsolve.solver.cpsat.engine.solve`.
 
     Where memory amounts have no small exact scale, they are rounded down first: its bound is a

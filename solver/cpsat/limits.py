@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """When to stop, and how to search.
 
     Parameters
@@ -29,7 +29,7 @@ class Limits:
     workers: int = 1
     seed: int = 0
 
-    def scaled(self, share: float) -> Limits:
+    def scaled(self, share: float) -> SearchLimits:
         """Return limits with a share of the time."""
         return replace(
             self,
@@ -37,7 +37,7 @@ class Limits:
             deterministic=None if self.deterministic is None else self.deterministic * share,
         )
 
-    def less(self, seconds: float, units: float) -> Limits:
+    def less(self, seconds: float, units: float) -> SearchLimits:
         """Return what is left after so many seconds and deterministic units."""
         return replace(
             self,

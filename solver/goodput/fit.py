@@ -86,7 +86,7 @@ def fit(
         *(num_nodes, num_replicas, atomic_bsz, accum_step_time, optim_step_time)  # type: ignore[arg-type]
     )
     order = np.lexsort(observed.columns())
-    objective = Objective(observed, order)
+    objective = FitObjective(observed, order)
     with np.errstate(all="ignore"):
         params, converged = _minimise(objective, starts)
     errors = np.empty((len(observed), 2))
@@ -121,7 +121,7 @@ def _with_prior(params: Floats, design: Design) -> list[float]:
     return numbers
 
 
-def _warnings(objective: Objective, params: Floats) -> Iterator[str]:
+def _warnings(objective: FitObjective, params: Floats) -> Iterator[str]:
     shorter = int(np.count_nonzero(objective.optim < SHORTER * objective.accum))
     if 2 * shorter > len(objective.optim):
         yield (
@@ -137,7 +137,7 @@ def _warnings(objective: Objective, params: Floats) -> Iterator[str]:
         )
 
 
-class Objective:
+class FitObjective:
     """The published objective over the seven parameters, for observations in one fixed order."""
 
     def __init__(self, observed: Observations, order: NDArray[np.intp]) -> None:
@@ -196,7 +196,7 @@ def _priors(params: Floats) -> tuple[float, Floats, Floats]:
     return float(root @ root), 2 * root @ roots, 2 * roots.T @ roots
 
 
-def _minimise(objective: Objective, starts: int) -> tuple[Floats, bool]:
+def _minimise(objective: FitObjective, starts: int) -> tuple[Floats, bool]:
     """Return the best parameters [7] of all starts, and whether their descent came to rest."""
     candidates = [objective.box.clip(np.array(PUBLISHED_START))]
     candidates += islice(_guesses(objective), starts - 1)
@@ -209,7 +209,7 @@ def _minimise(objective: Objective, starts: int) -> tuple[Floats, bool]:
     return kept
 
 
-def _guesses(objective: Objective) -> Iterator[Floats]:
+def _guesses(objective: FitObjective) -> Iterator[Floats]:
     """Yield starts made from the data, then the same with random factors, without end."""
     guesses = [_guess(objective, gamma) for gamma in GUESSED_GAMMAS]
     yield from guesses
@@ -218,7 +218,7 @@ def _guesses(objective: Objective) -> Iterator[Floats]:
         yield objective.box.clip(guesses[number % len(guesses)] * factors)
 
 
-def _guess(objective: Objective, gamma: float) -> Floats:
+def _guess(objective: FitObjective, gamma: float) -> Floats:
     """Return straight lines through the observed times, with what the exchange adds at `gamma`."""
     design, accum, optim = objective.design, objective.accum, objective.optim
     params = np.array(PUBLISHED_START)
@@ -250,7 +250,7 @@ def _line(places: Floats, times: Floats) -> Floats:
 
 
 def _descend(
-    objective: Objective, start: Floats, smoothing: float, rest: float
+    objective: FitObjective, start: Floats, smoothing: float, rest: float
 ) -> tuple[Floats, bool]:
     """Return where damped Gauss-Newton steps within the bounds end, and whether at rest."""
     box, params, damping = objective.box, start, 1e-3

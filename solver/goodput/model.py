@@ -25,7 +25,7 @@ from ppsolve.models.goodput.files import ParamsDocument
 from ppsolve.models.goodput.observations import Fit
 from ppsolve.models.goodput.params import GradParams, PerfParams, configuration, gamma_norm
 from ppsolve.solver.goodput.fit import fit
-from ppsolve.solver.goodput.search import Best, Limits, best_configurations
+from ppsolve.solver.goodput.search import BatchLimits, Best, best_configurations
 
 __all__ = ["Fit", "GoodputModel", "GradParams", "PerfParams", "fit", "gamma_norm"]
 
@@ -194,7 +194,7 @@ class GoodputModel:
         InputError
             An allocation that cannot be, or limits that exclude everything whatever it is.
         """
-        limits = Limits.of(
+        limits = BatchLimits.of(
             self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
         )
         nodes, replicas = allocation(num_nodes, num_replicas)

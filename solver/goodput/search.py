@@ -33,7 +33,7 @@ GAIN = 1e-12
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """What configurations are allowed.
 
     Parameters
@@ -65,7 +65,7 @@ class Limits:
         atomic_bsz_range: tuple[float | None, float | None] | None,
         accumulation: bool = False,
         compat: bool = False,
-    ) -> Limits:
+    ) -> BatchLimits:
         """Return the limits that the arguments of `GoodputModel.optimize` stand for.
 
         Raises
@@ -134,7 +134,7 @@ class Best(NamedTuple):
 
 
 def best_configurations(
-    perf: PerfParams, grad: GradParams, nodes: IntArray, replicas: IntArray, limits: Limits
+    perf: PerfParams, grad: GradParams, nodes: IntArray, replicas: IntArray, limits: BatchLimits
 ) -> Best:
     """Return the best configuration of each allocation, see `GoodputModel.optimize`.
 
@@ -144,8 +144,8 @@ def best_configurations(
         What the goodput is made of.
     nodes, replicas : int64[n]
         Allocations that are possible.
-    limits : Limits
-        What is allowed; `Limits.least` is the initial batch size.
+    limits : BatchLimits
+        What is allowed; `BatchLimits.least` is the initial batch size.
     """
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
@@ -155,7 +155,7 @@ def best_configurations(
     return Best(*(values[place] for values in found))
 
 
-def accumulation_steps(local: Floats, replicas: Floats, limits: Limits) -> Floats:
+def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> Floats:
     """Return the fewest accumulation steps that batches per replica take; arrays of one shape."""
     if not limits.accumulation:
         return np.zeros_like(local)
@@ -192,7 +192,7 @@ class Search:
 
     perf: PerfParams
     grad: GradParams
-    limits: Limits
+    limits: BatchLimits
     replicas: Floats
     network: Floats
 

@@ -11,7 +11,7 @@ from ppsolve.models.core.arrays import Floats, whole_numbers
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.goodput.model import GoodputModel
-from ppsolve.solver.goodput.search import Limits, best_configurations
+from ppsolve.solver.goodput.search import BatchLimits, best_configurations
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def goodput_table(
     InputError
         Names the argument that is not such a list, or limits that exclude everything.
     """
-    limits = Limits.of(model.init_batch_size, max_batch_size, atomic_bsz_range, accumulation)
+    limits = BatchLimits.of(model.init_batch_size, max_batch_size, atomic_bsz_range, accumulation)
     nodes, replicas = np.meshgrid(
         _axis("num_nodes", num_nodes), _axis("num_replicas", num_replicas), indexing="ij"
     )

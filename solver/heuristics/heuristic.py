@@ -35,7 +35,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Proposal:
     """A heuristic's schedule and, for pipelines, the action strings of each device.
 
     For overlap instances `order` is the program order, as positions of nodes, and `broken` a rule
@@ -48,7 +48,7 @@ class Plan:
     broken: str | None = None
 
 
-PlanFunction = Callable[[Request], Plan]
+HeuristicFunction = Callable[[Request], Proposal]
 """The one type of every heuristic; may raise `NotApplicableError` or a deadlock error."""
 
 
@@ -90,7 +90,7 @@ class Heuristic:
         The name that users give.
     summary : str
         What it does, in one line.
-    plan : PlanFunction
+    plan : HeuristicFunction
         Builds the schedule.
     family : Family
         What it schedules.
@@ -102,7 +102,7 @@ class Heuristic:
 
     name: str
     summary: str
-    plan: PlanFunction
+    plan: HeuristicFunction
     family: Family = Family.ANY
     requirements: tuple[Requirement, ...] = ()
     is_search: bool = False
@@ -127,7 +127,7 @@ class Heuristic:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class HeuristicOutcome:
     """What became of one heuristic on one instance.
 
     Parameters

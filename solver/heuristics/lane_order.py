@@ -17,7 +17,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Lane:
+class RuleLane:
     """What one stage acquires of one pool, micro-batch by micro-batch, and gives back.
 
     Parameters
@@ -64,7 +64,7 @@ class Share:
     wait_for_last: bool = False
 
 
-def lanes_of(problem: Problem) -> list[Lane]:
+def lanes_of(problem: Problem) -> list[RuleLane]:
     """Return the lanes of every pool; none where ops belong to no micro-batch."""
     if not problem.pools:
         return []
@@ -73,7 +73,7 @@ def lanes_of(problem: Problem) -> list[Lane]:
     return [lane for lanes in found for lane in lanes]
 
 
-def _of(problem: Problem, pool: Pool, number: int, tail: IntArray) -> list[Lane]:
+def _of(problem: Problem, pool: Pool, number: int, tail: IntArray) -> list[RuleLane]:
     releases: dict[tuple[int, int], list[int]] = defaultdict(list)
     for op, amount in zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True):
         if pool.amounts[amount]:
@@ -90,7 +90,7 @@ def _of(problem: Problem, pool: Pool, number: int, tail: IntArray) -> list[Lane]
         acquire, first, last = columns[1], columns[2], columns[3]
         lifetime = int(np.max(tail[acquire] - tail[first] + problem.duration[first]))
         largest = max(pool.amounts[index] for index in columns[4].tolist())
-        lanes.append(Lane(number, largest, acquire, first, last, max(lifetime, 1)))
+        lanes.append(RuleLane(number, largest, acquire, first, last, max(lifetime, 1)))
     return lanes
 
 
@@ -98,7 +98,7 @@ def _label(problem: Problem, op: int) -> tuple[int, int]:
     return int(problem.stage[op]), int(problem.microbatch[op])
 
 
-def lane_edges(problem: Problem, lanes: Sequence[Lane], share: Share) -> Edges:
+def lane_edges(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> Edges:
     """Return the precedences that keep every lane within its number of micro-batches in flight.
 
     They point from earlier to later micro-batches, so they close no cycle. Memory is not kept by

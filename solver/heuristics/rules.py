@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.solver.heuristics.lane_order import Lane, Share, lane_edges, lanes_of
+from ppsolve.solver.heuristics.lane_order import RuleLane, Share, lane_edges, lanes_of
 from ppsolve.solver.heuristics.parallel import Rule
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
@@ -109,7 +109,7 @@ def _shaken(problem: Problem, tail: IntArray, chance: random.Random) -> IntArray
 
 def _limited(
     problem: Problem,
-    lanes: Sequence[Lane],
+    lanes: Sequence[RuleLane],
     share: Share,
     preference: str,
     patience: float,
@@ -132,7 +132,7 @@ def _limited(
 
 
 def _random_limited(
-    problem: Problem, lanes: Sequence[Lane], chance: random.Random
+    problem: Problem, lanes: Sequence[RuleLane], chance: random.Random
 ) -> tuple[Rule, Edges]:
     share = Share(
         chance.choice((0.9, 1.0, 1.0, 1.1, 1.25)),

@@ -13,8 +13,8 @@ from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.engine import Outcome, solve
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.engine import ExactAnswer, solve
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kfac.component import Answer, Found, weigher
 from ppsolve.solver.kfac.requirements import is_tidy
 from ppsolve.solver.kfac.tie_bounds import completion_bound
@@ -41,15 +41,15 @@ class Budget:
 
     Parameters
     ----------
-    limits : Limits
-        Limits of the whole run from now on.
+    limits : SearchLimits
+        SearchLimits of the whole run from now on.
     """
 
-    limits: Limits
+    limits: SearchLimits
     began: float = field(default_factory=time.monotonic)
     used_units: float = 0.0
 
-    def share(self, parts: float, most: float | None = None) -> Limits:
+    def share(self, parts: float, most: float | None = None) -> SearchLimits:
         """Return limits for one of so many equal parts of what is left, `most` at most."""
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
@@ -60,7 +60,7 @@ class Budget:
                 units = most if units is None else min(units, most)
         return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
 
-    def spend(self, outcome: Outcome) -> None:
+    def spend(self, outcome: ExactAnswer) -> None:
         """Count the deterministic time that a search took."""
         self.used_units += outcome.deterministic_time
 
@@ -147,7 +147,7 @@ class Component:
         lowered = self.lowered(iterations)
         return Found(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
 
-    def _attempt(self, iterations: int, limits: Limits) -> Outcome:
+    def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
         """Look for a schedule: first with the plain model, then counting work in holes."""
         implied = ImpliedOrder(self.lowered(iterations).problem)
         outcome = self._solve(implied, _first(limits), window_work=False)
@@ -164,13 +164,13 @@ class Component:
     def _solve(
         self,
         implied: ImpliedOrder,
-        limits: Limits,
+        limits: SearchLimits,
         *,
         window_work: bool,
         incumbent: Schedule | None = None,
         rounding: Rounding = "down",
         lower: int = 0,
-    ) -> Outcome:
+    ) -> ExactAnswer:
         try:
             outcome = solve(
                 implied,
@@ -181,7 +181,7 @@ class Component:
                 window_work=window_work,
             )
         except MemoryInfeasible:
-            return Outcome(None, None, True, StopReason.INFEASIBLE, True, 0.0)
+            return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
         self.budget.spend(outcome)
         return outcome
 
@@ -220,7 +220,7 @@ class Component:
         )
 
 
-def _first(limits: Limits) -> Limits:
+def _first(limits: SearchLimits) -> SearchLimits:
     if limits.seconds is None and limits.deterministic is None:
         return replace(limits, deterministic=FIRST_UNITS)
     return limits.scaled(FIRST_SHARE)
@@ -231,5 +231,5 @@ def _is_final(answer: Answer) -> bool:
     return answer.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 
-def _is_stopped(outcome: Outcome) -> bool:
+def _is_stopped(outcome: ExactAnswer) -> bool:
     return outcome.stop_reason is StopReason.INTERRUPTED

@@ -13,8 +13,8 @@ from ppsolve.models.kfac.cycle import lower_cycle
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.limits import Limits
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -27,7 +27,10 @@ SHARE = 0.1
 
 
 def pinned_first(
-    instance: KfacInstance, problem: Problem, outcomes: Iterable[Outcome], limits: Limits
+    instance: KfacInstance,
+    problem: Problem,
+    outcomes: Iterable[HeuristicOutcome],
+    limits: SearchLimits,
 ) -> Iterator[tuple[str, Schedule]]:
     """Solve the refresh cycle with the most promising patterns pinned.
 
@@ -37,10 +40,10 @@ def pinned_first(
         An instance with a free pipeline.
     problem : Problem
         What it lowers to.
-    outcomes : iterable of Outcome
+    outcomes : iterable of HeuristicOutcome
         What the heuristics reached, ``pinned-<pattern>`` among them.
-    limits : Limits
-        Limits of the whole search.
+    limits : SearchLimits
+        SearchLimits of the whole search.
 
     Yields
     ------
@@ -66,7 +69,7 @@ def pinned_first(
 
 
 def _solved(
-    instance: KfacInstance, pattern: str, incumbent: Schedule, limits: Limits
+    instance: KfacInstance, pattern: str, incumbent: Schedule, limits: SearchLimits
 ) -> Schedule | None:
     try:
         cycle = lower_cycle(instance, round_up=True)

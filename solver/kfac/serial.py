@@ -26,7 +26,7 @@ class _Item:
     on_stream: bool
 
 
-class _Lane:
+class _DeviceTimeline:
     """Free time of one resource: stretches inside holes, by start."""
 
     def __init__(self, holes: Sequence[Hole], latest_start: LatestStart) -> None:
@@ -107,9 +107,9 @@ class SerialGenerator:
         """Return the starts within so many iterations, and the first work that found no room."""
         whole = [(0, iterations * self.pattern.period)]
         self.lanes = {
-            (device, on_stream): _Lane(whole, lambda hole, length: hole[1] - length)
+            (device, on_stream): _DeviceTimeline(whole, lambda hole, length: hole[1] - length)
             if on_stream
-            else _Lane(self.pattern.holes(device, iterations), self.latest_start)
+            else _DeviceTimeline(self.pattern.holes(device, iterations), self.latest_start)
             for device in self.devices
             for on_stream in (False, True)
         }

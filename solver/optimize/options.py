@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.optimize.registry import HEURISTICS, find_heuristic
 
 
@@ -81,7 +81,7 @@ class Options:
             return 1
         return self.workers or default_workers()
 
-    def limits(self, elapsed: float) -> Limits:
+    def limits(self, elapsed: float) -> SearchLimits:
         """Return what remains after `elapsed` seconds.
 
         Deterministic runs have no wall limit: it would make the answer depend on the machine.
@@ -91,7 +91,7 @@ class Options:
             units = self.time_limit if units is None else units
         else:
             seconds, units = self.time_limit, self.deterministic_limit
-        return Limits(
+        return SearchLimits(
             seconds=None if seconds is None else max(0.0, seconds - elapsed),
             deterministic=units,
             gap=self.gap,

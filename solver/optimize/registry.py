@@ -24,9 +24,9 @@ from ppsolve.solver.heuristics import list_rules
 from ppsolve.solver.heuristics.heuristic import (
     Family,
     Heuristic,
-    Outcome,
-    Plan,
-    PlanFunction,
+    HeuristicFunction,
+    HeuristicOutcome,
+    Proposal,
     Request,
 )
 from ppsolve.solver.heuristics.sweep import list_sweep
@@ -34,21 +34,21 @@ from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collective
 from ppsolve.solver.pipeline.published import PUBLISHED
 
 
-def _list(generate: Callable[[Problem], Schedule]) -> PlanFunction:
-    def plan(request: Request) -> Plan:
+def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
+    def plan(request: Request) -> Proposal:
         schedule = generate(request.problem).normalised()
         if isinstance(request.instance, OverlapInstance):
             from ppsolve.solver.overlap.programs import plan_of_schedule
 
             return plan_of_schedule(request.instance, schedule)
         is_pipeline = isinstance(request.instance, PipelineInstance)
-        return Plan(schedule, orders_if_whole(schedule) if is_pipeline else None)
+        return Proposal(schedule, orders_if_whole(schedule) if is_pipeline else None)
 
     return plan
 
 
-def _overlap(name: str) -> PlanFunction:
-    def plan(request: Request) -> Plan:
+def _overlap(name: str) -> HeuristicFunction:
+    def plan(request: Request) -> Proposal:
         from ppsolve.solver.overlap.programs import plan_of_rule
 
         assert isinstance(request.instance, OverlapInstance)
@@ -57,19 +57,19 @@ def _overlap(name: str) -> PlanFunction:
     return plan
 
 
-def _pinned(pattern: str) -> PlanFunction:
+def _pinned(pattern: str) -> HeuristicFunction:
     """Wrap a published schedule that is pinned and repeated, K-FAC work placed around it."""
 
-    def plan(request: Request) -> Plan:
+    def plan(request: Request) -> Proposal:
         from ppsolve.solver.kfac.placed_around import schedule_around
 
         assert isinstance(request.instance, KfacInstance)
-        return Plan(schedule_around(request.instance, request.problem, pattern), None)
+        return Proposal(schedule_around(request.instance, request.problem, pattern), None)
 
     return plan
 
 
-def _refresh(request: Request) -> Plan:
+def _refresh(request: Request) -> Proposal:
     raise NotApplicableError(f"needs {Family.REFRESH.value}")
 
 
@@ -217,7 +217,7 @@ def find_heuristic(name: str) -> Heuristic:
 
 def run_heuristic(
     name: str, instance: Instance, problem: Problem, group_size: int | None = None
-) -> Outcome:
+) -> HeuristicOutcome:
     """Run one heuristic and check its schedule.
 
     Parameters
@@ -239,14 +239,14 @@ def run_heuristic(
     heuristic = find_heuristic(name)
     obstacle = heuristic.obstacle(instance)
     if obstacle is not None:
-        return Outcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
+        return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
     try:
         plan = heuristic.plan(Request(instance, problem, group_size))
     except NotApplicableError as error:
-        return Outcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
+        return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
     except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
-        return Outcome(name, HeuristicStatus.FAILED, reason=str(error))
+        return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error))
     violations = check_schedule(problem, plan.schedule)
     reason = str(violations[0]) if violations else plan.broken
     status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
-    return Outcome(name, status, plan.schedule, reason, plan.orders, plan.order)
+    return HeuristicOutcome(name, status, plan.schedule, reason, plan.orders, plan.order)

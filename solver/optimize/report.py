@@ -19,7 +19,7 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds import Bound
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 
 
 @cache
@@ -50,7 +50,7 @@ def figures(schedule: Schedule) -> dict[str, Any]:
 
 
 def heuristic_entry(
-    outcome: Outcome, best: int | None = None, *, with_schedule: bool = False
+    outcome: HeuristicOutcome, best: int | None = None, *, with_schedule: bool = False
 ) -> HeuristicEntry:
     """Return the entry of one heuristic; `best` is the best known value in ticks."""
     schedule, found = outcome.schedule, {}

@@ -24,8 +24,8 @@ from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.limits import Limits
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.optimize.options import Options
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.optimize.registry import HEURISTICS, heuristics_for, run_heuristic
@@ -95,7 +95,7 @@ class Run:
     problem : Problem
         The lowered instance.
     options : Options
-        Limits, seed and the heuristics to run.
+        SearchLimits, seed and the heuristics to run.
     listener : callable, optional
         Told about progress.
     """
@@ -116,7 +116,7 @@ class Run:
         self._best = _Best()
         self._bound = Bound("trivial", 0)
         self._bounds: list[Bound] = []
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[HeuristicOutcome] = []
         self._stop: StopReason | None = None
         self._reason: str | None = None
         self._least_bytes: float | None = None
@@ -293,7 +293,7 @@ class Run:
         if violations:
             raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
 
-    def _plan_first(self, limits: Limits) -> None:
+    def _plan_first(self, limits: SearchLimits) -> None:
         from ppsolve.solver.pipeline.best_order import best_pipeline
 
         instance = self.instance
@@ -303,7 +303,7 @@ class Run:
             self._outcomes.append(outcome)
             self._offer(outcome.schedule, outcome.name)
 
-    def _pin_first(self, instance: KfacInstance, limits: Limits) -> None:
+    def _pin_first(self, instance: KfacInstance, limits: SearchLimits) -> None:
         from ppsolve.solver.kfac.pinned_search import pinned_first
 
         for name, schedule in pinned_first(instance, self.problem, self._outcomes, limits):

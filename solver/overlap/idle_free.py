@@ -9,14 +9,14 @@ import numpy as np
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.engine import solve
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MOST_SECONDS = 10.0
 MOST_UNITS = 5.0
 
 
-def settled(schedule: Schedule, limits: Limits) -> Schedule | None:
+def settled(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
     """Start all ops as early as the rules allow together, keeping the makespan.
 
     A program runs every node as soon as its streams and data allow; only waits and launches hold
@@ -26,7 +26,7 @@ def settled(schedule: Schedule, limits: Limits) -> Schedule | None:
     ----------
     schedule : Schedule
         A schedule of n ops.
-    limits : Limits
+    limits : SearchLimits
         Time that is left.
     """
     problem = schedule.problem

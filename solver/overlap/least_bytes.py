@@ -13,7 +13,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.solver.cpsat.engine import solve
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.overlap.idle_free import settled
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
@@ -43,7 +43,7 @@ class LeastBytes:
 
 
 def least_bytes(
-    instance: OverlapInstance, order: Sequence[int], makespan: int, limits: Limits
+    instance: OverlapInstance, order: Sequence[int], makespan: int, limits: SearchLimits
 ) -> LeastBytes:
     """Lower the peak of live bytes without a longer makespan.
 
@@ -55,7 +55,7 @@ def least_bytes(
         A valid order that takes `makespan` ticks.
     makespan : int
         What the order may take.
-    limits : Limits
+    limits : SearchLimits
         Time for all searches together.
     """
     search = _Search(instance, makespan, limits)
@@ -74,7 +74,7 @@ def least_bytes(
 
 
 class _Search:
-    def __init__(self, instance: OverlapInstance, makespan: int, limits: Limits) -> None:
+    def __init__(self, instance: OverlapInstance, makespan: int, limits: SearchLimits) -> None:
         self.instance, self.makespan, self.limits = instance, makespan, limits
         self.began = time.monotonic()
         self.units_used = 0.0
@@ -94,7 +94,7 @@ class _Search:
         left = self._left()
         return left.seconds == 0 or left.deterministic == 0
 
-    def _left(self) -> Limits:
+    def _left(self) -> SearchLimits:
         left = self.limits.less(time.monotonic() - self.began, self.units_used)
         return replace(left, gap=0.0)
 

@@ -7,7 +7,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import HeuristicFailedError
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
-from ppsolve.solver.heuristics.heuristic import Plan
+from ppsolve.solver.heuristics.heuristic import Proposal
 from ppsolve.solver.overlap.latest_launch import latest_safe_launch
 from ppsolve.solver.overlap.passes import OVERLAP_PASSES
 from ppsolve.solver.overlap.realise import crowded_group, realised, run_order
@@ -18,7 +18,7 @@ TWO_STREAM = "two-stream-"
 LATEST_LAUNCH = "latest-launch"
 
 
-def plan_of_rule(name: str, instance: OverlapInstance, problem: Problem) -> Plan:
+def plan_of_rule(name: str, instance: OverlapInstance, problem: Problem) -> Proposal:
     """Return what a pass or a list rule makes of the program.
 
     Raises
@@ -29,7 +29,7 @@ def plan_of_rule(name: str, instance: OverlapInstance, problem: Problem) -> Plan
     lowered = LoweredOverlap.of(instance, problem)
     order = _passed(name, instance) if name in OVERLAP_PASSES else _listed(name, instance, problem)
     schedule, timed = run_order(instance, lowered, order)
-    return Plan(schedule, order=order, broken=crowded_group(instance, timed))
+    return Proposal(schedule, order=order, broken=crowded_group(instance, timed))
 
 
 def _passed(name: str, instance: OverlapInstance) -> list[int]:
@@ -49,7 +49,7 @@ def _listed(name: str, instance: OverlapInstance, problem: Problem) -> list[int]
     return latest_safe_launch(instance, durations, best)
 
 
-def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Plan:
+def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:
     """Return the program order of a schedule and what it runs as.
 
     Raises
@@ -61,4 +61,4 @@ def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Plan:
     found = realised(instance, lowered, schedule)
     if found is None:
         raise HeuristicFailedError("no program order of its schedule keeps the caps")
-    return Plan(found[1], order=found[0])
+    return Proposal(found[1], order=found[0])

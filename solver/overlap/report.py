@@ -11,7 +11,7 @@ from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.overlap.estimate import estimate, estimate_seed
 from ppsolve.solver.overlap.realise import run_order
 from ppsolve.solver.overlap.replay import Replay, live_bytes
@@ -26,7 +26,7 @@ def overlap_result(
     instance: OverlapInstance,
     problem: Problem,
     result: Result,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[HeuristicOutcome],
     order: list[int] | None,
 ) -> OverlapResult:
     """Return a result with the figures of its program order and of every heuristic's."""
@@ -42,7 +42,7 @@ def overlap_result(
 
 
 def overlap_entry(
-    instance: OverlapInstance, problem: Problem, entry: HeuristicEntry, outcome: Outcome
+    instance: OverlapInstance, problem: Problem, entry: HeuristicEntry, outcome: HeuristicOutcome
 ) -> OverlapEntry:
     """Return a heuristic's entry with the figures of its program order."""
     found: dict[str, Any] = dict(entry)

@@ -11,8 +11,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.limits import Limits
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.pipeline.collectives import (
     add_collectives,
@@ -27,7 +27,9 @@ SHARE = 0.1
 """Share of the time for each of the two plans."""
 
 
-def best_pipeline(instance: PipelineInstance, problem: Problem, limits: Limits) -> Outcome | None:
+def best_pipeline(
+    instance: PipelineInstance, problem: Problem, limits: SearchLimits
+) -> HeuristicOutcome | None:
     """Plan whole ops exactly, with and without a look at the comm stream, and keep the better.
 
     Parameters
@@ -36,12 +38,12 @@ def best_pipeline(instance: PipelineInstance, problem: Problem, limits: Limits) 
         A pipeline with collectives.
     problem : Problem
         What it lowers to.
-    limits : Limits
-        Limits of the whole search.
+    limits : SearchLimits
+        SearchLimits of the whole search.
 
     Returns
     -------
-    Outcome or None
+    HeuristicOutcome or None
         ``best-pipeline`` with a valid schedule of `problem`; None if no plan led to one.
     """
     part = limits.scaled(SHARE)
@@ -51,10 +53,10 @@ def best_pipeline(instance: PipelineInstance, problem: Problem, limits: Limits) 
     if not valid:
         return None
     best = min(valid, key=lambda schedule: schedule.value)
-    return Outcome(NAME, HeuristicStatus.FEASIBLE, best)
+    return HeuristicOutcome(NAME, HeuristicStatus.FEASIBLE, best)
 
 
-def _planned(plan: PipelineInstance, limits: Limits) -> Schedule | None:
+def _planned(plan: PipelineInstance, limits: SearchLimits) -> Schedule | None:
     problem = lower_pipeline(plan, round_up=True)
     incumbent = min(_valid(plan, problem), key=lambda found: found.value, default=None)
     answer = solve_exactly(ImpliedOrder(problem), lower=0, incumbent=incumbent, limits=limits)

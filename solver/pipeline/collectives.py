@@ -23,7 +23,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Times
 from ppsolve.models.pipeline.lowering import lower_pipeline
-from ppsolve.solver.heuristics.heuristic import Heuristic, Plan, Request
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.pipeline.actions import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -183,7 +183,7 @@ def orders_if_whole(schedule: Schedule) -> list[list[str]] | None:
 def with_collectives(heuristic: Heuristic) -> Heuristic:
     """Return a published schedule that also runs pipelines with collectives, added greedily."""
 
-    def plan(request: Request) -> Plan:
+    def plan(request: Request) -> Proposal:
         instance = request.instance
         if not isinstance(instance, PipelineInstance) or instance.collectives is None:
             return heuristic.plan(request)
@@ -197,6 +197,6 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
     return replace(heuristic, plan=plan)
 
 
-def _full_backwards(plan: Plan) -> list[tuple[int, int]]:
+def _full_backwards(plan: Proposal) -> list[tuple[int, int]]:
     actions = " ".join(step for order in plan.orders or () for step in order)
     return [(int(stage), int(i)) for stage, i in _FULL_BACKWARD.findall(actions)]

@@ -8,8 +8,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.heuristic import (
     Family,
     Heuristic,
-    Plan,
-    PlanFunction,
+    HeuristicFunction,
+    Proposal,
     Request,
     Requirement,
 )
@@ -53,16 +53,16 @@ BIDIRECTIONAL = Requirement(
 )
 
 
-def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> PlanFunction:
-    def plan(request: Request) -> Plan:
+def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> HeuristicFunction:
+    def plan(request: Request) -> Proposal:
         assert isinstance(request.instance, PipelineInstance)
         found = orders(request.instance, request)
-        return Plan(schedule_actions(request.problem, found), written(found))
+        return Proposal(schedule_actions(request.problem, found), written(found))
 
     return plan
 
 
-def _per_stage(orders: Callable[[int, int], list[Order]]) -> PlanFunction:
+def _per_stage(orders: Callable[[int, int], list[Order]]) -> HeuristicFunction:
     """Wrap a rule that gives one order per stage, each on a device of its own."""
 
     def placed(instance: PipelineInstance, _: Request) -> list[Order]:

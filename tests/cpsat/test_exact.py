@@ -16,7 +16,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.engine import index_ordered
 from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 from tests.bruteforce import brute_force
@@ -39,7 +39,7 @@ def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     except MemoryInfeasible:
         assert optimum is None
         return
-    answer = solve_exactly(implied, lower=0, incumbent=None, limits=Limits(seconds=20))
+    answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))
     if optimum is None:
         assert answer.infeasible
         return
@@ -63,7 +63,7 @@ def check_from_incumbent(
         implied,
         lower=best_bound(lower_bounds(implied)).value,
         incumbent=incumbent.normalised(),
-        limits=Limits(seconds=20),
+        limits=SearchLimits(seconds=20),
     )
     assert answer.schedule is not None
     assert check_schedule(problem, answer.schedule) == []
@@ -85,7 +85,7 @@ def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above()
     problem = lower_graph(twins(6, "2e-9"))
     with patch.multiple(demands, FINE=2**20, MAX_COMBINATIONS=1):
         answer = solve_exactly(
-            ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
+            ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=20)
         )
     assert not answer.memory_is_exact
     assert answer.schedule is not None
@@ -97,7 +97,7 @@ def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above()
 def test_fine_memory_is_exact_where_the_horizon_is_short() -> None:
     problem = lower_graph(twins(24, "2e-9"))
     answer = solve_exactly(
-        ImpliedOrder(problem), lower=0, incumbent=None, limits=Limits(seconds=20)
+        ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=20)
     )
     assert answer.schedule is not None
     assert check_schedule(problem, answer.schedule) == []

@@ -10,7 +10,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.observations import Observations
-from ppsolve.solver.goodput.fit import Objective
+from ppsolve.solver.goodput.fit import FitObjective
 from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams, fit
 from tests.paths import DATA
 
@@ -71,7 +71,7 @@ def test_scalars_in_scalars_out(case: dict[str, Any]) -> None:
 @cases("fit")
 def test_the_objective_is_the_published_one(case: dict[str, Any]) -> None:
     observed = Observations(**case["args"])
-    objective = Objective(observed, np.arange(len(observed)))
+    objective = FitObjective(observed, np.arange(len(observed)))
     raw = np.array(case["expect"]["x_raw"])
     assert objective.value(raw) == pytest.approx(case["expect"]["objective_raw"], rel=1e-12)
 

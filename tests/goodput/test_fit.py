@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.observations import Observations
-from ppsolve.solver.goodput.fit import Objective
+from ppsolve.solver.goodput.fit import FitObjective
 from ppsolve.solver.goodput.identify import Design
 from ppsolve.solver.goodput.model import Fit, GoodputModel, PerfParams, fit
 
@@ -43,8 +43,8 @@ def fitted(observed: Observations, **options: Any) -> Fit:
     return fit(*observed.columns(), **options)
 
 
-def objective_of(observed: Observations) -> Objective:
-    return Objective(observed, np.arange(len(observed)))
+def objective_of(observed: Observations) -> FitObjective:
+    return FitObjective(observed, np.arange(len(observed)))
 
 
 PARAMS = st.tuples(

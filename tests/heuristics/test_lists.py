@@ -12,7 +12,7 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.instances import lower, parse_instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
@@ -64,7 +64,7 @@ def measured(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(name: str, instance: Any) -> Outcome:
+def run(name: str, instance: Any) -> HeuristicOutcome:
     return run_heuristic(name, instance, lower(instance))
 
 

@@ -16,7 +16,7 @@ from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.limits import Limits
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.list_rules import list_serial, list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.bruteforce import brute_force
@@ -54,7 +54,7 @@ def optimum(problem: Problem) -> int | None:
     implied = ImpliedOrder(problem)
     lower = best_bound(lower_bounds(implied)).value
     answer = solve_exactly(
-        implied, lower=lower, incumbent=None, limits=Limits(seconds=None, deterministic=20)
+        implied, lower=lower, incumbent=None, limits=SearchLimits(seconds=None, deterministic=20)
     )
     if answer.schedule is None:
         return None

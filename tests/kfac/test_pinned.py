@@ -20,8 +20,8 @@ from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
-from ppsolve.solver.cpsat.limits import Limits
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import list_serial
 from ppsolve.solver.kfac.described import described_pattern
 from ppsolve.solver.kfac.figures import Refresh
@@ -137,7 +137,7 @@ def test_alike_microbatches_are_numbered_as_they_run() -> None:
     assert pins(problem, "B1.0", "B1.1") == sorted(pins(problem, "B1.0", "B1.1"))
 
 
-def pinned_outcomes(made: KfacInstance) -> dict[str, Outcome]:
+def pinned_outcomes(made: KfacInstance) -> dict[str, HeuristicOutcome]:
     problem = lower_cycle(made)
     names = [name for name in heuristics_for(made) if name.startswith("pinned-")]
     return {name: run_heuristic(name, made, problem) for name in names}
@@ -416,7 +416,7 @@ def proved(problem: Problem, known: Schedule | None) -> tuple[int, int]:
     lower = best_bound(lower_bounds(implied)).value
     if known is not None and known.value == lower:
         return lower, lower
-    limits = Limits(seconds=None, deterministic=20)
+    limits = SearchLimits(seconds=None, deterministic=20)
     answer = solve_exactly(implied, lower=lower, incumbent=known, limits=limits)
     assert answer.schedule is not None
     assert answer.bound is not None

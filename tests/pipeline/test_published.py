@@ -10,7 +10,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.optimize.registry import HEURISTICS, run_heuristic
 from tests.paths import DATA
 
@@ -34,7 +34,7 @@ def pipeline(devices: int, microbatches: int, **fields: Any) -> PipelineInstance
     return PipelineInstance.parse(base | fields)
 
 
-def run(name: str, instance: PipelineInstance, **options: Any) -> Outcome:
+def run(name: str, instance: PipelineInstance, **options: Any) -> HeuristicOutcome:
     return run_heuristic(name, instance, lower(instance), **options)
 
 

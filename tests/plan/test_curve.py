@@ -13,7 +13,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.heuristic import Outcome
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.optimize.registry import (
     HEURISTICS,
@@ -92,14 +92,14 @@ class TestMeasuring:
         assert measured.makespans == (1.8, 3.0)
 
     def test_fewer_microbatches_are_never_slower(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def late(name: str, instance: PipelineInstance, problem: Problem) -> Outcome:
+        def late(name: str, instance: PipelineInstance, problem: Problem) -> HeuristicOutcome:
             outcome = run_heuristic(name, instance, problem)
             assert outcome.schedule is not None
             if instance.num_microbatches == 5:
                 start = outcome.schedule.start.copy()
                 start[int(outcome.schedule.end.argmax())] += 1000
                 schedule = Schedule(problem, start)
-                return Outcome(name, HeuristicStatus.FEASIBLE, schedule)
+                return HeuristicOutcome(name, HeuristicStatus.FEASIBLE, schedule)
             return outcome
 
         monkeypatch.setattr(measuring, "run_heuristic", late)
@@ -170,9 +170,9 @@ class TestFailures:
             measure_curve(tight, [8], heuristics=["gpipe"], exact=True, time_limit=0)
 
     def test_wrong_schedule(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def wrong(name: str, _: PipelineInstance, problem: Problem) -> Outcome:
+        def wrong(name: str, _: PipelineInstance, problem: Problem) -> HeuristicOutcome:
             start = np.zeros(problem.num_ops, dtype=np.int64)
-            return Outcome(name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
+            return HeuristicOutcome(name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
 
         monkeypatch.setattr(measuring, "run_heuristic", wrong)
         with pytest.raises(WrongScheduleError, match="1f1b: "):

@@ -10,7 +10,7 @@ from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.fit import fit
 from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
 from ppsolve.solver.goodput.rows import best_rows, predicted_rows
-from ppsolve.solver.goodput.search import Limits
+from ppsolve.solver.goodput.search import BatchLimits
 from ppsolve.solver.render.goodput.chart import goodput_charts
 from ppsolve.solver.render.goodput.report import (
     fit_line,
@@ -38,7 +38,7 @@ class TestGoodput:
         rows = best_rows(
             MODEL, allocations, most, (low, high), accumulation=accumulation, compat=compat
         )
-        limits = Limits.of(128, most, (low, high), accumulation, compat)
+        limits = BatchLimits.of(128, most, (low, high), accumulation, compat)
         return rows, goodput_charts(MODEL, rows, limits)
 
     def test_best_rows_are_those_of_the_library(self):

@@ -316,14 +316,16 @@ def _optimum(
     from ppsolve.models.documents.errors import InputError
     from ppsolve.models.goodput.result import GoodputRows
     from ppsolve.solver.goodput.rows import best_rows
-    from ppsolve.solver.goodput.search import Limits
+    from ppsolve.solver.goodput.search import BatchLimits
     from ppsolve.solver.render.goodput.chart import goodput_charts
 
     model = job.model
     if model is None:
         raise InputError(lack(job.path))
     with about_options():
-        limits = Limits.of(model.init_batch_size, max_batch_size, per_replica, accumulation, compat)
+        limits = BatchLimits.of(
+            model.init_batch_size, max_batch_size, per_replica, accumulation, compat
+        )
         rows = best_rows(
             model,
             allocations,

@@ -9,7 +9,7 @@ import numpy as np
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.model import GoodputModel
-from ppsolve.solver.goodput.search import Limits, accumulation_steps
+from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 
 STEPS = 160
@@ -25,7 +25,7 @@ GOODPUT = "goodput (samples/s)"
 
 
 def goodput_charts(
-    model: GoodputModel, rows: Sequence[GoodputRow], limits: Limits
+    model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
 ) -> list[LineChart]:
     """Return the charts that show something: over batch sizes, over replicas.
 
@@ -35,7 +35,7 @@ def goodput_charts(
         The job.
     rows : sequence of GoodputRow
         The best configuration of each allocation.
-    limits : Limits
+    limits : BatchLimits
         What these were chosen from.
     """
     allowed = [row for row in rows if row.is_allowed]
@@ -54,7 +54,9 @@ def _several(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def _over_batches(model: GoodputModel, rows: Sequence[GoodputRow], limits: Limits) -> LineChart:
+def _over_batches(
+    model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
+) -> LineChart:
     places = {(row.num_replicas, row.num_nodes): row for row in rows}
     chosen = _spread([places[place] for place in sorted(places)])
     shown = "" if len(chosen) == len(places) else f", {len(chosen)} of {len(places)} allocations"
@@ -70,7 +72,7 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
     return [rows[place] for place in places.tolist()]
 
 
-def _line(model: GoodputModel, row: GoodputRow, limits: Limits) -> Series:
+def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
     """Return the goodput at each batch size, with as few accumulation steps as it takes."""
     atomic, accum = _configurations(row.num_replicas, limits)
     batch = row.num_replicas * atomic * (accum + 1)
@@ -82,7 +84,7 @@ def _line(model: GoodputModel, row: GoodputRow, limits: Limits) -> Series:
     return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])
 
 
-def _configurations(replicas: int, limits: Limits) -> tuple[Floats, Floats]:
+def _configurations(replicas: int, limits: BatchLimits) -> tuple[Floats, Floats]:
     """Return micro-batch sizes and accumulation steps, one of each per batch size in a line."""
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
