@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.instances import lower
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.generate.flags import Capacity, Recipe
 from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.structure.timing import time_orders
 

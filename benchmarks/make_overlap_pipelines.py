@@ -21,8 +21,8 @@ import ppsolve
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.text import write_instances
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.collectives import (
     add_collectives,

@@ -17,9 +17,9 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import ppsolve
-from ppsolve.models.instances import load_instance
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.result import OverlapResult
+from ppsolve.solver.optimize.kinds import load_instance
 
 HOME = Path(__file__).resolve().parent.parent
 SHIPPED = HOME / "instances/overlap/fsdp-step-6l-free.json"

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import ppsolve
 from ppsolve.models.core.result import Result, Status
-from ppsolve.models.instances import Instance, load_instance, lower
+from ppsolve.models.instances import Instance
 from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.optimize.registry import HEURISTICS
+from ppsolve.solver.optimize.kinds import load_instance, lower
+from ppsolve.solver.optimize.registry import all_heuristics
 
 COLUMNS = ("instance", "ops", "value", "bound", "by", "gap %", "seconds", "found by")
 
@@ -104,7 +105,7 @@ def table(runs: list[tuple[str, int, Result]]) -> str:
     feasible = {
         entry.name for _, _, result in runs for entry in result.heuristics if entry.gap is not None
     }
-    heuristics = [name for name in HEURISTICS if name in feasible]
+    heuristics = [name for name in all_heuristics() if name in feasible]
     lines = [row_of(name, num_ops, result, heuristics) for name, num_ops, result in runs]
     head = [*COLUMNS, *(f"{name} gap %" for name in heuristics)]
     return "".join(f"| {' | '.join(c)} |\n" for c in [head, ["---"] * len(head), *lines])

@@ -23,6 +23,7 @@ from ppsolve.models.core.problem import (
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 
 
 class GraphOp(StrictModel):
@@ -53,7 +54,7 @@ class GraphPool(StrictModel):
     initial: Number = Field(default=0, validate_default=True)
 
 
-class GraphInstance(StrictModel):
+class GraphInstance(Instance):
     """Any scheduling problem of ops, resources, precedences and pools, written out.
 
     An op's optional `start` pins it. Every resource counts as a device for the device span.

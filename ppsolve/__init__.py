@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         PpsolveError,
     )
     from ppsolve.models.graph import GraphInstance
-    from ppsolve.models.instances import Instance, load_instance, parse_instance
+    from ppsolve.models.instances import Instance
     from ppsolve.models.kfac.instance import KfacInstance
     from ppsolve.models.overlap.instance import OverlapInstance
     from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.goodput.pipeline import PipelineGoodput
     from ppsolve.solver.goodput.table import goodput_table
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
+    from ppsolve.solver.optimize.kinds import load_instance, parse_instance
     from ppsolve.solver.optimize.progress import Progress
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.service import plan
@@ -74,12 +75,12 @@ _HOME = {
     "check": "solver.optimize.api",
     "compare": "solver.optimize.api",
     "goodput_table": "solver.goodput.table",
-    "load_instance": "models.instances",
+    "load_instance": "solver.optimize.kinds",
     "load_request": "models.plan.request",
     "load_schedule": "models.core.documents",
     "measure_curve": "solver.plan.curve",
     "optimize": "solver.optimize.api",
-    "parse_instance": "models.instances",
+    "parse_instance": "solver.optimize.kinds",
     "plan": "solver.plan.service",
     "simulate": "solver.optimize.api",
 }

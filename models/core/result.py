@@ -113,6 +113,8 @@ class HeuristicEntry(Reported):
     """What one heuristic reached. Figures are absent where it produced no schedule."""
 
     name: str
+    kind: str | None = None
+    value_unit: str | None = None
     status: HeuristicStatus
     reason: str | None = None
     value: Figure | None = None
@@ -143,15 +145,17 @@ class Versions(Reported):
 class Result(Reported):
     """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
 
-    Times are in `time_unit`; `gap` is (value - bound) / value; a heuristic's gap is
-    (its value - value) / value.
+    Times are in `time_unit`; `value` and `bound` count `value_unit`. `kind` is that of the
+    instance. `gap` is (value - bound) / value; a heuristic's gap is (its value - value) / value.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     instance: str
+    kind: str | None = None
     status: Status
     objective: Objective
     time_unit: str
+    value_unit: str | None = None
     value: Figure | None = None
     makespan: Figure | None = None
     device_span: Figure | None = None

@@ -19,6 +19,7 @@ from ppsolve.models.documents.base import (
     did_you_mean,
 )
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 from ppsolve.models.kfac.labels import KNOWN_LABELS, MAX_LABEL, parse_label
 from ppsolve.models.pipeline.entries import PerDevice, check_length
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -132,7 +133,7 @@ class SavedMemory(StrictModel):
     error: Number = Field(default=1, validate_default=True)
 
 
-class KfacInstance(StrictModel):
+class KfacInstance(Instance):
     """K-FAC work of one refresh, hidden in the bubbles of a pipeline.
 
     Parameters

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
 from ppsolve.models.kfac.instance import TieBreak
 
+ITERATIONS = "iterations"
+"""What values and bounds of a refresh count."""
+
 _BROKEN = {
     "cov_before_data": ("curvature part before its data", "curvature parts before their data"),
     "cov_out_of_order": ("curvature part out of order", "curvature parts out of order"),
@@ -72,6 +75,8 @@ class RefreshEntry(HeuristicEntry, RefreshFigures):
         ``inv_before_cov``, ``inv_before_sync``, ``outside_holes``, ``overlap``, ...
     """
 
+    kind: str | None = "kfac"
+    value_unit: str | None = ITERATIONS
     breaks: dict[str, int] | None = None
     breaks_of: list[dict[str, int]] | None = None
 
@@ -99,6 +104,8 @@ class RefreshResult(Result, RefreshFigures):
         The secondary objective at these iterations.
     """
 
+    kind: str | None = "kfac"
+    value_unit: str | None = ITERATIONS
     bound_of: list[int] | None = None
     bounds_by: list[str] | None = None
     tie_break: TieBreakEntry | None = None

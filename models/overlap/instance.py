@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, as_finite, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 
 MAX_NODES = 200_000
 DEFAULT_GROUP = "0"
@@ -83,7 +84,7 @@ class OverlapNode(StrictModel):
     collective: str | None = None
 
 
-class OverlapInstance(StrictModel):
+class OverlapInstance(Instance):
     """A training graph on a compute stream and one comm stream per process group.
 
     Parameters

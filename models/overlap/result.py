@@ -52,6 +52,8 @@ class ProgramFigures(Reported):
 class OverlapEntry(HeuristicEntry, ProgramFigures):
     """What one heuristic made of a program."""
 
+    kind: str | None = "overlap"
+
 
 class OverlapResult(Result, ProgramFigures):
     """Outcome of `optimize` for an overlap instance.
@@ -67,6 +69,7 @@ class OverlapResult(Result, ProgramFigures):
         Proven lower bound on the peak of live bytes at this makespan, where it was minimised.
     """
 
+    kind: str | None = "overlap"
     exposed: tuple[ExposedCollective, ...] = ()
     in_flight_curve: list[tuple[Figure, int]] | None = None
     live_bytes_curve: list[tuple[Figure, float]] | None = None

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.entries import (
     DeviceMatrix,
     PerBoundary,
@@ -180,7 +181,7 @@ class Collectives(StrictModel):
         return {kind: inside for kind, inside in given.items() if inside is not None}
 
 
-class PipelineInstance(StrictModel):
+class PipelineInstance(Instance):
     """One training step of a pipeline-parallel model. All times share `time_unit`."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")

@@ -10,11 +10,12 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac.pattern import meetings
+from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.kfac.bounds import iterations_bound
-from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
+from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.requirements import coupled_devices
-from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 Iterations = Sequence[int] | None
@@ -32,11 +33,14 @@ class Judge:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self.counts_iterations = is_refresh(instance)
+        self.counts_iterations = kind_of(instance).value_unit(instance) == "iterations"
 
     def problem(self, iterations: Iterations = None) -> Problem:
         """Return the problem that a schedule of so many iterations is for."""
-        return lower_instance(self.instance, iterations=iterations)
+        if self.counts_iterations:
+            pattern = pattern_of(self.instance)  # type: ignore[arg-type]
+            return lower_refresh(pattern, iterations or [1] * len(pattern.devices)).problem
+        return lower(self.instance)
 
     def objective(self, problem: Problem) -> Objective:
         """Return the objective of the instance."""
@@ -56,8 +60,8 @@ class Judge:
         MemoryInfeasible
             No schedule keeps the capacity of a pool.
         """
-        if is_refresh(self.instance):
-            pattern = pattern_of(self.instance)
+        if self.counts_iterations:
+            pattern = pattern_of(self.instance)  # type: ignore[arg-type]
             groups = coupled_devices(pattern, meetings(pattern))
             bounds = [iterations_bound(pattern, devices) for devices in groups]
             best = max(bounds, key=lambda bound: bound.value)

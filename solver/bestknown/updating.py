@@ -15,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
-from ppsolve.models.instances import Instance, load_instance
+from ppsolve.models.instances import Instance
 from ppsolve.models.kfac.result import RefreshResult
 from ppsolve.solver.bestknown.entries import (
     SCHEDULES,
@@ -29,6 +29,7 @@ from ppsolve.solver.bestknown.entries import (
 from ppsolve.solver.bestknown.judging import Judge
 from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule, stored_iterations
 from ppsolve.solver.bestknown.verification import schedule_problems
+from ppsolve.solver.optimize.kinds import load_instance
 
 
 @dataclass(frozen=True)

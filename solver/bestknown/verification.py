@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
-from ppsolve.models.instances import Instance, load_instance
+from ppsolve.models.instances import Instance
 from ppsolve.solver.bestknown.entries import (
     FILE_NAME,
     Entry,
@@ -21,6 +21,7 @@ from ppsolve.solver.bestknown.entries import (
 from ppsolve.solver.bestknown.judging import Judge
 from ppsolve.solver.bestknown.schedules import load_schedule, stored_iterations
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
 SHOWN_VIOLATIONS = 3

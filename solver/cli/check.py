@@ -67,8 +67,8 @@ def check_files(
     """
     from ppsolve.models.documents.errors import InputError
     from ppsolve.models.documents.files import read_json, source_name
-    from ppsolve.models.instances import load_instance
     from ppsolve.solver.optimize import api
+    from ppsolve.solver.optimize.kinds import load_instance
 
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -118,17 +118,28 @@ def _cases(files: list[str]) -> list[_Case]:
 
 def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
     from ppsolve.models.documents.files import read_json
-    from ppsolve.models.instances import load_instance, parse_instance
+    from ppsolve.solver.optimize.kinds import load_instance, parse_instance
 
     for path, is_from_directory in dict(_expand(files)).items():
         if not is_from_directory:
             yield path, load_instance(path)
             continue
         data = read_json(path)
-        if isinstance(data, dict) and data.get("kind", "plan") != "plan":
+        if _is_instance(data):
             yield path, parse_instance(data, path)
         else:
             say(f"note: {path} is not an instance, left out")
+
+
+def _is_instance(data: Any) -> bool:
+    """Whether a file of a directory is worth reading: no result, no plan, nothing else."""
+    from ppsolve.solver.optimize.kinds import NO_INSTANCES, is_result
+
+    return (
+        isinstance(data, dict)
+        and "kind" in data
+        and not (is_result(data) or data["kind"] in NO_INSTANCES)
+    )
 
 
 def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:

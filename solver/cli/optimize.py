@@ -67,7 +67,7 @@ def optimize_command(
     )
     if prints_order:
         _refuse_json(output, as_json=as_json)
-    from ppsolve.models.instances import load_instance
+    from ppsolve.solver.optimize.kinds import load_instance
 
     instance = load_instance(file)
     if prints_order:

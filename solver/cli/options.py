@@ -19,9 +19,9 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
 
 
 def _known_heuristics() -> list[str]:
-    from ppsolve.solver.optimize.registry import HEURISTICS
+    from ppsolve.solver.optimize.registry import all_heuristics
 
-    return list(HEURISTICS)
+    return list(all_heuristics())
 
 
 def _complete_name(incomplete: str) -> list[str]:

@@ -21,9 +21,9 @@ def expect_program(instance: Instance, path: str | Path, option: str) -> None:
     """
     from ppsolve.models.documents.errors import InputError
     from ppsolve.models.documents.files import source_name
-    from ppsolve.models.overlap.instance import OverlapInstance
+    from ppsolve.solver.optimize.kinds import kind_of
 
-    if not isinstance(instance, OverlapInstance):
+    if not kind_of(instance).has_program_order:
         message = f"expected an overlap instance, this is of kind {instance.kind}"
         raise InputError(message, source=source_name(path), field=option)
 
@@ -40,20 +40,24 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
 
     names = order_of(found)
     if names is None:
-        why = f": {plain_reason(found.reason)}" if found is not None and found.reason else ""
+        why = f": {plain_reason(found)}" if found is not None and found.reason else ""
         raise InputError(f"there is no program order in it{why}", source=source, field="order")
     sys.stdout.write("".join(f"{name}\n" for name in names))
 
 
 def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
     """Return the names of the nodes in program order, None where there is no order."""
-    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+    from ppsolve.solver.optimize.kinds import known_kind
 
-    return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
+    kind = known_kind(found.kind) if found is not None and found.kind is not None else None
+    return None if kind is None or found is None else kind.program_order(found)
 
 
-def plain_reason(reason: str) -> str:
+def plain_reason(found: Result | HeuristicEntry) -> str:
     """Return why there is no order; failures of passes in plain words."""
-    from ppsolve.solver.render.overlap.report import plain_failure
+    from ppsolve.models.core.result import HeuristicEntry
+    from ppsolve.solver.render.drawings import drawing_of
 
-    return plain_failure(reason)
+    if isinstance(found, HeuristicEntry):
+        return drawing_of(found.kind).reason(found)
+    return found.reason or ""

@@ -44,14 +44,14 @@ def _documents() -> dict[str, type[BaseModel]]:
     from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
     from ppsolve.models.goodput.files import ParamsDocument
     from ppsolve.models.goodput.result import GoodputRows
-    from ppsolve.models.instances import KINDS
     from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
     from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
     from ppsolve.models.plan.request import PlanRequest
     from ppsolve.models.plan.result import Plan
+    from ppsolve.solver.optimize.kinds import KINDS
 
     return {
-        **KINDS,
+        **{name: kind.instance for name, kind in KINDS.items()},
         "result": Result,
         "heuristic": HeuristicEntry,
         "schedule": ScheduleDocument,
@@ -73,9 +73,9 @@ def _any_instance() -> dict[str, Any]:
 
     from pydantic import Field, TypeAdapter
 
-    from ppsolve.models.instances import KINDS
+    from ppsolve.solver.optimize.kinds import KINDS
 
-    union: Any = reduce(or_, KINDS.values())
+    union: Any = reduce(or_, (kind.instance for kind in KINDS.values()))
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
     return {"title": "ppsolve instance", **schema}
 

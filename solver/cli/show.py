@@ -13,16 +13,16 @@ import typer
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
-from ppsolve.solver.cli.program_order import expect_program, plain_reason, print_order
+from ppsolve.solver.cli.program_order import expect_program, print_order
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ppsolve.models.core.problem import Problem
     from ppsolve.models.core.result import HeuristicEntry, Result
-    from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.instances import Instance
+    from ppsolve.solver.render.drawing import Frame
+    from ppsolve.solver.render.schedule_view import Window
 
 MAX_EXPONENT = 30
 """Numbers of more digits before the point are no times that anything could be drawn of."""
@@ -77,18 +77,22 @@ def show_command(
     `show INSTANCE RESULT` knows capacities and links; `show RESULT` needs no instance;
     `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it.
     """
+    from ppsolve.solver.render.drawing import Frame
+
     given = _read(files)
     window = (first, None if last == inf else last)
-    drawing = _Drawing(links, window, round_up, _iterations(iteration, window))
-    _refuse_contradictions(given, heuristic, drawing)
+    frame = Frame(links, window, _iterations(iteration, window))
+    _refuse_contradictions(given, heuristic, window)
     if order:
-        _print_order(given, heuristic, drawing)
+        _print_order(given, heuristic, round_up=round_up)
         return
     if given.instance is None:
-        view = _of_result(given, drawing)
+        view = _of_result(given, frame)
     else:
         with about_file(given.instance, given.instance_source):
-            view = _of_instance(given.instance, given, heuristic, group_size, drawing)
+            view = _of_instance(
+                given.instance, given, heuristic, group_size, frame, round_up=round_up
+            )
     stdout_console(width).print(view)
 
 
@@ -100,17 +104,6 @@ class _Given:
     instance_source: str = ""
     data: Any = None
     source: str = ""
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    links: bool
-    window: tuple[float, float | None]
-    round_up: bool
-    iterations: tuple[int, int] | None = None
-
-    def keywords(self) -> dict[str, Any]:
-        return {"links": self.links, "window": self.window, "iterations": self.iterations}
 
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
@@ -131,14 +124,14 @@ def _read(files: list[Path]) -> _Given:
     """Read one or two files, in either order: an instance is what has a ``kind``."""
     from ppsolve.models.documents.errors import InputError
     from ppsolve.models.documents.files import read_json, source_name
-    from ppsolve.models.instances import parse_instance
+    from ppsolve.solver.optimize.kinds import is_result, parse_instance
 
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
         raise InputError("expected an instance, a result, or one of each")
     given = _Given()
     for file in files:
         data, source = read_json(file), source_name(file)
-        if isinstance(data, dict) and ("schedule" in data or "ops" in data) and "kind" not in data:
+        if is_result(data):
             if given.data is not None:
                 raise InputError("expected an instance, this is a second result", source=source)
             given = replace(given, data=data, source=source)
@@ -150,11 +143,11 @@ def _read(files: list[Path]) -> _Given:
     return given
 
 
-def _refuse_contradictions(given: _Given, heuristic: str | None, drawing: _Drawing) -> None:
+def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window) -> None:
     from ppsolve.models.documents.errors import InputError
     from ppsolve.solver.render.figures import figures
 
-    first, last = drawing.window
+    first, last = window
     if last is not None and last <= first:
         least, got = figures(first, last)
         raise InputError(f"expected more than --from ({least}), got {got}", field="--to")
@@ -164,7 +157,7 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, drawing: _Drawi
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
 
-def _print_order(given: _Given, heuristic: str | None, drawing: _Drawing) -> None:
+def _print_order(given: _Given, heuristic: str | None, *, round_up: bool) -> None:
     """Print the program order of a result, or the one that a heuristic makes."""
     from ppsolve.models.documents.errors import InputError
 
@@ -177,7 +170,7 @@ def _print_order(given: _Given, heuristic: str | None, drawing: _Drawing) -> Non
     if heuristic is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
     with about_file(instance, given.instance_source):
-        entry = simulate_entry(instance, heuristic, group_size=None, round_up=drawing.round_up)
+        entry = simulate_entry(instance, heuristic, group_size=None, round_up=round_up)
     refuse_not_applicable(entry)
     print_order(entry, f"{given.instance_source}, {heuristic}")
 
@@ -187,105 +180,73 @@ def _of_instance(
     given: _Given,
     heuristic: str | None,
     group_size: int | None,
-    drawing: _Drawing,
+    frame: Frame,
+    *,
+    round_up: bool,
 ) -> RenderableType:
+    from ppsolve.solver.optimize.kinds import kind_of
+    from ppsolve.solver.render.drawings import drawing_of
+
     if heuristic is not None:
-        entry = simulate_entry(
-            instance, heuristic, group_size=group_size, round_up=drawing.round_up
-        )
-        return _of_entry(instance, entry, drawing)
+        entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
+        return _of_entry(instance, entry, frame, round_up=round_up)
     if given.data is not None:
-        return _of_instance_and_result(instance, given, drawing)
-    return _description(instance, round_up=drawing.round_up)
+        return _of_instance_and_result(instance, given, frame, round_up=round_up)
+    problem = kind_of(instance).lower(instance, round_up=round_up)
+    return drawing_of(instance.kind).describe(instance, problem)
 
 
-def _of_instance_and_result(instance: Instance, given: _Given, drawing: _Drawing) -> RenderableType:
-    from ppsolve.models.core.documents import parse_given
+def _of_instance_and_result(
+    instance: Instance, given: _Given, frame: Frame, *, round_up: bool
+) -> RenderableType:
     from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.overlap.instance import OverlapInstance
-    from ppsolve.solver.kfac.pattern import is_refresh
-    from ppsolve.solver.render.views import view_of_schedule
+    from ppsolve.solver.optimize.kinds import kind_of
+    from ppsolve.solver.render.drawings import drawing_of
 
-    data = given.data
-    problem = _problem(instance, data, drawing)
-    # What a result says of a refresh are iterations, which the times of a schedule do not have.
-    document = {"schedule": data.get("schedule", data)} if is_refresh(instance) else data
-    schedule, violations = parse_given(document, problem, given.source)
+    data, kind = given.data, kind_of(instance)
+    problem = kind.lower(instance, round_up=round_up, document=data)
+    schedule, violations = kind.read(instance, problem, data, given.source)
     if schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", source=given.source)
     if violations:
         say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
     title = _title(instance.name, data.get("best_by") or data.get("name"))
-    claimed = None
-    if is_refresh(instance) or isinstance(instance, OverlapInstance):
-        claimed = _owner(data, given.source)
-    _warn_of_order(instance, schedule, claimed, given.source)
-    return view_of_schedule(title, instance, schedule, claimed, **drawing.keywords())
+    claimed, drawing = _owner(data, given.source), drawing_of(instance.kind)
+    warning = drawing.warning(instance, schedule, claimed)
+    if warning is not None:
+        say(f"warning: {given.source}: {warning}")
+    return drawing.view(title, instance, schedule, claimed, frame)
 
 
-def _warn_of_order(
-    instance: Instance, schedule: Schedule, claimed: Result | HeuristicEntry | None, source: str
-) -> None:
-    """Say so where the program order of a result does not run as its schedule."""
-    from ppsolve.models.overlap.instance import OverlapInstance
-    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
-    from ppsolve.solver.render.overlap.view import program_of
-
-    if not isinstance(instance, OverlapInstance):
-        return
-    if not isinstance(claimed, OverlapResult | OverlapEntry):
-        return
-    if claimed.order is not None and program_of(instance, schedule, claimed.order) is None:
-        say(f"warning: {source}: its order does not run as its schedule; the schedule is drawn")
-
-
-def _problem(instance: Instance, data: Any, drawing: _Drawing) -> Problem:
-    """Lower an instance; one with a pinned pipeline for the iterations that are in `data`."""
-    from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
-    from ppsolve.solver.optimize.lowering import lower_instance
-
-    if not is_refresh(instance):
-        return lower_instance(instance, round_up=drawing.round_up)
-    from ppsolve.solver.kfac.claims import iterations_in
-
-    counts = iterations_in(data, pattern_of(instance, round_up=drawing.round_up))
-    return lower_instance(instance, round_up=drawing.round_up, iterations=counts)
-
-
-def _of_entry(instance: Instance, entry: HeuristicEntry, drawing: _Drawing) -> RenderableType:
-    from ppsolve.models.core.documents import parse_given
+def _of_entry(
+    instance: Instance, entry: HeuristicEntry, frame: Frame, *, round_up: bool
+) -> RenderableType:
     from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.render.views import view_of_schedule
+    from ppsolve.solver.optimize.kinds import kind_of
+    from ppsolve.solver.render.drawings import drawing_of
 
     refuse_not_applicable(entry)
+    kind, drawing = kind_of(instance), drawing_of(instance.kind)
     if entry.schedule is None:
-        why = plain_reason(entry.reason or "")
+        why = drawing.reason(entry)
         raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
     document = entry.schedule.model_dump()
-    schedule = parse_given(document, _problem(instance, document, drawing))[0]
+    problem = kind.lower(instance, round_up=round_up, document=document)
+    schedule = kind.read(instance, problem, document)[0]
     if schedule is None:
         raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
     if entry.reason:
-        say(f"warning: {entry.status.value}: {_why(entry)}")
-    title = _title(instance.name, entry.name)
-    return view_of_schedule(title, instance, schedule, entry, **drawing.keywords())
+        say(f"warning: {entry.status.value}: {drawing.reason(entry)}")
+    return drawing.view(_title(instance.name, entry.name), instance, schedule, entry, frame)
 
 
-def _why(entry: HeuristicEntry) -> str:
-    from ppsolve.models.kfac.result import RefreshEntry, broken_rules
-
-    if isinstance(entry, RefreshEntry) and entry.breaks:
-        return f"breaks rules: {broken_rules(entry.breaks)}"
-    return entry.reason or ""
-
-
-def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
+def _of_result(given: _Given, frame: Frame) -> RenderableType:
     from pydantic import ValidationError
 
     from ppsolve.models.core.result import ScheduleDocument
     from ppsolve.models.documents.base import explain
     from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.render.views import view_of_document
+    from ppsolve.solver.render.drawings import drawing_of_document
 
     data = given.data
     written = data.get("schedule", data)
@@ -299,7 +260,7 @@ def _of_result(given: _Given, drawing: _Drawing) -> RenderableType:
     title = _title(data.get("instance", "schedule"), data.get("best_by") or data.get("name"))
     source = _owner(data, given.source)
     try:
-        return view_of_document(title, document, source, **drawing.keywords())
+        return drawing_of_document(document).view_alone(title, document, source, frame)
     except InputError as error:
         raise error.located(given.source) from None
 
@@ -324,16 +285,13 @@ def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
 
 
 def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
-    """Return what a result and a heuristic entry are that have the fields of `data`."""
+    """Return the models of a result and of an entry of the kind that `data` names."""
     from ppsolve.models.core.result import HeuristicEntry, Result
-    from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
-    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+    from ppsolve.solver.optimize.kinds import known_kind
 
-    if "iterations_of" in data:
-        return RefreshResult, RefreshEntry
-    if "exposed_wait" in data:
-        return OverlapResult, OverlapEntry
-    return Result, HeuristicEntry
+    named = data.get("kind")
+    kind = known_kind(named) if isinstance(named, str) else None
+    return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))
 
 
 def _refuse_huge_numbers(data: Any, source: str) -> None:
@@ -359,14 +317,3 @@ def _refuse_huge_numbers(data: Any, source: str) -> None:
 
 def _title(name: Any, by: Any) -> str:
     return f"{name}, {by}" if by else str(name)
-
-
-def _description(instance: Instance, *, round_up: bool) -> RenderableType:
-    from ppsolve.solver.kfac.pattern import is_refresh, pattern_of
-    from ppsolve.solver.optimize.lowering import lower_instance
-    from ppsolve.solver.render.instance_view import describe_problem
-    from ppsolve.solver.render.kfac.description import describe_refresh
-
-    if is_refresh(instance):
-        return describe_refresh(instance, pattern_of(instance, round_up=round_up))
-    return describe_problem(instance, lower_instance(instance, round_up=round_up))

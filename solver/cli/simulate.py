@@ -36,7 +36,7 @@ def simulate_command(
     not applicable or its name unknown.
     """
     check_writable(output, file)
-    from ppsolve.models.instances import load_instance
+    from ppsolve.solver.optimize.kinds import load_instance
 
     instance = load_instance(file)
     with about_file(instance, file):

@@ -23,14 +23,13 @@ def solve(
     label: str = "",
 ) -> Result:
     """Optimise `instance`, read from `path`, with progress on stderr that begins with `label`."""
-    from ppsolve.solver.kfac.pattern import is_refresh
     from ppsolve.solver.optimize import api
+    from ppsolve.solver.optimize.kinds import kind_of
     from ppsolve.solver.render.progress import progress
-    from ppsolve.solver.render.wording import ITERATIONS
 
     shown = progress(
         instance.name,
-        ITERATIONS if is_refresh(instance) else instance.time_unit,
+        kind_of(instance).value_unit(instance),
         time_limit=options.time_limit,
         quiet=quiet,
         everything=verbose,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from typing import Any
 
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.models.pipeline.instance import PipelineInstance
+
+EVERYTHING = "everything"
+"""What heuristics are made for that look at the problem alone."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Request:
         Micro-batches per group, for heuristics that run micro-batches in groups.
     """
 
-    instance: Instance
+    instance: Any
     problem: Problem
     group_size: int | None = None
 
@@ -38,8 +38,8 @@ class Request:
 class Proposal:
     """A heuristic's schedule and, for pipelines, the action strings of each device.
 
-    For overlap instances `order` is the program order, as positions of nodes, and `broken` a rule
-    of programs that it breaks and no schedule can show.
+    For programs `order` is the program order, as positions of nodes, and `broken` a rule of
+    programs that it breaks and no schedule can show.
     """
 
     schedule: Schedule
@@ -49,35 +49,15 @@ class Proposal:
 
 
 HeuristicFunction = Callable[[Request], Proposal]
-"""The one type of every heuristic; may raise `NotApplicableError` or a deadlock error."""
-
-
-class Family(Enum):
-    """Which instances a heuristic was made for, in words."""
-
-    ANY = "everything"
-    PIPELINE = "a pipeline"
-    CYCLE = "K-FAC work around a described pipeline (objective makespan)"
-    REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
-    OVERLAP = "a program of kernels and collectives (kind overlap)"
-
-    @classmethod
-    def of(cls, instance: Instance) -> Family:
-        """Return the family of an instance."""
-        if isinstance(instance, KfacInstance):
-            is_cycle = instance.judged_by is Objective.MAKESPAN
-            return cls.CYCLE if is_cycle else cls.REFRESH
-        if isinstance(instance, OverlapInstance):
-            return cls.OVERLAP
-        return cls.PIPELINE if isinstance(instance, PipelineInstance) else cls.ANY
+"""Type of every heuristic; may raise `NotApplicableError` or a deadlock error."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """Something a heuristic needs of a pipeline, in words and as a test."""
+    """Something a heuristic needs of an instance of its kind, in words and as a test."""
 
     words: str
-    holds: Callable[[PipelineInstance], bool]
+    holds: Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -90,39 +70,41 @@ class Heuristic:
         The name that users give.
     summary : str
         What it does, in one line.
-    plan : HeuristicFunction
+    propose : HeuristicFunction
         Builds the schedule.
-    family : Family
-        What it schedules.
+    made_for : str
+        What it schedules, in words.
     requirements : tuple of Requirement
-        What it needs of a pipeline.
+        What it needs of an instance of its kind.
     is_search : bool
         Whether it tries many schedules, and is left out once the optimum is known.
     """
 
     name: str
     summary: str
-    plan: HeuristicFunction
-    family: Family = Family.ANY
+    propose: Callable[[Any], Any]
+    made_for: str = EVERYTHING
     requirements: tuple[Requirement, ...] = ()
     is_search: bool = False
 
     @property
+    def is_generic(self) -> bool:
+        """Whether it looks at the problem alone, whatever the kind."""
+        return self.made_for == EVERYTHING
+
+    @property
     def needs(self) -> str:
         """What the heuristic needs, in words."""
-        if self.family is Family.ANY:
+        if self.is_generic:
             return "applies to everything"
         words = [requirement.words for requirement in self.requirements]
-        return "needs " + ", ".join([self.family.value, *words])
+        return "needs " + ", ".join([self.made_for, *words])
 
     def obstacle(self, instance: Instance) -> str | None:
-        """Return in words what `instance` lacks, or None if the heuristic applies."""
-        if self.family not in {Family.ANY, Family.of(instance)}:
-            return f"needs {self.family.value}"
-        if isinstance(instance, PipelineInstance):
-            for requirement in self.requirements:
-                if not requirement.holds(instance):
-                    return f"needs {requirement.words}"
+        """Return in words what an instance of its kind lacks, or None if the heuristic applies."""
+        for requirement in self.requirements:
+            if not requirement.holds(instance):
+                return f"needs {requirement.words}"
         return None
 
 

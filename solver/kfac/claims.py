@@ -58,10 +58,7 @@ def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False)
         given = _rows(given)
     data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
     lowered = lower_refresh(pattern, iterations_in(data, pattern))
-    document = data
-    if isinstance(data, dict):
-        document = {key: value for key, value in data.items() if key not in _COUNTED}
-    schedule, violations = parse_given(document, lowered.problem)
+    schedule, violations = parse_given(without_counts(data), lowered.problem)
     if schedule is not None:
         violations = violations + check_schedule(lowered.problem, schedule)
     if not isinstance(data, dict):
@@ -70,6 +67,13 @@ def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False)
     if schedule is not None and not violations:
         refuted += _figure_claims(data, pattern, lowered, schedule)
     return violations + refuted
+
+
+def without_counts(data: Any) -> Any:
+    """Return a document of a refresh without the fields that count iterations."""
+    if not isinstance(data, dict):
+        return data
+    return {key: value for key, value in data.items() if key not in _COUNTED}
 
 
 def _rows(schedule: Schedule) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +19,7 @@ from ppsolve.models.kfac.pattern import RefreshPattern, longest, meetings
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.causal import pipefisher_causal
 from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.pipefisher import pipefisher
@@ -30,53 +31,60 @@ from ppsolve.solver.kfac.placement import (
     shortest_order,
 )
 
-REFRESH_HEURISTICS: dict[str, Callable[[RefreshPattern], list[DevicePlan]]] = {
-    "pipefisher": pipefisher,
-    "pipefisher-causal": pipefisher_causal,
-    "shortest-first": partial(pipefisher_causal, order=shortest_order),
-    "freshest-first": partial(pipefisher_causal, order=freshest_order),
-}
-"""Heuristics for a refresh around a pinned pipeline, in the order of reports."""
+A_REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
+
+CAUSAL = Heuristic(
+    "pipefisher-causal",
+    "PipeFisher's greedy repaired: causal, per module, in its own pipe",
+    pipefisher_causal,
+    A_REFRESH,
+)
+REFRESH_HEURISTICS = (
+    Heuristic("pipefisher", "PipeFisher's greedy, its quirks included", pipefisher, A_REFRESH),
+    CAUSAL,
+    Heuristic(
+        "shortest-first",
+        "repaired greedy, the shortest curvature first: saved tensors are given back soon",
+        partial(pipefisher_causal, order=shortest_order),
+        A_REFRESH,
+    ),
+    Heuristic(
+        "freshest-first",
+        "repaired greedy, factor after factor: inverses are ready soon",
+        partial(pipefisher_causal, order=freshest_order),
+        A_REFRESH,
+    ),
+)
+"""In the order of reports; each takes a `RefreshPattern` and gives a list of `DevicePlan`."""
 
 _CLASS = {kind: word for (word, _), kind in KIND_OF.items()}
 
 
 @dataclass(frozen=True)
-class RefreshOutcome:
+class RefreshOutcome(HeuristicOutcome):
     """What became of one heuristic.
 
     Parameters
     ----------
-    name : str
-        The heuristic.
-    status : HeuristicStatus
-        Feasible, infeasible or failed.
-    reason : str or None
-        Why it is not feasible.
     plans : list of DevicePlan, optional
         What each device does.
-    schedule : Schedule, optional
-        Its starts.
     breaks, breaks_of : dict of str to int, list of them
         How many ops break each rule, in all and of each device.
     unaligned : dict of str to int
         Syncs that do not start together on their devices, and when the last one ends, in ticks.
     """
 
-    name: str
-    status: HeuristicStatus
-    reason: str | None = None
     plans: Sequence[DevicePlan] | None = None
-    schedule: Schedule | None = None
     breaks: dict[str, int] = field(default_factory=dict)
     breaks_of: list[dict[str, int]] = field(default_factory=list)
     unaligned: dict[str, int] = field(default_factory=dict)
 
 
-def run_refresh_heuristic(name: str, pattern: RefreshPattern) -> RefreshOutcome:
+def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> RefreshOutcome:
     """Run a heuristic of `REFRESH_HEURISTICS` and check its schedule."""
+    name = heuristic.name
     try:
-        plans = REFRESH_HEURISTICS[name](pattern)
+        plans: list[DevicePlan] = heuristic.propose(pattern)
     except InputError as error:
         return RefreshOutcome(name, HeuristicStatus.FAILED, reason=str(error))
     lowered = lower_refresh(pattern, [plan.iterations for plan in plans])
@@ -86,7 +94,7 @@ def run_refresh_heuristic(name: str, pattern: RefreshPattern) -> RefreshOutcome:
         if any(len(work.meets) > 1 for device in pattern.devices for work in device.work):
             # On a device that meets others a sync takes as long as the longest of them.
             plans = plans_of(pattern, lowered, schedule)
-        return RefreshOutcome(name, HeuristicStatus.FEASIBLE, None, plans, schedule)
+        return RefreshOutcome(name, HeuristicStatus.FEASIBLE, schedule, plans=plans)
     breaks_of = _breaks(schedule, violations)
     breaks = dict(sum((Counter(rules) for rules in breaks_of.values()), Counter()))
     if unaligned:
@@ -94,12 +102,12 @@ def run_refresh_heuristic(name: str, pattern: RefreshPattern) -> RefreshOutcome:
     return RefreshOutcome(
         name,
         HeuristicStatus.INFEASIBLE,
-        _reason(breaks, violations),
-        plans,
         schedule,
-        breaks,
-        [breaks_of.get(device.device, {}) for device in pattern.devices],
-        unaligned,
+        _reason(breaks, violations),
+        plans=plans,
+        breaks=breaks,
+        breaks_of=[breaks_of.get(device.device, {}) for device in pattern.devices],
+        unaligned=unaligned,
     )
 
 
@@ -178,14 +186,14 @@ def _reason(breaks: dict[str, int], violations: list[Violation]) -> str:
 
 
 def refresh_entry(
-    outcome: RefreshOutcome,
+    outcome: HeuristicOutcome,
     pattern: RefreshPattern,
     best: int | None = None,
     *,
     with_schedule: bool = False,
 ) -> RefreshEntry:
     """Return the entry of a heuristic; `best` is the best known number of iterations."""
-    if outcome.plans is None:
+    if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
     refresh = Refresh(pattern, outcome.plans)
     figures = refresh.figures()

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
-
-from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.pattern import RefreshPattern, overlapping_ops
 from ppsolve.models.kfac.timelines import measured_pattern
-
-
-def is_refresh(instance: Any) -> TypeGuard[KfacInstance]:
-    """Return whether an instance asks for the fewest iterations around a pinned pipeline."""
-    return isinstance(instance, KfacInstance) and instance.judged_by is Objective.ITERATIONS
 
 
 def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPattern:

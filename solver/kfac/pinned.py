@@ -18,9 +18,15 @@ from ppsolve.models.kfac.op_kinds import KIND_OF
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.work import Place, lower_iteration, modules_of, places
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
-from ppsolve.solver.heuristics.heuristic import Family
-from ppsolve.solver.optimize.registry import HEURISTICS, run_heuristic
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.pipeline.actions import COMPUTE_KINDS
+from ppsolve.solver.pipeline.kind import PIPELINE
+
+PATTERNS: dict[str, Heuristic] = {
+    heuristic.name: heuristic for heuristic in (*PIPELINE.heuristics, *GENERIC)
+}
+"""Heuristics whose schedule of the pipeline can be pinned."""
 
 NEVER = 2**61
 """End of the last hole; windows that reach here have no limit."""
@@ -59,10 +65,8 @@ def check_pattern(pattern: str) -> None:
     InputError
         Field ``pattern``; names the nearest heuristic.
     """
-    families = {Family.PIPELINE, Family.ANY}
-    names = [name for name, heuristic in HEURISTICS.items() if heuristic.family in families]
-    if pattern not in names:
-        known = [FREE_PIPELINE, *names]
+    if pattern not in PATTERNS:
+        known = [FREE_PIPELINE, *PATTERNS]
         raise InputError(
             f'unknown pipeline heuristic "{pattern[:60]}"' + did_you_mean(pattern[:60], known),
             field="pattern",
@@ -93,7 +97,7 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     assert instance.pipeline is not None
     check_pattern(heuristic_name)
     problem = lower_iteration(instance, round_up=True)
-    outcome = run_heuristic(heuristic_name, instance.pipeline, problem)
+    outcome = PIPELINE.run_heuristic(PATTERNS[heuristic_name], instance.pipeline, problem)
     if outcome.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{heuristic_name}: {outcome.reason}")
     if outcome.status is not HeuristicStatus.FEASIBLE or outcome.schedule is None:

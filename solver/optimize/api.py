@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.instances import Instance
-from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.kfac.pattern import is_refresh
-from ppsolve.solver.optimize.lowering import lower_instance
-from ppsolve.solver.optimize.options import Options
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.progress import ProgressListener
-from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.optimize.report import heuristic_entry
+from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic
 from ppsolve.solver.optimize.run import Run
 
 
@@ -39,7 +34,7 @@ def optimize(
 
     Parameters
     ----------
-    instance : PipelineInstance, GraphInstance or KfacInstance
+    instance : Instance
         A validated instance.
     time_limit : float or None
         Wall seconds for the run; None: no limit, 0: only heuristics and analytic bounds.
@@ -81,18 +76,9 @@ def optimize(
         deterministic=deterministic,
         heuristics=heuristics,
     )
-    return _optimized(instance, options, on_progress, round_up=round_up)
-
-
-def _optimized(
-    instance: Instance, options: Options, listener: ProgressListener | None, *, round_up: bool
-) -> Result:
-    if is_refresh(instance):
-        from ppsolve.solver.kfac.service import optimize_refresh
-
-        return optimize_refresh(instance, options, listener, round_up=round_up)
-    problem = lower_instance(instance, round_up=round_up)
-    return Run(instance, problem, options, listener).execute()
+    chosen = chosen_heuristics(instance, options.heuristics)
+    task = kind_of(instance).task(instance, round_up=round_up)
+    return Run(task, chosen, options, on_progress).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
@@ -111,7 +97,7 @@ def simulate(
 
     Parameters
     ----------
-    instance : PipelineInstance, GraphInstance or KfacInstance
+    instance : Instance
         A validated instance.
     heuristic : str
         Name of the heuristic.
@@ -127,20 +113,12 @@ def simulate(
     NotApplicableError
         The heuristic is not defined on the instance; says what it needs.
     """
-    if is_refresh(instance):
-        from ppsolve.solver.kfac.service import simulate_refresh
-
-        return simulate_refresh(instance, heuristic, round_up=round_up)
-    problem = lower_instance(instance, round_up=round_up)
-    outcome = run_heuristic(heuristic, instance, problem, group_size)
-    if outcome.status is HeuristicStatus.NOT_APPLICABLE:
-        raise NotApplicableError(f"{heuristic} is not applicable: {outcome.reason}")
-    entry = heuristic_entry(outcome, with_schedule=True)
-    if isinstance(instance, OverlapInstance):
-        from ppsolve.solver.overlap.report import overlap_entry
-
-        return overlap_entry(instance, problem, entry, outcome)
-    return entry
+    kind, found = kind_of(instance), find_heuristic(heuristic)
+    entry = kind.simulate(found, instance, group_size=group_size, round_up=round_up)
+    if entry.status is HeuristicStatus.NOT_APPLICABLE:
+        raise NotApplicableError(f"{heuristic} is not applicable: {entry.reason}")
+    unit = kind.value_unit(instance)
+    return entry.model_copy(update={"kind": kind.name, "value_unit": unit})
 
 
 def check(
@@ -153,7 +131,7 @@ def check(
 
     Parameters
     ----------
-    instance : PipelineInstance, GraphInstance or KfacInstance
+    instance : Instance
         The instance that the schedule is for.
     schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
         The schedule, or a document that holds one.
@@ -170,16 +148,4 @@ def check(
     InputError
         The document holds no readable schedule of this instance.
     """
-    if is_refresh(instance):
-        from ppsolve.solver.kfac.claims import check_refresh
-
-        return check_refresh(instance, schedule, round_up=round_up)
-    problem = lower_instance(instance, round_up=round_up)
-    if isinstance(schedule, Schedule):
-        return check_schedule(problem, schedule)
-    given, violations = parse_given(schedule, problem)
-    if isinstance(instance, OverlapInstance):
-        from ppsolve.solver.overlap.claims import check_order
-
-        violations = violations + check_order(instance, problem, schedule, given)
-    return violations + ([] if given is None else check_schedule(problem, given))
+    return kind_of(instance).check(instance, schedule, round_up=round_up)

@@ -7,11 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
-from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+from ppsolve.models.overlap.result import ExposedCollective
 from ppsolve.solver.overlap.estimate import estimate, estimate_seed
 from ppsolve.solver.overlap.realise import run_order
 from ppsolve.solver.overlap.replay import Replay, live_bytes
@@ -20,35 +18,6 @@ LONGEST_CHAIN = 12
 """Nodes of the chain that explains an exposed collective, at most."""
 
 MOST_EXPOSED = 50
-
-
-def overlap_result(
-    instance: OverlapInstance,
-    problem: Problem,
-    result: Result,
-    outcomes: Sequence[HeuristicOutcome],
-    order: list[int] | None,
-) -> OverlapResult:
-    """Return a result with the figures of its program order and of every heuristic's."""
-    entries = [
-        overlap_entry(instance, problem, entry, outcome)
-        for entry, outcome in zip(result.heuristics, outcomes, strict=True)
-    ]
-    found: dict[str, Any] = {**dict(result), "heuristics": entries}
-    if order is not None:
-        program = ProgramReport(instance, problem, order)
-        found |= program.figures() | program.curves()
-    return OverlapResult.model_validate(found)
-
-
-def overlap_entry(
-    instance: OverlapInstance, problem: Problem, entry: HeuristicEntry, outcome: HeuristicOutcome
-) -> OverlapEntry:
-    """Return a heuristic's entry with the figures of its program order."""
-    found: dict[str, Any] = dict(entry)
-    if outcome.order is not None:
-        found |= ProgramReport(instance, problem, outcome.order).figures()
-    return OverlapEntry.model_validate(found)
 
 
 class ProgramReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
@@ -13,13 +13,15 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
-from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.pipeline.collectives import (
     add_collectives,
     whole_ops,
     without_collectives,
 )
 from ppsolve.solver.structure.implied import ImpliedOrder
+
+RunAll = Callable[[PipelineInstance, Problem], Iterable[HeuristicOutcome]]
+"""Runs every heuristic of pipelines."""
 
 NAME = "best-pipeline"
 
@@ -28,7 +30,7 @@ SHARE = 0.1
 
 
 def best_pipeline(
-    instance: PipelineInstance, problem: Problem, limits: SearchLimits
+    instance: PipelineInstance, problem: Problem, limits: SearchLimits, run_all: RunAll
 ) -> HeuristicOutcome | None:
     """Plan whole ops exactly, with and without a look at the comm stream, and keep the better.
 
@@ -39,7 +41,9 @@ def best_pipeline(
     problem : Problem
         What it lowers to.
     limits : SearchLimits
-        SearchLimits of the whole search.
+        Limits of the whole search.
+    run_all : callable
+        Runs the heuristics that the exact search of each plan begins with.
 
     Returns
     -------
@@ -47,7 +51,8 @@ def best_pipeline(
         ``best-pipeline`` with a valid schedule of `problem`; None if no plan led to one.
     """
     part = limits.scaled(SHARE)
-    plans = (_planned(plan, part) for plan in (without_collectives(instance), whole_ops(instance)))
+    wholes = (without_collectives(instance), whole_ops(instance))
+    plans = (_planned(plan, part, run_all) for plan in wholes)
     found = [add_collectives(problem, plan) for plan in plans if plan is not None]
     valid = [schedule for schedule in found if not check_schedule(problem, schedule)]
     if not valid:
@@ -56,15 +61,13 @@ def best_pipeline(
     return HeuristicOutcome(NAME, HeuristicStatus.FEASIBLE, best)
 
 
-def _planned(plan: PipelineInstance, limits: SearchLimits) -> Schedule | None:
+def _planned(plan: PipelineInstance, limits: SearchLimits, run_all: RunAll) -> Schedule | None:
     problem = lower_pipeline(plan, round_up=True)
-    incumbent = min(_valid(plan, problem), key=lambda found: found.value, default=None)
+    valid = [
+        outcome.schedule
+        for outcome in run_all(plan, problem)
+        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+    ]
+    incumbent = min(valid, key=lambda found: found.value, default=None)
     answer = solve_exactly(ImpliedOrder(problem), lower=0, incumbent=incumbent, limits=limits)
     return answer.schedule or incumbent
-
-
-def _valid(plan: PipelineInstance, problem: Problem) -> Iterator[Schedule]:
-    for name in heuristics_for(plan):
-        outcome = run_heuristic(name, plan, problem)
-        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
-            yield outcome.schedule

@@ -183,18 +183,20 @@ def orders_if_whole(schedule: Schedule) -> list[list[str]] | None:
 def with_collectives(heuristic: Heuristic) -> Heuristic:
     """Return a published schedule that also runs pipelines with collectives, added greedily."""
 
-    def plan(request: Request) -> Proposal:
-        instance = request.instance
-        if not isinstance(instance, PipelineInstance) or instance.collectives is None:
-            return heuristic.plan(request)
+    def propose(request: Request) -> Proposal:
+        instance: PipelineInstance = request.instance
+        if instance.collectives is None:
+            alone: Proposal = heuristic.propose(request)
+            return alone
         plain = without_collectives(instance)
         problem = lower_pipeline(plain, round_up=request.problem.scale.worst_relative_error > 0)
-        order = heuristic.plan(replace(request, instance=plain, problem=problem))
+        order = heuristic.propose(replace(request, instance=plain, problem=problem))
         fused = _full_backwards(order) if plain.times.is_split else ()
         schedule = add_collectives(request.problem, order.schedule, fused)
-        return replace(order, schedule=schedule)
+        proposal: Proposal = replace(order, schedule=schedule)
+        return proposal
 
-    return replace(heuristic, plan=plan)
+    return replace(heuristic, propose=propose)
 
 
 def _full_backwards(plan: Proposal) -> list[tuple[int, int]]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.heuristic import (
-    Family,
     Heuristic,
     HeuristicFunction,
     Proposal,
@@ -16,6 +15,8 @@ from ppsolve.solver.heuristics.heuristic import (
 from ppsolve.solver.pipeline import interleaved, one_stage, vshape, zero_bubble
 from ppsolve.solver.pipeline.actions import Order, schedule_actions, written
 from ppsolve.solver.pipeline.chimera import chimera
+
+A_PIPELINE = "a pipeline"
 
 ONE_PIPE = Requirement(
     "one pipe (not bidirectional)", lambda instance: instance.placement != "bidirectional"
@@ -54,12 +55,11 @@ BIDIRECTIONAL = Requirement(
 
 
 def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> HeuristicFunction:
-    def plan(request: Request) -> Proposal:
-        assert isinstance(request.instance, PipelineInstance)
+    def propose(request: Request) -> Proposal:
         found = orders(request.instance, request)
         return Proposal(schedule_actions(request.problem, found), written(found))
 
-    return plan
+    return propose
 
 
 def _per_stage(orders: Callable[[int, int], list[Order]]) -> HeuristicFunction:
@@ -88,35 +88,35 @@ PUBLISHED = (
         "gpipe",
         "all forwards, then all backwards",
         _per_stage(one_stage.gpipe),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE),
     ),
     Heuristic(
         "1f1b",
         "one forward, one backward after a warm-up",
         _per_stage(one_stage.one_forward_one_backward),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE),
     ),
     Heuristic(
         "zb-1p",
         "zero bubble within 1F1B's memory (visualizer's rule)",
         _per_stage(zero_bubble.zb_1p),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, SPLIT),
     ),
     Heuristic(
         "zb-h1",
         "hand-made zero bubble, memory of 1F1B",
         _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 1)),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, SPLIT),
     ),
     Heuristic(
         "zb-h2",
         "hand-made zero bubble, twice the memory of 1F1B",
         _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 2)),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, SPLIT),
     ),
     Heuristic(
@@ -130,14 +130,14 @@ PUBLISHED = (
                 request.group_size,
             )
         ),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, LOOPED),
     ),
     Heuristic(
         "looped-bfs",
         "chunk by chunk, all forwards, then all backwards in reverse",
         _published(_looped_bfs),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE,),
     ),
     Heuristic(
@@ -148,14 +148,14 @@ PUBLISHED = (
                 instance.num_devices, _chunks(instance), instance.num_microbatches
             )
         ),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, LOOPED, SPLIT),
     ),
     Heuristic(
         "zbv",
         "zero bubble on a V placement",
         _published(lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches)),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, V_SHAPED, SPLIT),
     ),
     Heuristic(
@@ -164,14 +164,14 @@ PUBLISHED = (
         _published(
             lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches)
         ),
-        Family.PIPELINE,
+        A_PIPELINE,
         (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
     ),
     Heuristic(
         "chimera",
         "1F1B in both directions, merged on each device by earliest start",
         _published(lambda instance, request: chimera(instance, request.problem)),
-        Family.PIPELINE,
+        A_PIPELINE,
         (BIDIRECTIONAL,),
     ),
 )

@@ -18,11 +18,11 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.goodput.curve import ScheduleCurve, timed_replicas
+from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.api import check, optimize
-from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.optimize.registry import find_heuristic, quick_heuristics, run_heuristic
-from ppsolve.solver.optimize.run import WrongScheduleError
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 

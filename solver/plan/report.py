@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
-from ppsolve.solver.optimize.report import versions
+from ppsolve.solver.kinds.entries import versions
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.space import Space

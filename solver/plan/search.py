@@ -17,7 +17,7 @@ from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.optimize.api import optimize
-from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.registry import quick_heuristics
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level

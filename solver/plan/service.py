@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan
-from ppsolve.solver.optimize.options import Options
+from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.registry import find_heuristic
 from ppsolve.solver.plan.report import report
 from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch

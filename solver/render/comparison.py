@@ -9,23 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
-from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
-from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
-from ppsolve.solver.overlap.passes import STABLE
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
-from ppsolve.solver.render.kfac.report import impossible_devices, per_device
+from ppsolve.solver.render.drawings import drawing_of
+from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
 from ppsolve.solver.render.tables import Column, FittingTable
-from ppsolve.solver.render.wording import ITERATIONS, value_unit, with_unit
-
-BREAKS, IMPOSSIBLE = "*", "!"
-PUBLISHED = ("pipefisher", "pipefisher-causal")
-"""Heuristics that stay beside the best schedule where space is short."""
-
-COMPILED = ("original", "inductor-default")
-"""Orders that the best one is compared with: the program's and the compiler's."""
-
-MARKS = (BREAKS, IMPOSSIBLE)
-"""Marks of iterations that a heuristic claims but breaks rules for."""
+from ppsolve.solver.render.wording import unit_of, with_unit
 
 
 def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
@@ -46,12 +33,10 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
         f"heuristic; {seconds(total)}"
     )
     parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
-    refreshes = [result for result in results if isinstance(result, RefreshResult)]
-    if refreshes:
-        parts += [*_refreshes(refreshes, fold_names), Text()]
-    programs = [result for result in results if isinstance(result, OverlapResult)]
-    if programs:
-        parts += [_programs(programs, fold_names), Text()]
+    for kind in dict.fromkeys(result.kind for result in results):
+        own = [result for result in results if result.kind == kind]
+        tables = list(drawing_of(kind).comparison(own, fold_names=fold_names))
+        parts += [*tables, Text()] if tables else []
     return Group(*parts, Text(summary))
 
 
@@ -66,12 +51,12 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         Column("its gap", expendable=3),
         Column("time", expendable=4),
     )
-    names_units = len({unit for unit in map(_unit, results) if unit != ITERATIONS}) > 1
+    names_units = len({result.time_unit for result in results if not _counts(result)}) > 1
     for result in results:
         entry = best_entry(result)
         best, bound = figures(result.value, result.bound)
-        if result.value is not None and (names_units or _unit(result) == ITERATIONS):
-            best = with_unit(best, _unit(result))
+        if result.value is not None and (names_units or _counts(result)):
+            best = with_unit(best, unit_of(result))
         table.add_row(
             result.instance,
             result.status.value,
@@ -85,80 +70,9 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
     return table
 
 
-def _programs(results: Sequence[OverlapResult], fold_names: bool) -> RenderableType:
-    """Return what is exposed and held by the best program orders, and by the default passes."""
-    table = FittingTable(
-        Column("program", is_text=True, wraps=fold_names),
-        Column("exposed"),
-        Column("of\nmakespan"),
-        Column("max in\nflight", expendable=1),
-        Column("peak live\nbytes", expendable=2),
-        *(Column(f"exposed,\n{name}", expendable=3) for name in COMPILED),
-    )
-    for result in results:
-        wait, makespan = result.exposed_wait, result.makespan
-        table.add_row(
-            result.instance,
-            figure(wait),
-            percent(wait / makespan) if wait is not None and makespan else ABSENT,
-            figure(result.max_in_flight),
-            figure(result.peak_live_bytes),
-            *(_exposed(result, name) for name in COMPILED),
-        )
-    return table
-
-
-def _exposed(result: OverlapResult, name: str) -> str:
-    entry = next((entry for entry in result.heuristics if entry.name == name), None)
-    if not isinstance(entry, OverlapEntry):
-        return ABSENT
-    if entry.status is HeuristicStatus.FEASIBLE:
-        return figure(entry.exposed_wait)
-    return entry.status.value.replace("_", " ")
-
-
-def _unit(result: Result) -> str:
-    return value_unit(result.objective, result.time_unit)
-
-
-def _refreshes(results: Sequence[RefreshResult], fold_names: bool) -> Iterator[RenderableType]:
-    """Yield the iterations of each device by heuristic, at best, and at least."""
-    names = dict.fromkeys(entry.name for result in results for entry in result.heuristics)
-    table = FittingTable(
-        Column("iterations\nper device", is_text=True, wraps=fold_names),
-        *(
-            Column(
-                name.replace("-", "-\n", 1), is_text=True, expendable=2 * (name not in PUBLISHED)
-            )
-            for name in names
-        ),
-        Column("best", is_text=True),
-        Column("bound", is_text=True, expendable=1),
-    )
-    marked = False
-    for result in results:
-        by_name = {entry.name: _marked(entry, result) for entry in result.heuristics}
-        marked = marked or any(mark in text for text in by_name.values() for mark in MARKS)
-        table.add_row(
-            result.instance,
-            *(by_name.get(name, ABSENT) for name in names),
-            per_device(result.iterations_of),
-            per_device(result.bound_of),
-        )
-    yield table
-    if marked:
-        yield Text(f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound", "dim")
-
-
-def _marked(entry: HeuristicEntry, result: RefreshResult) -> str:
-    if not isinstance(entry, RefreshEntry):
-        return ABSENT
-    impossible = impossible_devices(entry, result)
-    marks = [
-        (IMPOSSIBLE if device in impossible else BREAKS) if rules else ""
-        for device, rules in enumerate(entry.breaks_of or [])
-    ]
-    return per_device(entry.iterations_of, marks)
+def _counts(result: Result) -> bool:
+    """Whether the value of a result is no time."""
+    return unit_of(result) != result.time_unit
 
 
 def best_entry(result: Result) -> HeuristicEntry | None:
@@ -176,16 +90,9 @@ def _is_closed_by_heuristic(result: Result) -> bool:
     return result.status is Status.OPTIMAL and entry is not None and entry.value == result.value
 
 
-def _changes_nothing(name: str, results: Sequence[Result]) -> bool:
-    """Whether a variant that does not depend on names does what its original does, everywhere."""
-    base = name.removesuffix(STABLE)
-    if base == name:
-        return False
-    reached = [
-        {e.name: (e.status, e.value) for e in result.heuristics if e.name in {name, base}}
-        for result in results
-    ]
-    return all(found.get(name) == found.get(base) for found in reached)
+def _is_repeated(name: str, results: Sequence[Result]) -> bool:
+    drawings = {drawing_of(result.kind) for result in results}
+    return any(drawing.is_repeated(name, results) for drawing in drawings)
 
 
 def _heuristics(results: Sequence[Result]) -> RenderableType:
@@ -203,7 +110,7 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
     for name in dict.fromkeys(entry.name for result in results for entry in result.heuristics):
         pairs = [(r, e) for r in results for e in r.heuristics if e.name == name]
         count = {status: sum(e.status is status for _, e in pairs) for status in HeuristicStatus}
-        if count[HeuristicStatus.NOT_APPLICABLE] == len(pairs) or _changes_nothing(name, results):
+        if count[HeuristicStatus.NOT_APPLICABLE] == len(pairs) or _is_repeated(name, results):
             continue
         feasible = [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
         gaps = [entry.gap for _, entry in feasible if entry.gap is not None]

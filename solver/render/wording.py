@@ -6,7 +6,6 @@ import re
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
-from ppsolve.models.kfac.result import RefreshEntry
 
 STATUS_STYLE = {
     Status.OPTIMAL: "bold green",
@@ -31,9 +30,9 @@ _MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much 
 _LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
 
 
-def value_unit(objective: Objective, time_unit: str) -> str:
-    """Return what values of an objective count: iterations, or the unit of time."""
-    return ITERATIONS if objective is Objective.ITERATIONS else time_unit
+def unit_of(result: Result) -> str:
+    """Return what the value and the bound of a result count."""
+    return result.value_unit or result.time_unit
 
 
 def with_unit(text: str, unit: str) -> str:
@@ -49,8 +48,6 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
         return "optimal" if result.status is Status.OPTIMAL else "best"
     word = entry.status.value.replace("_", " ")
     if not entry.reason:
-        return word
-    if not verbose and isinstance(entry, RefreshEntry) and entry.breaks:
         return word
     if not verbose and (memory := _MEMORY.match(entry.reason)):
         return f"{word}: {memory['excess']}"

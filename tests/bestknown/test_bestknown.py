@@ -19,13 +19,14 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.instances import Instance, lower, parse_instance
+from ppsolve.models.instances import Instance
 from ppsolve.solver.bestknown import load_best_known, save_best_known, update, verify
 from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule
 from ppsolve.solver.bestknown.verification import schedule_problems
 from ppsolve.solver.cli import bestknown as command
 from ppsolve.solver.cli.guard import GuardedGroup
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.timing import time_orders
 
 TODAY = datetime.date(2025, 1, 31)

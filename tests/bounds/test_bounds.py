@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 from tests.marks import first

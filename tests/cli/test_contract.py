@@ -21,8 +21,8 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.instances import load_instance, lower
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 

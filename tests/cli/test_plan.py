@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import load_instance
 from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.optimize.api import check
+from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.plan import service
 from ppsolve.solver.plan.search import PlanProgress
 

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 import ppsolve.solver.optimize
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Versions
-from ppsolve.models.instances import lower, parse_instance
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.timing import time_orders
 
 INSTANCE = {

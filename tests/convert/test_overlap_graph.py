@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import load_instance
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
+from ppsolve.solver.optimize.kinds import load_instance
 from tests.overlap.cases import FOLDER, NAMES
 
 KERNEL = {"name": "k", "kind": "compute", "duration": 1.5}

@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import lower, parse_instance
 from ppsolve.solver.cli import convert as command
 from ppsolve.solver.convert.visualizer import convert_visualizer
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 
 CONFIG: dict[str, Any] = {
     "num_stages": 3,

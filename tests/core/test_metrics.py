@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.metrics import critical_path, measure, peak_usage, slack
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.instances import lower, parse_instance
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from tests.strategies import broken_rules, in_use, serial_schedule, tiny_problem
 
 

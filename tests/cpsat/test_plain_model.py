@@ -14,9 +14,9 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.graph import GraphInstance
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import lower_bounds
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 from tests.marks import first

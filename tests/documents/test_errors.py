@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import load_instance, lower, parse_instance
+from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
 
 PIPELINE: dict[str, Any] = {
     "schema": 1,

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint, instance_text
-from ppsolve.models.instances import load_instance, lower, parse_instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli import generate as command
 from ppsolve.solver.generate.flags import (
@@ -29,6 +28,7 @@ from ppsolve.solver.generate.flags import (
 )
 from ppsolve.solver.generate.instances import build, generate
 from ppsolve.solver.generate.profiles import PROFILES, find_profile
+from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
 from tests.paths import DATA
 
 GOLDEN = DATA / "random_seed0.json"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import lower
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.goodput.curve import ScheduleCurve, WrongBoundError, at_most
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.plan.curve import (
     default_microbatches,

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.core.result import HeuristicStatus
-from ppsolve.models.instances import lower, parse_instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
@@ -22,14 +21,15 @@ from ppsolve.solver.heuristics.priorities import (
     tails,
 )
 from ppsolve.solver.heuristics.serial import generate_serial
-from ppsolve.solver.optimize.registry import HEURISTICS, run_heuristic
+from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.optimize.registry import all_heuristics, run_heuristic
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.timing import time_orders
 from tests.marks import first
 from tests.paths import DATA
 from tests.strategies import tiny_instance
 
-LISTS = [name for name in HEURISTICS if name.startswith("list-")]
+LISTS = [name for name in all_heuristics() if name.startswith("list-")]
 SCAN = json.loads((DATA / "zero_bubble_memory_scan_4x8.json").read_text())["rows"]
 PUBLISHED = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]
 CURVE = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][0]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.lane_order import Share, lane_edges, lanes_of
 from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.marks import first

@@ -10,7 +10,7 @@ import pytest
 
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.graph import GraphInstance, lower_graph
-from ppsolve.models.instances import KINDS, lower, parse_instance
+from ppsolve.solver.optimize.kinds import KINDS, lower, parse_instance
 
 DATA: dict[str, Any] = {
     "schema": 1,

@@ -12,10 +12,13 @@ import pytest
 import ppsolve
 from ppsolve import InputError, NotApplicableError, PipelineInstance, Progress, Result, Status
 from ppsolve.models.core.result import StopReason
-from ppsolve.models.instances import lower
 from ppsolve.solver.bounds import Bound
-from ppsolve.solver.optimize.options import Options
-from ppsolve.solver.optimize.run import Run, WrongScheduleError
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.task import WrongScheduleError
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.run import Run
 from tests.paths import DATA
 
 SHARE = 0.43243243243243246
@@ -195,25 +198,23 @@ def test_infeasible_pins_are_proved_by_search() -> None:
 
 
 def test_interrupt_during_heuristics_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ppsolve.solver.optimize import run as module
-
     calls: list[str] = []
 
-    def interrupted(name: str, *arguments: Any) -> Any:
-        calls.append(name)
+    def interrupted(kind: Any, heuristic: Heuristic, *arguments: Any) -> Any:
+        calls.append(heuristic.name)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(name, *arguments)
+        return original(kind, heuristic, *arguments)
 
-    original = module.run_heuristic
-    monkeypatch.setattr(module, "run_heuristic", interrupted)
+    original = Kind.run_heuristic
+    monkeypatch.setattr(Kind, "run_heuristic", interrupted)
     result = ppsolve.optimize(uneven(5))
     assert result.stop_reason is StopReason.INTERRUPTED
     assert result.value is not None
 
 
 def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ppsolve.solver.optimize import run as module
+    from ppsolve.solver.kinds import scheduling as module
 
     monkeypatch.setattr(module, "lower_bounds", lambda implied: [Bound("wrong", 10**9)])
     instance = pipeline(2, 4, 2)
@@ -227,7 +228,7 @@ def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatc
         heuristics=None,
     )
     with pytest.raises(WrongScheduleError, match="below the bound 1000000000 of wrong"):
-        Run(instance, lower(instance), options).execute()
+        Run(kind_of(instance).task(instance), [], options).execute()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.overlap import lowering as overlap_lowering
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
-from ppsolve.solver.optimize.registry import HEURISTICS
+from ppsolve.solver.optimize.registry import all_heuristics
 from tests.marks import first
 from tests.overlap.bruteforce import (
     Document,
@@ -348,7 +348,7 @@ def test_the_plain_definition_agrees_with_the_search() -> None:
         assert optimum(document).makespan == best
 
 
-@pytest.mark.parametrize("name", HEURISTICS)
+@pytest.mark.parametrize("name", all_heuristics())
 def test_every_heuristic_runs_on_random_programs(name: str) -> None:
     rng = random.Random(11)
     for number in range(10):

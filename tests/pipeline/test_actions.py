@@ -4,8 +4,8 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.pipeline.actions import (
     Action,
     Order,

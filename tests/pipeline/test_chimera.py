@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ppsolve.models.core.result import HeuristicStatus
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 

@@ -12,8 +12,8 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.instances import lower, parse_instance
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.registry import run_heuristic
 from tests.bruteforce import brute_force
 

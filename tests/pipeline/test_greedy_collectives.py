@@ -18,9 +18,9 @@ import ppsolve
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.instances import load_instance, lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.pipeline.collectives import (
     add_collectives,

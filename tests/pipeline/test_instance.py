@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import Instance, lower, parse_instance
+from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from tests.strategies import tiny_instance
 
 FUSED = {"forward": 1, "backward": 2}

@@ -7,11 +7,11 @@ import pytest
 
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
-from ppsolve.solver.optimize.registry import HEURISTICS, run_heuristic
+from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.optimize.registry import all_heuristics, run_heuristic
 from tests.paths import DATA
 
 TORCH = json.loads((DATA / "torch_orders.json").read_text())["schedules"]
@@ -220,9 +220,9 @@ def test_unknown_name_gets_a_suggestion() -> None:
 
 
 def test_registry_order_and_words() -> None:
-    assert list(HEURISTICS)[:11] == [
+    assert list(all_heuristics())[:11] == [
         "gpipe", "1f1b", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
         "interleaved-zb", "zbv", "dualpipe-v", "chimera",
     ]  # fmt: skip
-    assert HEURISTICS["chimera"].needs == "needs a pipeline, bidirectional pipes"
-    assert HEURISTICS["list-tail"].needs == "applies to everything"
+    assert all_heuristics()["chimera"].needs == "needs a pipeline, bidirectional pipes"
+    assert all_heuristics()["list-tail"].needs == "applies to everything"

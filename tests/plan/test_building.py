@@ -14,7 +14,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest, parse_request
 from ppsolve.models.plan.result import Configuration
-from ppsolve.solver.optimize.lowering import lower_instance
+from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.space import enumerate_space
 from tests.bruteforce import brute_force

@@ -11,17 +11,17 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+from ppsolve.solver.kinds.task import WrongScheduleError
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.optimize.registry import (
-    HEURISTICS,
+    all_heuristics,
     heuristics_for,
     quick_heuristics,
     run_heuristic,
 )
-from ppsolve.solver.optimize.run import WrongScheduleError
 from ppsolve.solver.plan import curve as measuring
 from ppsolve.solver.plan.curve import (
     NoScheduleError,
@@ -84,7 +84,7 @@ class TestMeasuring:
     def test_quick_heuristics_do_not_search(self) -> None:
         left_out = set(heuristics_for(pipeline())) - set(quick_heuristics(pipeline()))
         assert left_out == {"list-sweep"}
-        assert all(HEURISTICS[name].is_search for name in left_out)
+        assert all(all_heuristics()[name].is_search for name in left_out)
 
     def test_decimals_are_kept(self) -> None:
         times = {"forward": 0.1, "backward": 0.2}

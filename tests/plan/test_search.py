@@ -18,8 +18,9 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest, parse_request
 from ppsolve.models.plan.result import Configuration, Plan, Range, Rule, Verdict
-from ppsolve.solver.optimize.lowering import lower_instance
-from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.search import PlanProgress
 from ppsolve.solver.plan.service import plan
@@ -376,15 +377,15 @@ def test_interrupts_return_what_is_known(calls: int) -> None:
 def test_interrupts_of_heuristics_end_the_plan(
     search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, seen = run_heuristic, list[str]()
+    real, seen = Kind.run_heuristic, list[str]()
 
-    def interrupted(name: str, *rest: Any) -> Any:
-        seen.append(name)
+    def interrupted(kind: Any, heuristic: Heuristic, *rest: Any) -> Any:
+        seen.append(heuristic.name)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return real(name, *rest)
+        return real(kind, heuristic, *rest)
 
-    monkeypatch.setattr("ppsolve.solver.optimize.run.run_heuristic", interrupted)
+    monkeypatch.setattr(Kind, "run_heuristic", interrupted)
     data = document(model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1], **search})
     found = planned(data)
     assert found.interrupted

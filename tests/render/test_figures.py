@@ -10,14 +10,14 @@ from rich.console import Console
 
 from ppsolve.models.core.result import HeuristicEntry, Result, Versions
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.instances import lower, parse_instance
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.figures import figure, figures
-from ppsolve.solver.render.instance_view import describe_problem
 from ppsolve.solver.render.progress import LiveProgress, plain_line
 from ppsolve.solver.render.reports import entry_report, report, summary_line
 from ppsolve.solver.render.schedule_view import Peak, view_of_schedule
+from tests.render.shorthands import describe_problem
 
 CLOSE = 100.0000001
 """Reads like 100 with six digits."""

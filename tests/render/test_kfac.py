@@ -11,7 +11,7 @@ from rich.text import Text
 from ppsolve.models.core.result import Result, ScheduleDocument, ScheduledOp, Versions
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
-from ppsolve.solver.kfac.heuristics import refresh_entry, run_refresh_heuristic
+from ppsolve.solver.kfac.heuristics import CAUSAL, refresh_entry, run_refresh_heuristic
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.axis import Axis
 from ppsolve.solver.render.comparison import comparison
@@ -22,9 +22,9 @@ from ppsolve.solver.render.kfac.view import RefreshView, repeats_of
 from ppsolve.solver.render.progress import PlainProgress, plain_line
 from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import KFAC_LETTERS, PIPELINE_KINDS, Bar, Row
-from ppsolve.solver.render.views import view_of_document
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 from tests.kfac.cases import measured
+from tests.render.shorthands import view_of_document
 from tests.render.test_views import drawn
 
 WIDTHS = (40, 60, 80, 120, 200)
@@ -355,7 +355,7 @@ def test_iterations_that_are_not_there():
 @pytest.fixture(scope="module", params=["c03_chimera_base_p4_m4", "c09_gpipe_large_p8_m4"])
 def real(request):
     pattern = measured(request.param)
-    outcome = run_refresh_heuristic("pipefisher-causal", pattern)
+    outcome = run_refresh_heuristic(CAUSAL, pattern)
     return refresh_entry(outcome, pattern, with_schedule=True)
 
 

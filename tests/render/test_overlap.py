@@ -16,7 +16,6 @@ from ppsolve.solver.overlap.report import ProgramReport
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.curves import Curve
 from ppsolve.solver.render.figures import compact
-from ppsolve.solver.render.instance_view import describe_problem
 from ppsolve.solver.render.overlap.report import plain_failure
 from ppsolve.solver.render.overlap.rows import (
     collective_kind,
@@ -27,8 +26,8 @@ from ppsolve.solver.render.overlap.rows import (
 from ppsolve.solver.render.overlap.view import OverlapView, program_of
 from ppsolve.solver.render.reports import entry_line, entry_report, report, summary_line
 from ppsolve.solver.render.rows import WAIT_KIND, Bar
-from ppsolve.solver.render.views import view_of_document, view_of_schedule
 from tests.overlap.cases import program, programs
+from tests.render.shorthands import describe_problem, view_of_document, view_of_schedule
 from tests.render.test_views import drawn
 
 WIDTHS = (40, 60, 80, 120, 200)

@@ -17,17 +17,17 @@ from ppsolve.models.core.result import (
     StopReason,
     Versions,
 )
-from ppsolve.models.instances import lower, parse_instance
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.comparison import best_entry, comparison
 from ppsolve.solver.render.figures import figure, percent, ratio, seconds, shorten
 from ppsolve.solver.render.gantt import Gantt, columns
-from ppsolve.solver.render.instance_view import describe_problem
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
 from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
 from ppsolve.solver.render.schedule_view import view_of_document, view_of_schedule
 from ppsolve.solver.structure.timing import time_orders
+from tests.render.shorthands import describe_problem
 
 WIDTHS = (60, 80, 120, 200)
 

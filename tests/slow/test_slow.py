@@ -11,9 +11,9 @@ import pytest
 import ppsolve
 from ppsolve import PipelineInstance, Status
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.instances import lower
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.generate.instances import generate
+from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from tests.paths import ROOT
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.dag import Dag, chain_edges
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.documents.errors import DeadlockError
-from ppsolve.models.instances import lower, parse_instance
+from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.timing import time_orders
 
 

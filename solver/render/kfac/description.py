@@ -12,11 +12,10 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
 from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
+from ppsolve.solver.render.drawing import HINT
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
-
-HINT = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
 
 
 def describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:

@@ -26,6 +26,13 @@ from ppsolve.solver.render.wording import (
     with_unit,
 )
 
+BREAKS, IMPOSSIBLE = "*", "!"
+PUBLISHED = ("pipefisher", "pipefisher-causal")
+"""Heuristics that stay beside the best schedule where space is short."""
+
+MARKS = (BREAKS, IMPOSSIBLE)
+"""Marks of iterations that a heuristic claims but breaks rules for."""
+
 MOST_LISTED = 16
 """Devices whose iterations are listed one by one; more are counted."""
 
@@ -129,10 +136,17 @@ def refresh_heuristics(
             figure(entry.value),
             per_device(counts),
             percent(entry.gap),
-            entry_status(entry, result, verbose=verbose),
+            _status(entry, result, verbose=verbose),
             style=ENTRY_STYLE[entry.status],
         )
     return indented(table)
+
+
+def _status(entry: HeuristicEntry, result: RefreshResult, *, verbose: bool) -> str:
+    """Return what became of a heuristic; the rules that it breaks are given below the table."""
+    if not verbose and isinstance(entry, RefreshEntry) and entry.breaks:
+        return entry.status.value.replace("_", " ")
+    return entry_status(entry, result, verbose=verbose)
 
 
 def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
@@ -191,3 +205,45 @@ def _claim(entry: RefreshEntry, result: RefreshResult, device: int) -> str:
         f"{claimed} claimed, impossible: {broken_rules(breaks)}; "
         f"at least {with_unit(str(bounds[device]), ITERATIONS)}{proof}"
     )
+
+
+def refresh_comparison(
+    results: Sequence[RefreshResult], *, fold_names: bool
+) -> Iterator[RenderableType]:
+    """Yield the iterations of each device by heuristic, at best, and at least."""
+    names = dict.fromkeys(entry.name for result in results for entry in result.heuristics)
+    table = FittingTable(
+        Column("iterations\nper device", is_text=True, wraps=fold_names),
+        *(
+            Column(
+                name.replace("-", "-\n", 1), is_text=True, expendable=2 * (name not in PUBLISHED)
+            )
+            for name in names
+        ),
+        Column("best", is_text=True),
+        Column("bound", is_text=True, expendable=1),
+    )
+    marked = False
+    for result in results:
+        by_name = {entry.name: _marked(entry, result) for entry in result.heuristics}
+        marked = marked or any(mark in text for text in by_name.values() for mark in MARKS)
+        table.add_row(
+            result.instance,
+            *(by_name.get(name, ABSENT) for name in names),
+            per_device(result.iterations_of),
+            per_device(result.bound_of),
+        )
+    yield table
+    if marked:
+        yield Text(f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound", "dim")
+
+
+def _marked(entry: HeuristicEntry, result: RefreshResult) -> str:
+    if not isinstance(entry, RefreshEntry):
+        return ABSENT
+    impossible = impossible_devices(entry, result)
+    marks = [
+        (IMPOSSIBLE if device in impossible else BREAKS) if rules else ""
+        for device, rules in enumerate(entry.breaks_of or [])
+    ]
+    return per_device(entry.iterations_of, marks)

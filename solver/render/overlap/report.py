@@ -22,6 +22,9 @@ from ppsolve.solver.render.figures import ABSENT, figure, figures, percent
 from ppsolve.solver.render.tables import Column, FittingTable, indented
 from ppsolve.solver.render.wording import ENTRY_STYLE, entry_status
 
+COMPILED = ("original", "inductor-default")
+"""Orders that the best one is compared with: the program's and the compiler's."""
+
 MOST_SHOWN = 5
 """Exposed collectives that are listed unless all are asked for."""
 
@@ -221,3 +224,35 @@ def overlap_entry_facts(
         older = entry.estimate_seed
         failed = "none: two collectives run at the same time"
         yield "older estimate", failed if older is None else f"{figure(older)} {unit}"
+
+
+def program_comparison(results: Sequence[OverlapResult], fold_names: bool) -> RenderableType:
+    """Return what is exposed and held by the best program orders, and by the default passes."""
+    table = FittingTable(
+        Column("program", is_text=True, wraps=fold_names),
+        Column("exposed"),
+        Column("of\nmakespan"),
+        Column("max in\nflight", expendable=1),
+        Column("peak live\nbytes", expendable=2),
+        *(Column(f"exposed,\n{name}", expendable=3) for name in COMPILED),
+    )
+    for result in results:
+        wait, makespan = result.exposed_wait, result.makespan
+        table.add_row(
+            result.instance,
+            figure(wait),
+            percent(wait / makespan) if wait is not None and makespan else ABSENT,
+            figure(result.max_in_flight),
+            figure(result.peak_live_bytes),
+            *(_exposed(result, name) for name in COMPILED),
+        )
+    return table
+
+
+def _exposed(result: OverlapResult, name: str) -> str:
+    entry = next((entry for entry in result.heuristics if entry.name == name), None)
+    if not isinstance(entry, OverlapEntry):
+        return ABSENT
+    if entry.status is HeuristicStatus.FEASIBLE:
+        return figure(entry.exposed_wait)
+    return entry.status.value.replace("_", " ")

@@ -20,9 +20,9 @@ from ppsolve.models.overlap.result import OverlapEntry, OverlapResult, ProgramFi
 from ppsolve.solver.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.overlap.report import ProgramReport
 from ppsolve.solver.render.curves import Curve
+from ppsolve.solver.render.drawing import HINT
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.kfac.description import HINT
 from ppsolve.solver.render.overlap.report import limited, program_facts
 from ppsolve.solver.render.overlap.rows import KERNEL_KIND, collective_kind, stream_rows
 from ppsolve.solver.render.rows import WAIT_KIND, Row

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import (
     BoundEntry,
+    Figure,
     HeuristicEntry,
     HeuristicStatus,
     ScheduleDocument,
@@ -70,6 +71,6 @@ def heuristic_entry(
     )
 
 
-def bound_entries(problem: Problem, bounds: list[Bound]) -> tuple[BoundEntry, ...]:
-    """Return bounds in the instance's unit."""
-    return tuple(BoundEntry(name=b.name, value=problem.scale.time(b.value)) for b in bounds)
+def bound_entries(bounds: list[Bound], shown: Callable[[int], Figure]) -> tuple[BoundEntry, ...]:
+    """Return bounds in the unit of the result."""
+    return tuple(BoundEntry(name=bound.name, value=shown(bound.value)) for bound in bounds)

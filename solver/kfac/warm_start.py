@@ -1,4 +1,4 @@
-"""Exact answers with a pinned pipeline, so that a free one is never worse."""
+"""Exact answers with a pinned pipeline, from which the free search starts: it is never worse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARE = 0.1
 """Share of the time for each of them."""
 
 
-def pinned_first(
+def solve_best_patterns(
     instance: KfacInstance,
     problem: Problem,
     outcomes: Iterable[HeuristicOutcome],

@@ -10,7 +10,6 @@ from typing import Self
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.optimize.registry import HEURISTICS, find_heuristic
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,8 @@ class Options:
             raise InputError(f"expected 1 with deterministic runs, got {workers}", field="workers")
         if not 0 <= seed < 2**31:
             raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
-        named = None
         if isinstance(heuristics, str):
             raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
-        if heuristics is not None:
-            wanted = {find_heuristic(name).name for name in heuristics}
-            named = tuple(name for name in HEURISTICS if name in wanted)
         return cls(
             _finite(time_limit),
             gap,
@@ -71,7 +66,7 @@ class Options:
             workers,
             seed,
             deterministic,
-            named,
+            None if heuristics is None else tuple(heuristics),
         )
 
     @property

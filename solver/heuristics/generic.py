@@ -1,0 +1,46 @@
+"""The heuristics for every kind of instance: list scheduling of its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.heuristics import list_rules
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    HeuristicFunction,
+    Proposal,
+    Request,
+)
+from ppsolve.solver.heuristics.sweep import list_sweep
+
+
+def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
+    def propose(request: Request) -> Proposal:
+        return Proposal(generate(request.problem).normalised())
+
+    return propose
+
+
+GENERIC = (
+    Heuristic("list-tail", "list scheduling, longest tail first", _list(list_rules.list_tail)),
+    Heuristic("list-work", "list scheduling, most work left first", _list(list_rules.list_work)),
+    Heuristic(
+        "list-backward-first",
+        "list scheduling, backward before forward before weight gradient",
+        _list(list_rules.list_backward_first),
+    ),
+    Heuristic(
+        "list-serial",
+        "serial generation by longest tail, each op into the first gap",
+        _list(list_rules.list_serial),
+    ),
+    Heuristic(
+        "list-sweep",
+        "best of many list rules, justified and shaken",
+        _list(list_sweep),
+        is_search=True,
+    ),
+)
+"""Named list schedules, in the order of reports."""

@@ -1,0 +1,163 @@
+"""The kind ``kfac``: iterations around a pinned pipeline, or the makespan of a refresh cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ppsolve.models.core.documents import parse_given
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.kfac.cycle import lower_cycle
+from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
+from ppsolve.models.kfac.unrolling import lower_refresh
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    HeuristicFunction,
+    HeuristicOutcome,
+    Proposal,
+    Request,
+)
+from ppsolve.solver.kfac.claims import check_refresh, iterations_in, without_counts
+from ppsolve.solver.kfac.heuristics import (
+    REFRESH_HEURISTICS,
+    refresh_entry,
+    run_refresh_heuristic,
+)
+from ppsolve.solver.kfac.pattern import pattern_of
+from ppsolve.solver.kfac.pinned import pinned_cycle
+from ppsolve.solver.kfac.placed_around import schedule_around
+from ppsolve.solver.kfac.refresh import RefreshTask
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.kinds.task import Control, Strategy, Task
+from ppsolve.solver.pipeline.published import PUBLISHED
+
+A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
+
+
+def _pinned(pattern: str) -> HeuristicFunction:
+    def propose(request: Request) -> Proposal:
+        return Proposal(schedule_around(request.instance, request.problem, pattern))
+
+    return propose
+
+
+PINNED = tuple(
+    Heuristic(
+        f"pinned-{published.name}",
+        f"the pipeline as {published.name} runs it, K-FAC work greedily around it",
+        _pinned(published.name),
+        A_CYCLE,
+    )
+    for published in PUBLISHED
+)
+"""Published schedules that are pinned and repeated, K-FAC work placed around them."""
+
+
+def is_refresh(instance: KfacInstance) -> bool:
+    """Return whether an instance asks for the fewest iterations around a pinned pipeline."""
+    return instance.judged_by is Objective.ITERATIONS
+
+
+@dataclass(frozen=True)
+class KfacKind(Kind[KfacInstance]):
+    """K-FAC work in a pipeline."""
+
+    def problem_of(self, instance: KfacInstance, *, round_up: bool, document: Any) -> Problem:
+        """Return the cycle, pinned or free, or the refresh at the iterations of a document."""
+        if is_refresh(instance):
+            pattern = pattern_of(instance, round_up=round_up)
+            return lower_refresh(pattern, iterations_in(document, pattern)).problem
+        cycle = lower_cycle(instance, round_up=round_up)
+        if instance.pattern == FREE_PIPELINE:
+            return cycle
+        return pinned_cycle(instance, cycle, instance.pattern)
+
+    def heuristics_of(self, instance: KfacInstance) -> tuple[Heuristic, ...]:
+        """Return the heuristics of a refresh, or those of a cycle."""
+        return REFRESH_HEURISTICS if is_refresh(instance) else (*PINNED, *GENERIC)
+
+    def value_unit(self, instance: KfacInstance) -> str:
+        """Return ``iterations`` for a refresh, else the unit of time."""
+        return "iterations" if is_refresh(instance) else instance.time_unit
+
+    def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
+        """Return the models of documents that count iterations, or of those that count time."""
+        if value_unit == "iterations":
+            return RefreshResult, RefreshEntry
+        return Result, HeuristicEntry
+
+    def task(self, instance: KfacInstance, *, round_up: bool = False) -> Task:
+        """Return the instance as something to be solved."""
+        if is_refresh(instance):
+            return RefreshTask(self, instance, pattern_of(instance, round_up=round_up))
+        return CycleTask(self, instance, self.lower(instance, round_up=round_up))
+
+    def run_on_pattern(
+        self, heuristic: Heuristic, instance: KfacInstance, pattern: RefreshPattern
+    ) -> HeuristicOutcome:
+        """Run a heuristic of refreshes and check its schedule."""
+        obstacle = self.obstacle(heuristic, instance)
+        if obstacle is None:
+            return run_refresh_heuristic(heuristic, pattern)
+        return HeuristicOutcome(heuristic.name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
+
+    def simulate(
+        self,
+        heuristic: Heuristic,
+        instance: KfacInstance,
+        *,
+        group_size: int | None = None,
+        round_up: bool = False,
+    ) -> HeuristicEntry:
+        """Run one heuristic and return its entry with the schedule."""
+        if not is_refresh(instance):
+            return super().simulate(heuristic, instance, group_size=group_size, round_up=round_up)
+        pattern = pattern_of(instance, round_up=round_up)
+        outcome = self.run_on_pattern(heuristic, instance, pattern)
+        return refresh_entry(outcome, pattern, with_schedule=True)
+
+    def read(
+        self, instance: KfacInstance, problem: Problem, data: Any, source: str | None = None
+    ) -> tuple[Schedule | None, list[Violation]]:
+        """Read a schedule; what a document of a refresh counts is no time of its schedule."""
+        given = without_counts(data) if is_refresh(instance) else data
+        return parse_given(given, problem, source)
+
+    def check(
+        self, instance: KfacInstance, given: Any, *, round_up: bool = False
+    ) -> list[Violation]:
+        """Check a schedule, and what its document claims, against every rule of an instance."""
+        if is_refresh(instance):
+            return check_refresh(instance, given, round_up=round_up)
+        return super().check(instance, given, round_up=round_up)
+
+
+class CycleTask(ScheduleTask):
+    """A refresh cycle that is being solved."""
+
+    def strategies(self, options: Options) -> Iterator[Strategy]:
+        """Yield the search with a pinned pipeline, then the exact search."""
+        yield self.solve_pinned
+        yield from super().strategies(options)
+
+    def solve_pinned(self, control: Control) -> StopReason:
+        """Solve the best pinned patterns exactly, so that a free pipeline is never worse."""
+        from ppsolve.solver.kfac.warm_start import solve_best_patterns
+
+        found = solve_best_patterns(self.instance, self.problem, self.outcomes, control.limits())
+        for name, schedule in found:
+            if self.offer(schedule, name):
+                control.tell("incumbent", name)
+        return StopReason.TIME
+
+
+KFAC = KfacKind("kfac", KfacInstance, lower_cycle, (*PINNED, *REFRESH_HEURISTICS))

@@ -1,0 +1,264 @@
+"""A kind of instance as one object: how it is read, lowered, solved and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from ppsolve.models.core.documents import parse_given
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    HeuristicFailedError,
+    InputError,
+    MemoryDeadlockError,
+    NotApplicableError,
+)
+from ppsolve.models.instances import Instance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    HeuristicOutcome,
+    Proposal,
+    Request,
+)
+from ppsolve.solver.kinds.entries import heuristic_entry
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.kinds.task import Task
+
+MAX_TOTAL_TICKS = 2.0**58
+"""Sums of times stay below this, so that no path or horizon leaves int64."""
+
+AnyInstance = TypeVar("AnyInstance", bound=Instance)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[AnyInstance]):
+    """A kind of instance.
+
+    A kind that needs no more than its problem is made of the first four; others override methods.
+
+    Parameters
+    ----------
+    name : str
+        The ``kind`` of its instances.
+    instance : type
+        Model of its instances, with the fields of `Instance`.
+    to_problem : callable
+        Takes an instance and ``round_up`` as keyword; returns the `Problem`.
+    heuristics : tuple of Heuristic
+        What was published for it, in the order of reports.
+    result, entry : type
+        Models of its results and of their heuristics.
+    """
+
+    has_program_order: ClassVar[bool] = False
+
+    name: str
+    instance: type[AnyInstance]
+    to_problem: Callable[..., Problem]
+    heuristics: tuple[Heuristic, ...] = ()
+    result: type[Result] = Result
+    entry: type[HeuristicEntry] = HeuristicEntry
+
+    def parse(self, data: Any, source: str | None = None) -> AnyInstance:
+        """Validate parsed JSON as an instance of this kind.
+
+        Raises
+        ------
+        InputError
+            Names `source`, the field and what would be right.
+        """
+        return self.instance.parse(data, source)
+
+    def lower(
+        self, instance: AnyInstance, *, round_up: bool = False, document: Any = None
+    ) -> Problem:
+        """Lower an instance to the problem that solvers and the checker work on.
+
+        Parameters
+        ----------
+        instance : Instance
+            A validated instance of this kind.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+        document : dict, optional
+            The schedule that the problem is for, of kinds where the number of ops depends on it.
+
+        Raises
+        ------
+        InputError
+            The times have no common tick and `round_up` is false, or are too long in all, or the
+            kind refuses the instance. Its source is the instance's name.
+        """
+        try:
+            problem = self.problem_of(instance, round_up=round_up, document=document)
+            _refuse_long_times(problem)
+        except InputError as error:
+            raise error.located(instance.name) from None
+        return problem
+
+    def problem_of(self, instance: AnyInstance, *, round_up: bool, document: Any) -> Problem:
+        """Return what `lower` checks and returns; for kinds to override."""
+        return self.to_problem(instance, round_up=round_up)
+
+    def heuristics_of(self, instance: AnyInstance) -> tuple[Heuristic, ...]:
+        """Return the heuristics that are run on an instance, in the order of reports."""
+        return (*self.heuristics, *GENERIC)
+
+    def value_unit(self, instance: AnyInstance) -> str:
+        """Return what values and bounds of an instance's results count."""
+        return instance.time_unit
+
+    def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
+        """Return the models of a result and of a heuristic's entry whose values have this unit."""
+        return self.result, self.entry
+
+    def program_order(self, found: Result | HeuristicEntry) -> list[str] | None:
+        """Return the program order of a result or entry, of kinds whose schedules have one."""
+        return None
+
+    def task(self, instance: AnyInstance, *, round_up: bool = False) -> Task:
+        """Return the instance as something to be solved; errors as in `lower`."""
+        return ScheduleTask(self, instance, self.lower(instance, round_up=round_up))
+
+    def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
+        """Return what the kind makes of a schedule that a generic heuristic found."""
+        return Proposal(schedule)
+
+    def obstacle(self, heuristic: Heuristic, instance: AnyInstance) -> str | None:
+        """Return in words why a heuristic cannot be run on an instance, or None if it can."""
+        if heuristic.name not in {known.name for known in self.heuristics_of(instance)}:
+            return f"needs {heuristic.made_for}"
+        return heuristic.obstacle(instance)
+
+    def run_heuristic(
+        self,
+        heuristic: Heuristic,
+        instance: AnyInstance,
+        problem: Problem,
+        group_size: int | None = None,
+    ) -> HeuristicOutcome:
+        """Run one heuristic and check its schedule.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : Instance
+            An instance of this kind.
+        problem : Problem
+            What it lowers to.
+        group_size : int, optional
+            Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+
+        Raises
+        ------
+        InputError
+            A group size below 1.
+        """
+        name = heuristic.name
+        obstacle = self.obstacle(heuristic, instance)
+        if obstacle is not None:
+            return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
+        try:
+            proposal = heuristic.propose(Request(instance, problem, group_size))
+            if heuristic.is_generic:
+                proposal = self.adapt(instance, proposal.schedule)
+        except NotApplicableError as error:
+            return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
+        except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
+            return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error))
+        violations = check_schedule(problem, proposal.schedule)
+        reason = str(violations[0]) if violations else proposal.broken
+        status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
+        return HeuristicOutcome(
+            name, status, proposal.schedule, reason, proposal.orders, proposal.order
+        )
+
+    def simulate(
+        self,
+        heuristic: Heuristic,
+        instance: AnyInstance,
+        *,
+        group_size: int | None = None,
+        round_up: bool = False,
+    ) -> HeuristicEntry:
+        """Run one heuristic and return its entry with the schedule; errors as in `lower`."""
+        problem = self.lower(instance, round_up=round_up)
+        outcome = self.run_heuristic(heuristic, instance, problem, group_size)
+        return self.entry_of(instance, problem, outcome, with_schedule=True)
+
+    def entry_of(
+        self,
+        instance: AnyInstance,
+        problem: Problem,
+        outcome: HeuristicOutcome,
+        best: int | None = None,
+        *,
+        with_schedule: bool = False,
+    ) -> HeuristicEntry:
+        """Return the entry of one heuristic; `best` is the best known value in ticks."""
+        return heuristic_entry(outcome, best, with_schedule=with_schedule)
+
+    def check(
+        self, instance: AnyInstance, given: Any, *, round_up: bool = False
+    ) -> list[Violation]:
+        """Check a schedule, and what its document claims, against every rule of an instance.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance that the schedule is for.
+        given : Schedule, pydantic model or dict
+            The schedule, or a document that holds one.
+        round_up : bool
+            As in `lower`.
+
+        Returns
+        -------
+        list of Violation
+            Every broken rule; empty for a valid schedule.
+
+        Raises
+        ------
+        InputError
+            The document holds no readable schedule of this instance.
+        """
+        if isinstance(given, Schedule):
+            return check_schedule(self.lower(instance, round_up=round_up), given)
+        data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+        problem = self.lower(instance, round_up=round_up, document=data)
+        schedule, violations = self.read(instance, problem, data)
+        violations = violations + self.refuted(instance, problem, data, schedule)
+        return violations + ([] if schedule is None else check_schedule(problem, schedule))
+
+    def read(
+        self, instance: AnyInstance, problem: Problem, data: Any, source: str | None = None
+    ) -> tuple[Schedule | None, list[Violation]]:
+        """Read the schedule of a document; see `ppsolve.models.core.documents.parse_given`."""
+        return parse_given(data, problem, source)
+
+    def refuted(
+        self, instance: AnyInstance, problem: Problem, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return what a document claims beside its schedule and is not so."""
+        return []
+
+
+def _refuse_long_times(problem: Problem) -> None:
+    total = sum(float(times.sum(dtype=np.float64)) for times in (problem.duration, problem.lag))
+    if total > MAX_TOTAL_TICKS:
+        raise InputError(
+            f"all times together are {total:.1E} ticks, expected at most {MAX_TOTAL_TICKS:.1E}; "
+            "give fewer digits",
+            field="times",
+        )

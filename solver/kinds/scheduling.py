@@ -1,0 +1,203 @@
+"""An instance that is solved as one `Problem`; every schedule is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Any
+
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    ScheduleDocument,
+    StopReason,
+)
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.instances import Instance
+from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.kinds.entries import figures
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongScheduleError
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+MAX_EXACT_OPS = 50_000
+"""Beyond this many ops no exact model is built; heuristics and analytic bounds remain."""
+
+
+class ScheduleTask(Task):
+    """An instance that lowers to one problem.
+
+    Parameters
+    ----------
+    kind : Kind
+        Its kind.
+    instance : Instance
+        The instance.
+    problem : Problem
+        What it lowers to.
+    """
+
+    def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:
+        super().__init__(kind, instance, problem.scale, problem.objective)
+        self.problem = problem
+        self.implied = ImpliedOrder(problem)
+        self.best: HeuristicOutcome | None = None
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The best schedule, None while there is none."""
+        return None if self.best is None else self.best.schedule
+
+    @property
+    def value(self) -> int | None:
+        """Value of the best schedule in ticks."""
+        return None if self.schedule is None else self.schedule.value
+
+    @property
+    def best_by(self) -> str | None:
+        """What found the best schedule."""
+        return None if self.best is None else self.best.name
+
+    @property
+    def size(self) -> int:
+        """Number of ops."""
+        return self.problem.num_ops
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether no exact model is built."""
+        return self.problem.num_ops > MAX_EXACT_OPS
+
+    def find_bounds(self) -> None:
+        """Find every analytic lower bound of the problem."""
+        self.bounds = lower_bounds(self.implied)
+        self.bound = best_bound(self.bounds)
+
+    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
+        """Run one heuristic, check its schedule and keep it if it is the best."""
+        outcome: HeuristicOutcome = self.kind.run_heuristic(heuristic, self.instance, self.problem)
+        self.add(outcome)
+        return outcome
+
+    def add(self, outcome: HeuristicOutcome) -> None:
+        """Put a heuristic's outcome into the report, and keep its schedule if it is the best."""
+        self.outcomes.append(outcome)
+        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
+            self.offer(outcome.schedule, outcome.name, outcome.order)
+
+    def offer(self, schedule: Schedule, by: str, order: list[int] | None = None) -> bool:
+        """Keep a schedule if it is the best one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of the problem.
+        by : str
+            What found it.
+        order : list of int, optional
+            Its program order.
+
+        Returns
+        -------
+        bool
+            Whether it is better than what was known.
+
+        Raises
+        ------
+        WrongScheduleError
+            It breaks a rule, or is below the bound.
+        """
+        schedule = schedule.normalised()
+        self.refuse_wrong(schedule, by)
+        if schedule.value < self.bound.value:
+            raise WrongScheduleError(
+                f"{by} found {schedule.value} below the bound {self.bound.value} "
+                f"of {self.bound.name}"
+            )
+        if self.value is not None and schedule.value >= self.value:
+            return False
+        self.best = HeuristicOutcome(by, HeuristicStatus.FEASIBLE, schedule, order=order)
+        return True
+
+    def refuse_wrong(self, schedule: Schedule, by: str) -> None:
+        """Raise `WrongScheduleError` if a schedule breaks a rule."""
+        violations = check_schedule(self.problem, schedule)
+        if violations:
+            raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
+
+    def strategies(self, options: Options) -> Iterator[Strategy]:
+        """Yield the exact search; kinds put others before it."""
+        yield self.solve_exactly
+
+    def solve_exactly(self, control: Control) -> StopReason:
+        """Search with CP-SAT from the best schedule and bound."""
+        from ppsolve.solver.cpsat.exact import solve_exactly
+
+        watch = _Watch(control.tell, self.value, self.bound.value)
+        answer = solve_exactly(
+            self.implied,
+            lower=self.bound.value,
+            incumbent=self.schedule,
+            limits=control.limits(),
+            on_incumbent=watch.incumbent,
+            on_bound=watch.bound,
+        )
+        if answer.infeasible:
+            if self.schedule is not None:
+                raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+            return answer.stop_reason
+        if answer.bound is not None and answer.bound > self.bound.value:
+            self.bound = Bound(EXACT, answer.bound)
+        stop = answer.stop_reason
+        if answer.schedule is not None:
+            stop = self.offer_exact(answer.schedule, control) or stop
+        return StopReason.PROVED if self.is_closed else stop
+
+    def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
+        """Keep what CP-SAT found; return why that could not be done, if so."""
+        if self.offer(schedule, EXACT):
+            control.tell("incumbent", EXACT)
+        return None
+
+    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of a heuristic beside the best value."""
+        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.problem, outcome, self.value)
+        return entry
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has."""
+        if self.schedule is None:
+            return {}
+        return {
+            **figures(self.schedule),
+            "bubble_over_compute": measure(self.schedule).bubble_over_compute,
+            "schedule": ScheduleDocument.of(self.schedule),
+        }
+
+
+class _Watch:
+    """Passes on what the exact search reports, from its threads, each with the latest of both."""
+
+    def __init__(
+        self, tell: Callable[[str, str, int | None, int], None], value: int | None, bound: int
+    ) -> None:
+        self._tell = tell
+        self._value = value
+        self._bound = bound
+        self._lock = Lock()
+
+    def incumbent(self, value: int) -> None:
+        with self._lock:
+            if self._value is None or value < self._value:
+                self._value = value
+                self._tell("incumbent", EXACT, value, self._bound)
+
+    def bound(self, bound: int) -> None:
+        with self._lock:
+            if bound > self._bound:
+                self._bound = bound
+                self._tell("bound", EXACT, self._value, bound)

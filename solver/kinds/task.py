@@ -1,0 +1,131 @@
+"""One instance that is being solved: what is known of it, and how more is found out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import Figure, HeuristicEntry, StopReason
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.instances import Instance
+from ppsolve.solver.bounds import Bound
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.kinds.options import Options
+
+EXACT = "cp-sat"
+"""Name of the exact solver in reports."""
+
+
+class WrongScheduleError(Exception):
+    """A solver returned a schedule that the checker refuses, or a bound above a schedule."""
+
+
+class Control(Protocol):
+    """What a run lends to a task: its options, what is left of its limits, and its listener."""
+
+    options: Options
+
+    def limits(self) -> SearchLimits:
+        """Return the limits of a search that begins now."""
+
+    def tell(
+        self, event: str, source: str, value: int | None = None, bound: int | None = None
+    ) -> None:
+        """Tell the listener of an event; value and bound are the task's unless they are given."""
+
+
+Strategy = Callable[[Control], StopReason]
+"""A way to search: improves what the task knows until a limit, and says why it stopped."""
+
+
+class Task(ABC):
+    """An instance that is being solved. Values and bounds are whole numbers of one unit.
+
+    Parameters
+    ----------
+    kind : Kind
+        Its kind.
+    instance : Instance
+        The instance.
+    scale : TimeScale
+        Ticks and time unit of its schedules.
+    objective : Objective
+        What is minimised.
+    """
+
+    def __init__(
+        self, kind: Any, instance: Instance, scale: TimeScale, objective: Objective
+    ) -> None:
+        self.kind = kind
+        self.instance: Any = instance
+        self.scale, self.objective = scale, objective
+        self.bound = Bound("trivial", 0)
+        self.bounds: list[Bound] = []
+        self.outcomes: list[HeuristicOutcome] = []
+
+    @property
+    @abstractmethod
+    def value(self) -> int | None:
+        """Value of the best schedule, None while there is none."""
+
+    @property
+    @abstractmethod
+    def best_by(self) -> str | None:
+        """What found the best schedule."""
+
+    @property
+    def infeasible(self) -> str | None:
+        """Why there can be no schedule, as far as that is proved."""
+        return None
+
+    @property
+    def size(self) -> int:
+        """Number of ops, by which searches are left out that would take too long."""
+        return 0
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it has too many ops for any of its strategies."""
+        return False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the best schedule is proved to be optimal."""
+        return self.value is not None and self.value == self.bound.value
+
+    def shown(self, value: int) -> Figure:
+        """Return a value or bound in the unit of results."""
+        return self.scale.time(value)
+
+    @abstractmethod
+    def find_bounds(self) -> None:
+        """Find every analytic lower bound.
+
+        Raises
+        ------
+        MemoryInfeasible
+            No schedule keeps the capacity of a pool.
+        """
+
+    @abstractmethod
+    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
+        """Run one heuristic, check its schedule and keep it if it is the best."""
+
+    @abstractmethod
+    def strategies(self, options: Options) -> Iterable[Strategy]:
+        """Yield the searches to run in turn until the optimum is proved or a limit is met."""
+
+    def finish(self, control: Control) -> StopReason | None:
+        """Minimise what else is asked for at the best value; return why that stopped early."""
+        return None
+
+    @abstractmethod
+    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of a heuristic beside the best value."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has; none without a schedule."""

@@ -1,0 +1,130 @@
+"""The list of kinds, and documents as instances of them."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.instances import Instance
+from ppsolve.solver.graph import GRAPH
+from ppsolve.solver.kfac.kind import KFAC
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.overlap.kind import OVERLAP
+from ppsolve.solver.pipeline.kind import PIPELINE
+
+KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (PIPELINE, GRAPH, KFAC, OVERLAP)}
+"""Every kind by name, in the order of reports."""
+
+ENTRY_POINTS = "ppsolve.kinds"
+"""Group of entry points in which other packages declare kinds: `Kind` objects by name."""
+
+NO_INSTANCES = {
+    "plan": "this is a request for a plan; `ppsolve plan` reads it",
+    "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
+    "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
+}
+"""What other documents say of themselves where an instance is expected."""
+
+
+def register(kind: Kind[Any]) -> None:
+    """Add a kind, or put it in the place of the one of its name."""
+    KINDS[kind.name] = kind
+
+
+def known_kind(name: str) -> Kind[Any] | None:
+    """Return the kind of this name, one of an installed package included, or None."""
+    if name not in KINDS:
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            register(point.load())
+    return KINDS.get(name)
+
+
+def kind_of(instance: Instance) -> Kind[Any]:
+    """Return the kind of an instance.
+
+    Raises
+    ------
+    InputError
+        No kind has the instance's ``kind`` as its name.
+    """
+    kind = known_kind(instance.kind)
+    if kind is None:
+        raise InputError(f'unknown kind "{instance.kind}"', source=instance.name, field="kind")
+    return kind
+
+
+def is_result(data: Any) -> bool:
+    """Whether parsed JSON is a result, a heuristic's entry or a bare schedule."""
+    if not isinstance(data, dict):
+        return False
+    return "schedule" in data or "status" in data or ("ops" in data and "kind" not in data)
+
+
+def parse_instance(data: Any, source: str | None = None) -> Instance:
+    """Validate parsed JSON as the instance kind that its ``kind`` names.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON.
+    source : str, optional
+        How errors name it.
+
+    Returns
+    -------
+    Instance
+        The validated instance.
+
+    Raises
+    ------
+    InputError
+        Names `source`, the field and what would be right.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}", source=source)
+    if "schedule" in data or {"instance", "status"} <= data.keys():
+        raise InputError("this is a result, not an instance", source=source)
+    if "kind" not in data:
+        raise InputError(
+            f"this field is required (one of {', '.join(KINDS)})", source=source, field="kind"
+        )
+    name = data["kind"]
+    if isinstance(name, str) and name in NO_INSTANCES:
+        raise InputError(NO_INSTANCES[name], source=source)
+    kind = known_kind(name) if isinstance(name, str) else None
+    if kind is None:
+        word = name[:40] if isinstance(name, str) else ""
+        shown = f'"{word}"' if isinstance(name, str) else describe(name)
+        raise InputError(
+            f"unknown kind {shown}" + did_you_mean(word, KINDS), source=source, field="kind"
+        )
+    version = data.get("schema", 1)
+    if version != 1 or isinstance(version, bool):
+        raise InputError(
+            f"expected 1 (the only version), got {describe(version)}",
+            source=source,
+            field="schema",
+        )
+    instance: Instance = kind.parse(data, source)
+    return instance
+
+
+def load_instance(path: str | Path) -> Instance:
+    """Read an instance file (``-``: standard input).
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is not JSON, or is not a valid instance.
+    """
+    return parse_instance(read_json(path), source_name(path))
+
+
+def lower(instance: Instance, *, round_up: bool = False) -> Problem:
+    """Lower an instance to the problem that solvers work on; see `Kind.lower`."""
+    return kind_of(instance).lower(instance, round_up=round_up)

@@ -1,0 +1,125 @@
+"""The kind ``overlap``: a schedule counts as the program order that it runs as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
+from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.kinds.task import EXACT, Control
+from ppsolve.solver.overlap.claims import check_order
+from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
+from ppsolve.solver.overlap.programs import plan_of_schedule
+from ppsolve.solver.overlap.realise import realised, run_order
+from ppsolve.solver.overlap.report import ProgramReport
+
+
+@dataclass(frozen=True)
+class OverlapKind(Kind[OverlapInstance]):
+    """Programs of kernels and collectives."""
+
+    has_program_order: ClassVar[bool] = True
+
+    def task(self, instance: OverlapInstance, *, round_up: bool = False) -> ScheduleTask:
+        """Return the instance as something to be solved."""
+        return ProgramTask(self, instance, self.lower(instance, round_up=round_up))
+
+    def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
+        """Return the program order of a schedule and what it runs as."""
+        return plan_of_schedule(instance, schedule)
+
+    def entry_of(
+        self,
+        instance: OverlapInstance,
+        problem: Problem,
+        outcome: HeuristicOutcome,
+        best: int | None = None,
+        *,
+        with_schedule: bool = False,
+    ) -> HeuristicEntry:
+        """Return a heuristic's entry with the figures of its program order."""
+        entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
+        found: dict[str, Any] = dict(entry)
+        if outcome.order is not None:
+            found |= ProgramReport(instance, problem, outcome.order).figures()
+        return OverlapEntry.model_validate(found)
+
+    def program_order(self, found: Result | HeuristicEntry) -> list[str] | None:
+        """Return the names of the nodes in program order, None where there is no order."""
+        return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
+
+    def refuted(
+        self, instance: OverlapInstance, problem: Problem, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return what a document claims of its program order and is not so."""
+        return check_order(instance, problem, data, schedule)
+
+
+class ProgramTask(ScheduleTask):
+    """A program that is being solved: only schedules that a program order runs as count."""
+
+    least_bytes: float | None = None
+
+    @property
+    def lowered(self) -> LoweredOverlap:
+        """The program and its problem."""
+        return LoweredOverlap.of(self.instance, self.problem)
+
+    def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
+        """Keep the program order of what CP-SAT found, if there is one."""
+        from ppsolve.solver.overlap.idle_free import settled
+
+        found = realised(self.instance, self.lowered, schedule)
+        if found is None:
+            early = settled(schedule, control.limits())
+            found = None if early is None else realised(self.instance, self.lowered, early)
+        if found is None:
+            return StopReason.NO_PROGRAM
+        if self.offer(found[1], EXACT, found[0]):
+            control.tell("incumbent", EXACT)
+        return None
+
+    def finish(self, control: Control) -> StopReason | None:
+        """Lower the peak of live bytes at the best makespan, where that is asked for."""
+        best = self.best
+        if self.instance.objective != "makespan_then_bytes" or best is None or best.order is None:
+            return None
+        from ppsolve.solver.overlap.least_bytes import least_bytes
+
+        assert best.schedule is not None
+        control.tell("phase", "live bytes")
+        least = least_bytes(self.instance, best.order, best.schedule.makespan, control.limits())
+        schedule = run_order(self.instance, self.lowered, least.order)[0]
+        self.refuse_wrong(schedule, "live bytes")
+        self.best = HeuristicOutcome(
+            best.name, HeuristicStatus.FEASIBLE, schedule, order=least.order
+        )
+        self.least_bytes = float(least.lower)
+        return None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best program order has."""
+        found = super().figures()
+        if self.best is not None and self.best.order is not None:
+            program = ProgramReport(self.instance, self.problem, self.best.order)
+            found |= program.figures() | program.curves()
+        return found | {"least_peak_bytes": self.least_bytes}
+
+
+OVERLAP = OverlapKind(
+    "overlap",
+    OverlapInstance,
+    lower_overlap,
+    OVERLAP_HEURISTICS,
+    OverlapResult,
+    OverlapEntry,
+)

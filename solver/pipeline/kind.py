@@ -1,0 +1,64 @@
+"""The kind ``pipeline``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.kinds.kind import Kind
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.kinds.task import Control, Strategy
+from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
+from ppsolve.solver.pipeline.published import PUBLISHED
+
+
+@dataclass(frozen=True)
+class PipelineKind(Kind[PipelineInstance]):
+    """Pipelines: published schedules have action strings, collectives a search of their own."""
+
+    def task(self, instance: PipelineInstance, *, round_up: bool = False) -> ScheduleTask:
+        """Return the instance as something to be solved."""
+        return PipelineTask(self, instance, self.lower(instance, round_up=round_up))
+
+    def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
+        """Return a schedule with the action strings of each device."""
+        return Proposal(schedule, orders_if_whole(schedule))
+
+    def run_all(self, instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
+        """Yield what each heuristic makes of a pipeline."""
+        for heuristic in self.heuristics_of(instance):
+            yield self.run_heuristic(heuristic, instance, problem)
+
+
+class PipelineTask(ScheduleTask):
+    """A pipeline that is being solved."""
+
+    def strategies(self, options: Options) -> Iterator[Strategy]:
+        """Yield the best order of whole ops where there are collectives, then the exact search."""
+        if self.instance.collectives is not None and options.heuristics is None:
+            yield self.plan_whole_ops
+        yield from super().strategies(options)
+
+    def plan_whole_ops(self, control: Control) -> StopReason:
+        """Order whole ops exactly, and add their collectives greedily."""
+        from ppsolve.solver.pipeline.best_order import best_pipeline
+
+        limits, before = control.limits(), self.value
+        outcome = best_pipeline(self.instance, self.problem, limits, PIPELINE.run_all)
+        if outcome is not None:
+            self.add(outcome)
+            if self.value != before:
+                control.tell("incumbent", outcome.name)
+        return StopReason.TIME
+
+
+PIPELINE = PipelineKind(
+    "pipeline", PipelineInstance, lower_pipeline, tuple(map(with_collectives, PUBLISHED))
+)

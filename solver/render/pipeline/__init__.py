@@ -1,0 +1,1 @@
+"""How pipelines are drawn."""
