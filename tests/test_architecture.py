@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -20,15 +21,25 @@ LAYERS = {
     "models": [],
     "base": ["structure", "checker"],
     "methods": ["bounds", "heuristics", "cpsat", "goodput"],
-    "solving": ["pipeline", "kfac", "overlap", "optimize"],
+    "kind": ["kinds"],
+    "kinds": ["graph", "pipeline", "kfac", "overlap"],
+    "library": ["optimize"],
     "planning": ["plan"],
-    "output": ["render", "convert", "generate", "bestknown"],
+    "output": ["render", "convert", "generate"],
     "cli": ["cli"],
 }
 """Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.
 
-A module imports from its own layer and from lower ones.
+A module imports from its own layer and from lower ones, wherever the import stands.
 """
+
+KIND_CLASSES = {
+    "kfac": {"KfacInstance", "RefreshResult", "RefreshEntry", "RefreshFigures"},
+    "overlap": {"OverlapInstance", "OverlapResult", "OverlapEntry", "ProgramFigures"},
+    "pipeline": {"PipelineInstance"},
+    "graph": {"GraphInstance"},
+}
+"""Instances and results that only the packages of their own kind tell by their class."""
 
 LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.constraints",
@@ -39,7 +50,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.window_work",
     "ppsolve.solver.pipeline.best_order",
     "ppsolve.solver.kfac.exact",
-    "ppsolve.solver.kfac.pinned_search",
+    "ppsolve.solver.kfac.warm_start",
     "ppsolve.solver.overlap.least_bytes",
     "ppsolve.solver.overlap.idle_free",
     "ppsolve.solver.plan.assignment",
@@ -98,6 +109,69 @@ def named(prefix: str) -> list[Path]:
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=[module_name(path) for path in paths])
+
+
+def package(name: str) -> str:
+    """``ppsolve.solver.kfac`` for any module in it."""
+    return ".".join(name.split(".")[:3])
+
+
+def packages_imported() -> dict[str, set[str]]:
+    """Every package's imports of other packages, those inside functions included."""
+    modules = {module_name(path) for path in SOURCES}
+    found: dict[str, set[str]] = {}
+    for path in SOURCES:
+        own = package(module_name(path))
+        used = {package(name) for name, _ in imports(path) if name in modules}
+        found.setdefault(own, set()).update(used - {own})
+    return found
+
+
+def test_no_circles_between_packages() -> None:
+    left = packages_imported()
+    while True:
+        free = [name for name, used in left.items() if not used & left.keys()]
+        if not free:
+            break
+        left = {name: used for name, used in left.items() if name not in free}
+    assert left == {}, "these import each other"
+
+
+@each(SOURCES)
+def test_kinds_are_told_by_class_in_their_own_packages_only(path: Path) -> None:
+    others = {
+        name
+        for kind, names in KIND_CLASSES.items()
+        if kind not in path.relative_to(ROOT).with_suffix("").parts
+        for name in names
+    }
+    tested = {
+        node.id
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in {"isinstance", "issubclass"}
+        for node in ast.walk(call.args[1])
+        if isinstance(node, ast.Name)
+    }
+    assert tested & others == set()
+
+
+def test_no_families_of_module_names() -> None:
+    families = [
+        (folder.relative_to(ROOT).as_posix(), prefix)
+        for folder in {path.parent for path in SOURCES}
+        for prefix, count in Counter(
+            path.stem.split("_")[0] for path in folder.glob("*.py") if path.stem != "__init__"
+        ).items()
+        if count > 1
+    ]
+    assert families == []
+
+
+def test_layers_name_what_exists() -> None:
+    there = {name.split(".")[2] for name in map(module_name, named("ppsolve.solver."))}
+    assert {name for layer in LAYERS.values() for name in layer} == there
+    loading = [name for name in LOADING_ORTOOLS if not named(name)]
+    assert loading == []
 
 
 def test_every_module_has_a_layer() -> None:
