@@ -17,7 +17,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles import load_schedule_pickle, load_timeline_pickle
 from ppsolve.solver.convert.pickles.files import read_pickle_file
 from ppsolve.solver.convert.pickles.names import NAMES
-from ppsolve.solver.convert.pickles.opcodes import ALLOWED
+from ppsolve.solver.convert.pickles.scan import ALLOWED
 from ppsolve.solver.convert.pipefisher.timelines import read_schedule_pickle, schedule_pickle
 from tests.convert.hostile_pickles import FORMS, HOSTILE, short_text, whole
 from tests.paths import DATA
@@ -199,7 +199,7 @@ def test_only_these_names_are_known() -> None:
     }
     assert not any(callable(maker) for maker in NAMES.values())
     never = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"}
-    assert not never & ALLOWED.keys()
+    assert not never & ALLOWED
 
 
 # Mutations of good pickles.
