@@ -27,14 +27,14 @@ def unpickle(data: bytes) -> Any:
     """
     scan(data)
     try:
-        return _Inert(io.BytesIO(data)).load()
+        return Inert(io.BytesIO(data)).load()
     except AttributeError:
         raise broken("it appends to what is no list") from None
     except (pickle.UnpicklingError, ValueError) as error:
         raise broken(error) from None
 
 
-class _Inert(_Unpickler):
+class Inert(_Unpickler):
     """The unpickler written in Python (the C one has no hooks for opcodes), with fewer opcodes."""
 
     stack: list[Any]
