@@ -145,7 +145,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "frame past STOP": (b"\x80\x04\x95\x03" + bytes(7) + b"N.K", "more bytes follow its end"),
     "frame within a value": (
         b"\x80\x04\x95\x02" + bytes(7) + b"M\x01\x01.",
-        "exhausted before end of frame",
+        "crosses the end of its frame",
     ),
     "frame in a frame": (
         b"\x80\x04\x95\x0b" + bytes(7) + b"\x95\x02" + bytes(7) + b"N.",

@@ -121,7 +121,7 @@ GIANTS: dict[str, tuple[bytes, str]] = {
     "INT with a blank": (b"I 5\n.", "has a line of another form"),
     "INT with a zero before it": (b"I005\n.", "has a line of another form"),
     "FLOAT with marks": (b"F1_0\n.", "has a line of another form"),
-    "FLOAT with two points": (b"F1.2.3\n.", "FLOAT at byte 0: could not convert"),
+    "FLOAT with two points": (b"F1.2.3\n.", "FLOAT at byte 0 has a line"),
     "FLOAT that is endless": (b"}Va\n](F1e999\nF1\ntas.", "a[0]: expected a finite number"),
     "LONG4 of a million bytes": (
         whole(b"\x8b" + struct.pack("<i", 10**6) + bytes(10**6)), "numbers of at most 16 bytes"
@@ -135,7 +135,7 @@ GIANTS: dict[str, tuple[bytes, str]] = {
     ),
     "BYTEARRAY8 beyond its frame": (
         whole(b"\x95\x0b" + bytes(7) + b"\x96\x04" + bytes(7) + bytes(4), protocol=5),
-        "exhausted before end of frame",
+        "crosses the end of its frame",
     ),
     "items of a BYTEARRAY8": (
         whole(b"\x96" + bytes(8) + b"(K\x01e", protocol=5), "appends to what is no list"

@@ -23,7 +23,7 @@ from ppsolve.solver.convert.pickles.names import NAMES
 from ppsolve.solver.convert.pickles.scan import ALLOWED, OPCODES
 from ppsolve.solver.convert.pickles.schema import as_timeline
 from ppsolve.solver.convert.pickles.unpickler import Inert
-from ppsolve.solver.convert.pipefisher.timelines import read_schedule_pickle, schedule_pickle
+from ppsolve.solver.convert.pipefisher.timelines import schedule_pickle
 from tests.convert import hostile_pickles
 from tests.convert.hostile_pickles import FORMS, NAMED, short_text, whole
 from tests.convert.hostile_powers import GIANTS, POWERS
@@ -300,7 +300,7 @@ SCHEDULE = [[["-- start --", "call_forward", "-- end --"], []], [["cov_kron_A:a"
 def test_schedule_comes_back() -> None:
     data = schedule_pickle(SCHEDULE)
     assert pickle.loads(data) == SCHEDULE
-    assert read_schedule_pickle(data, "s.pickle") == SCHEDULE
+    assert load_schedule_pickle(data, "s.pickle") == SCHEDULE
     assert load_schedule_pickle(pickle.dumps(SCHEDULE, 0), "s.pickle") == SCHEDULE
 
 
@@ -317,7 +317,7 @@ def test_schedule_comes_back() -> None:
 )
 def test_schedule_of_another_form(value: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_schedule_pickle(pickle.dumps(value), "s.pickle")
+        load_schedule_pickle(pickle.dumps(value), "s.pickle")
     assert message in str(caught.value)
 
 

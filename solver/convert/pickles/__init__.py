@@ -49,7 +49,25 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
 
 
 def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
-    """Read a PipeFisher schedule, ``list[device][iteration][label]``, as `load_timeline_pickle`."""
+    """Read a PipeFisher schedule, as safely as a timeline.
+
+    Parameters
+    ----------
+    data : bytes
+        The pickle, of protocol 0 to 5.
+    source : str
+        File name for errors.
+
+    Returns
+    -------
+    list of list of list of str
+        Labels by device and iteration.
+
+    Raises
+    ------
+    InputError
+        Not a pickle, not a schedule, or one that holds anything but lists of texts.
+    """
     try:
         return as_schedule(unpickle(data))
     except InputError as error:

@@ -40,7 +40,17 @@ def broken(detail: object) -> InputError:
 
 
 def lookup(module: str, name: str) -> Name:
-    """Return the stand-in for ``module.name``.
+    """Return the stand-in for a name.
+
+    Parameters
+    ----------
+    module, name : str
+        As the pickle says them; a dotted name is not followed.
+
+    Returns
+    -------
+    Name
+        A mark.
 
     Raises
     ------

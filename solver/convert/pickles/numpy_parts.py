@@ -51,7 +51,17 @@ class Factory:
         self._bytes_left = MAX_FILE_BYTES
 
     def call(self, name: Any, arguments: Any) -> Any:
-        """Return the part that a call of `name` makes.
+        """Return the part that a call makes.
+
+        Parameters
+        ----------
+        name, arguments : object
+            What the pickle calls, and with what: a `Name` and a tuple, unless it is hostile.
+
+        Returns
+        -------
+        bytes, int, float, Dtype or Array
+            The part; dtypes and arrays of older protocols wait for their state.
 
         Raises
         ------
@@ -74,6 +84,11 @@ class Factory:
 
     def fill(self, target: Any, state: Any) -> None:
         """Give a dtype or an array its state, once.
+
+        Parameters
+        ----------
+        target, state : object
+            A `Dtype` or `Array`, and what numpy's ``__setstate__`` takes, unless it is hostile.
 
         Raises
         ------

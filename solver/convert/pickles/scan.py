@@ -51,7 +51,7 @@ _WHOLE = rb"-?(?:0|[1-9][0-9]{0,39})"
 _LINES = {
     "INT": re.compile(rb"(?:0[01]|" + _WHOLE + rb")\n"),
     "LONG": re.compile(_WHOLE + rb"L?\n"),
-    "FLOAT": re.compile(rb"-?(?:[0-9.]{1,40}(?:[eE][-+]?[0-9]{1,9})?|inf|nan)\n"),
+    "FLOAT": re.compile(rb"-?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,9})?|inf|nan)\n"),
     "GET": re.compile(_WHOLE + rb"\n"),
     "PUT": re.compile(_WHOLE + rb"\n"),
     "GLOBAL": re.compile(rb"[\w.]{1,200}\n[\w.]{1,200}\n"),
@@ -72,10 +72,16 @@ def scan(data: bytes) -> None:
         raise InputError("expected a pickle, the file is empty")
     if len(data) > MAX_FILE_BYTES:
         raise InputError(f"expected a pickle of at most {MAX_FILE_BYTES} bytes, got {len(data)}")
-    stream, heights = io.BytesIO(data), [0]
+    stream, heights, frame_end = io.BytesIO(data), [0], 0
     for _ in range(MAX_OPCODES):
+        start = stream.tell()
         opcode = _opcode(stream)
-        _check(opcode.name, _argument(opcode, stream), len(data) - stream.tell())
+        argument = _argument(opcode, stream)
+        if start < frame_end < stream.tell():
+            raise broken(f"{opcode.name} at byte {start} crosses the end of its frame")
+        if opcode.name == "FRAME":
+            frame_end = stream.tell() + argument
+        _check(opcode.name, argument, len(data) - stream.tell())
         _step(opcode, heights)
         if opcode.name == "STOP":
             break

@@ -12,12 +12,7 @@ from typing import Any, NamedTuple
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.labels import PROFILED_STEP, parse_label
-from ppsolve.solver.convert.pickles import (
-    ScheduleLabels,
-    Timeline,
-    load_schedule_pickle,
-    load_timeline_pickle,
-)
+from ppsolve.solver.convert.pickles import ScheduleLabels, Timeline, load_timeline_pickle
 from ppsolve.solver.convert.pickles.files import read_pickle_file
 from ppsolve.solver.convert.pipefisher.files import (
     in_words,
@@ -34,6 +29,7 @@ MARGIN_RATIO = 0.05
 """PipeFisher's margin: work of length d takes 1.05 d of a bubble."""
 
 SCHEDULE_PROTOCOL = 4
+"""Every Python from 3.4 on reads it."""
 
 REFUSAL = (
     "expected --allow-pickle: pickles can run code when other programs read them; "
@@ -113,6 +109,11 @@ def timelines_document(
         Name of the instance.
     groups : sequence of sequences of int
         Devices whose syncs meet.
+
+    Returns
+    -------
+    dict
+        Fields of the instance; ``sync_groups`` only where there are groups.
     """
     document: dict[str, Any] = {
         "kind": "kfac",
@@ -162,17 +163,6 @@ def schedule_pickle(labels: ScheduleLabels) -> bytes:
     """
     plain = [[[str(label) for label in row] for row in device] for device in labels]
     return pickle.dumps(plain, protocol=SCHEDULE_PROTOCOL)
-
-
-def read_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
-    """Read a schedule pickle, as safely as a timeline.
-
-    Raises
-    ------
-    InputError
-        Not a pickle, not a schedule, or one that holds anything but lists of texts.
-    """
-    return load_schedule_pickle(data, source)
 
 
 def _refuse_negative(timeline: Timeline, source: str) -> None:
