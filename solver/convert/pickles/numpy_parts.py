@@ -18,7 +18,7 @@ from ppsolve.solver.convert.pickles.names import ONLY, Name, broken
 from ppsolve.solver.convert.pickles.scan import MAX_FILE_BYTES
 
 MAX_VALUES = 1_000_000
-"""Numbers in all arrays of a pickle together."""
+"""Numbers in all arrays of a pickle together: two for each entry that the schema takes."""
 
 CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 

@@ -17,7 +17,10 @@ Timeline = dict[str, list[Pair]]
 ScheduleLabels = list[list[list[str]]]
 
 MAX_ITEMS = 500_000
-"""Entries of a timeline or schedule, one that is referred to many times counting each time."""
+"""Entries of a timeline or schedule, one that is referred to many times counting each time.
+
+So many intervals of an array take 72 MB.
+"""
 
 
 def as_timeline(value: Any) -> Timeline:
