@@ -94,9 +94,9 @@ NAMED: dict[str, tuple[bytes, str]] = {
         whole(stack_name(b"ppsolve.models.documents.files", b"write_text")),
         "names ppsolve.models.documents.files.write_text",
     ),
-    "name with a line break": (whole(stack_name(b"o\ns", b"sys\x1btem")), "names o?s.sys?tem"),
+    "name with a line break": (whole(stack_name(b"o\ns", b"sys\x1btem")), r"names o\ns.sys\x1btem"),
     "name that is long": (whole(stack_name(b"m" * 255, b"n" * 255)), "m" * 60 + "." + "n" * 60),
-    "name that is no text": (whole(b"K\x01K\x02\x93"), "a name in it is no text"),
+    "name that is no text": (whole(b"K\x01K\x02\x93"), "STACK_GLOBAL requires str"),
     "ordered dict": (pickle.dumps(OrderedDict(a=1)), "names collections.OrderedDict"),
     "datetime array": (pickle.dumps({"a": np.array(["2020-01-01"], "M8[s]")}), "got dtype 'M8'"),
     "reduced object": (pickle.dumps({"a": Reduced(print, ("canary",))}), "names builtins.print"),
@@ -136,12 +136,12 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "zip": (b"PK\x03\x04\n\n\n.", "uses PERSID"),
     "truncated": (pickle.dumps(SMALL)[:-20], "(truncated?)"),
     "without STOP": (b"\x80\x04N", "it ends after 3 bytes without STOP (truncated?)"),
-    "only PROTO": (b"\x80", "PROTO at byte 0 claims 1 bytes, 0 are left"),
-    "junk after STOP": (pickle.dumps(SMALL) + b"x", "1 more bytes follow its end"),
-    "second pickle": (b"}.}.", "2 more bytes follow its end at byte 2"),
-    "protocol 6": (whole(b"N", protocol=6), "expected a pickle of protocol 0 to 5, got 6"),
-    "protocol 255": (whole(b"N", protocol=255), "expected a pickle of protocol 0 to 5, got 255"),
-    "frame beyond the end": (b"\x80\x04\x95" + b"\xff" * 8 + b"N.", "FRAME at byte 2 claims"),
+    "only PROTO": (b"\x80", "PROTO at byte 0: not enough data"),
+    "junk after STOP": (pickle.dumps(SMALL) + b"x", "more bytes follow its end at byte 93"),
+    "second pickle": (b"}.}.", "more bytes follow its end at byte 2"),
+    "protocol 6": (whole(b"N", protocol=6), "unsupported pickle protocol: 6"),
+    "protocol 255": (whole(b"N", protocol=255), "unsupported pickle protocol: 255"),
+    "frame beyond the end": (b"\x80\x04\x95" + b"\xff" * 8 + b"N.", "FRAME claims 1844674"),
     "frame past STOP": (b"\x80\x04\x95\x03" + bytes(7) + b"N.K", "more bytes follow its end"),
     "frame within a value": (
         b"\x80\x04\x95\x02" + bytes(7) + b"M\x01\x01.",
@@ -149,11 +149,11 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "frame in a frame": (
         b"\x80\x04\x95\x0b" + bytes(7) + b"\x95\x02" + bytes(7) + b"N.",
-        "FRAME at byte 11 lies in another frame",
+        "a new frame before end of current frame",
     ),
     "values left": (whole(b"NN"), "2 values are left at its end, not 1"),
-    "nothing left": (b".", "0 values are left at its end"),
-    "open mark": (whole(b"N("), "1 values are left"),
+    "nothing left": (b".", "takes a value that is not there"),
+    "open mark": (whole(b"N("), "takes a value that is not there"),
     "no mark": (whole(b"Nt"), "goes back to a mark that is not there"),
     "pair of one": (whole(b"N\x86"), "takes a value that is not there"),
     "pair across a mark": (whole(b"N(N\x86"), "takes a value that is not there"),
@@ -161,16 +161,16 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "append to a tuple": (whole(b")(N" + b"e"), "appends to what is no list"),
     "item of a list": (whole(b"]" + short_text(b"a") + b"Ns"), "sets items of what is no dict"),
     "key without value": (whole(b"}(" + short_text(b"a") + b"u"), "a key without a value"),
-    "memo place unset": (whole(b"h\x07"), "takes the memo's place 7, where nothing is"),
+    "memo place unset": (whole(b"h\x07"), "Memo value not found at index 7"),
     "memo of nothing": (whole(b"\x94"), "takes a value that is not there"),
     "negative memo place": (b"Np-1\n.", "expected memo places from 0"),
-    "number that is text": (b"Iabc\n.", "INT at byte 0 expects a number, got b'abc'"),
-    "number with marks": (b"I1_000\n.", "expects a number"),
-    "hexadecimal number": (b"L0x10L\n.", "expects a number"),
-    "real that is text": (b"Fabc\n.", "FLOAT at byte 0 expects a number"),
-    "text not UTF-8": (whole(b"\x8c\x01\xff"), "SHORT_BINUNICODE at byte 2 is no utf-8"),
-    "bad escape": (b"V\\u12\n.", "is no raw-unicode-escape"),
-    "name not ended": (b"cos", "lacks the end of its line"),
+    "number that is text": (b"Iabc\n.", r"INT at byte 0 has a line of another form: b'abc\n"),
+    "number with marks": (b"I1_000\n.", "has a line of another form"),
+    "hexadecimal number": (b"L0x10L\n.", "has a line of another form"),
+    "real that is text": (b"Fabc\n.", "FLOAT at byte 0 has a line of another form"),
+    "text not UTF-8": (whole(b"\x8c\x01\xff"), "'utf-8' codec can't decode"),
+    "bad escape": (b"V\\u12\n.", "'rawunicodeescape' codec can't decode"),
+    "name not ended": (b"cos", "has a line of another form"),
 }  # fmt: skip
 
 BOMBS: dict[str, tuple[bytes, str]] = {
@@ -179,13 +179,13 @@ BOMBS: dict[str, tuple[bytes, str]] = {
     "LONG1": (whole(b"\x8a\xff" + b"\x01" * 255), "numbers of at most 16 bytes"),
     "LONG4": (whole(b"\x8b\xff\xff\xff\x7f"), "numbers of at most 16 bytes"),
     "negative LONG4": (whole(b"\x8b\xff\xff\xff\xff"), "numbers of at most 16 bytes"),
-    "digits": (b"L" + b"9" * 100_000 + b"L\n.", "lacks the end of its line"),
-    "INT digits": (b"I" + b"9" * 41 + b"\n.", "longer than 40 bytes"),
-    "BINBYTES8": (whole(b"\x8e" + b"\xff" * 8), "BINBYTES8 at byte 2 claims 18446744073709551615"),
+    "digits": (b"L" + b"9" * 100_000 + b"L\n.", "has a line of another form"),
+    "INT digits": (b"I" + b"9" * 41 + b"\n.", "INT at byte 0 has a line of another form"),
+    "BINBYTES8": (whole(b"\x8e" + b"\xff" * 8), "byte count > sys.maxsize"),
     "BYTEARRAY8": (whole(b"\x96\x00\x00\x00\x00\xff" + bytes(3), protocol=5), "BYTEARRAY8 at"),
-    "BINUNICODE8": (whole(b"\x8d" + b"\xff" * 7 + b"\x7f"), "BINUNICODE8 at byte 2 claims"),
-    "BINBYTES": (whole(b"B\xff\xff\xff\xff"), "BINBYTES at byte 2 claims 4294967295"),
-    "opcodes": (whole(b"N" * 2_000_000), "at most 300000 opcodes"),
+    "BINUNICODE8": (whole(b"\x8d" + b"\xff" * 7 + b"\x7f"), "BINUNICODE8 at byte 2: expected 92"),
+    "BINBYTES": (whole(b"B\xff\xff\xff\xff"), "BINBYTES at byte 2: expected 4294967295 bytes"),
+    "opcodes": (whole(b"]" + b"Na" * 1_000_000), "at most 300000 opcodes"),
     "stack": (whole(b"N" * 200_000), "more than 100000 values waiting"),
     "marks": (whole(b"(" * 1000 + b"t" * 1000), "nested deeper than 100 levels"),
     "nested tuples": (whole(b")" + b"\x85" * 299_000), "got a tuple of 1"),
@@ -208,15 +208,15 @@ BOMBS: dict[str, tuple[bytes, str]] = {
         "got a tuple of 50001",
     ),
     "bytes as text again and again": (
-        whole(b"X" + struct.pack("<I", 2**20) + b"a" * 2**20 + b"q\x00"
+        whole(b"(X" + struct.pack("<I", 2**20) + b"a" * 2**20 + b"q\x00"
               + (stack_name(b"_codecs", b"encode") + b"h\x00" + short_text(b"latin1") + b"\x86R")
-              * 90),
+              * 90 + b"t"),
         "the bytes in the pickle are more than",
     ),
     "arrays of the same bytes": (
-        whole(b"B" + struct.pack("<I", 2**19) + bytes(2**19) + b"q\x00" + dtype(b"i1") + b"q\x01"
+        whole(b"(B" + struct.pack("<I", 2**19) + bytes(2**19) + b"q\x00" + dtype(b"i1") + b"q\x01"
               + (stack_name(b"numpy._core.numeric", b"_frombuffer")
-                 + b"(h\x00h\x01J\x00\x00\x08\x00\x85" + short_text(b"C") + b"tR") * 50),
+                 + b"(h\x00h\x01J\x00\x00\x08\x00\x85" + short_text(b"C") + b"tR") * 50 + b"t"),
         "the arrays in the pickle hold more than 1000000 numbers",
     ),
 }  # fmt: skip
@@ -226,24 +226,24 @@ NUMPY: dict[str, tuple[bytes, str]] = {
     "structured array": (pickle.dumps({"a": np.zeros(2, "i4,i4")}), "got dtype 'V8'"),
     "subarray": (
         whole(dtype(b"i8", b"(K\x03" + short_text(b"<") + b")NNKKKKK\x00tb")),
-        "a dtype with parts or metadata",
+        "sets another state",
     ),
     "text array": (pickle.dumps({"a": np.array(["a"])}), "got dtype 'U1'"),
     "bool array": (pickle.dumps({"a": np.array([[True, False]])}), "got dtype 'b1'"),
     "complex scalar": (pickle.dumps({"a": [(np.complex128(1), 1)]}), "got dtype 'c16'"),
     "dtype of a number": (
-        whole(stack_name(b"numpy", b"dtype") + b"K\x01\x89\x88\x87R"), "got dtype another value"
+        whole(stack_name(b"numpy", b"dtype") + b"K\x01\x89\x88\x87R"), "calls numpy.dtype in"
     ),
     "dtype without flags": (
-        whole(called(b"numpy", b"dtype", short_text(b"i8"))), "other arguments than numpy writes"
+        whole(called(b"numpy", b"dtype", short_text(b"i8"))), "calls numpy.dtype in"
     ),
     "dtype without arguments": (
-        whole(stack_name(b"numpy", b"dtype") + b")R"), "got dtype another value"
+        whole(stack_name(b"numpy", b"dtype") + b")R"), "calls numpy.dtype in"
     ),
     "byte order": (
         whole(dtype(state=b"(K\x03" + short_text(b"=") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff"
                     b"K\x00tb")),
-        "neither < nor >",
+        "sets another state",
     ),
     "payload too short": (
         whole(labelled(array(b"K\x01K\x02\x86", some_bytes(bytes(15))))),
@@ -252,14 +252,14 @@ NUMPY: dict[str, tuple[bytes, str]] = {
     "payload too long": (
         whole(labelled(array(b"K\x01\x85", some_bytes(bytes(9))))), "expected 8 bytes for 1"
     ),
-    "payload of objects": (whole(labelled(array(b"K\x01\x85", b"]"))), "got no bytes"),
+    "payload of objects": (whole(labelled(array(b"K\x01\x85", b"]"))), "or without bytes"),
     "negative shape": (
         whole(array(b"J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86", some_bytes(bytes(8)))),
-        "got 2 dimensions (-1, -1)",
+        "arrays of 1 or 2 dim",
     ),
-    "huge shape": (whole(array(b"J\xff\xff\xff\x7fK\x00\x86", some_bytes(b""))), "got 2 dim"),
-    "three dimensions": (pickle.dumps({"a": np.zeros((1, 1, 2))}), "got 3 dimensions"),
-    "no dimension": (pickle.dumps({"a": np.array(3)}), "got 0 dimensions"),
+    "huge shape": (whole(array(b"J\xff\xff\xff\x7fK\x00\x86", some_bytes(b""))), "1 or 2 dim"),
+    "three dimensions": (pickle.dumps({"a": np.zeros((1, 1, 2))}), "arrays of 1 or 2 dim"),
+    "no dimension": (pickle.dumps({"a": np.array(3)}), "arrays of 1 or 2 dim"),
     "shape of reals": (
         whole(array(b"G" + struct.pack(">d", 1) + b"\x85", some_bytes(bytes(8)))),
         "is no tuple of whole numbers",
@@ -275,38 +275,38 @@ NUMPY: dict[str, tuple[bytes, str]] = {
     "array of a subclass": (
         whole(stack_name(b"numpy.core.multiarray", b"_reconstruct") + stack_name(b"numpy", b"dtype")
               + b"K\x00\x85" + some_bytes(b"b") + b"\x87R"),
-        "_reconstruct for another thing than ndarray",
+        "calls numpy's _reconstruct in another way than numpy",
     ),
     "array state of another form": (
-        whole(array(b"K\x01\x85", some_bytes(bytes(8)))[:-2] + b"Ntb"), "another form than numpy"
+        whole(array(b"K\x01\x85", some_bytes(bytes(8)))[:-2] + b"Ntb"), "sets another state"
     ),
     "scalar of three": (
-        whole(stack_name(b"numpy.core.multiarray", b"scalar") + b"NNN\x87R"), "not made of a dtype"
+        whole(stack_name(b"numpy.core.multiarray", b"scalar") + b"NNN\x87R"), "calls numpy's scalar"
     ),
     "frombuffer order": (
         whole(stack_name(b"numpy.core.numeric", b"_frombuffer") + b"(NNNK\x01tR"),
-        "_frombuffer is called with other arguments",
+        "calls numpy's _frombuffer in another way than numpy",
     ),
     "encode to another codec": (
         whole(
             stack_name(b"_codecs", b"encode") + short_text(b"a") + short_text(b"idna") + b"\x86R"
         ),
-        "calls _codecs.encode other than for bytes",
+        "calls _codecs.encode in another way than numpy",
     ),
     "encode beyond latin1": (
         whole(stack_name(b"_codecs", b"encode") + short_text("€".encode()) + short_text(b"latin1")
               + b"\x86R"),
-        "hold more than latin1",
+        "'latin-1' codec can't encode",
     ),
-    "ndarray called": (whole(called(b"numpy", b"ndarray", b"K\x01")), "calls numpy.ndarray itself"),
-    "number called": (whole(b"K\x01)R"), "calls a value as a function"),
-    "arguments no tuple": (whole(stack_name(b"numpy", b"dtype") + b"]R"), "without a tuple"),
+    "ndarray called": (whole(called(b"numpy", b"ndarray", b"K\x01")), "calls numpy.ndarray in"),
+    "number called": (whole(b"K\x01)R"), "calls a value in another way"),
+    "arguments no tuple": (whole(stack_name(b"numpy", b"dtype") + b"]R"), "calls numpy.dtype"),
     "state of a dict": (
-        whole(b"}" + b"}" + short_text(b"__setstate__") + b"Nsb"), "sets the state of what has none"
+        whole(b"}" + b"}" + short_text(b"__setstate__") + b"Nsb"), "sets another state"
     ),
-    "state of a list": (whole(b"]}b"), "sets the state of what has none"),
-    "state of a name": (whole(stack_name(b"numpy", b"ndarray") + b"}b"), "sets the state of what"),
-    "state twice": (whole(dtype() + b"Nb"), "sets the state of what has none to set"),
+    "state of a list": (whole(b"]}b"), "sets another state"),
+    "state of a name": (whole(stack_name(b"numpy", b"ndarray") + b"}b"), "sets another state"),
+    "state twice": (whole(dtype() + b"Nb"), "sets another state"),
 }  # fmt: skip
 
 FORMS: dict[str, tuple[Any, str]] = {

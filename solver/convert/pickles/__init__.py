@@ -1,30 +1,23 @@
 """Reading pickles that strangers wrote: nothing in them is ever imported, called or looked up.
 
-The steps, each of which refuses with one `InputError`: the opcodes are scanned against an
-allow-list (`opcodes`), names against an exact table (`names`), a small stack machine of our own
-runs them on plain values (`machine`), with stand-ins for numpy's numbers and arrays
-(`numpy_parts`), and the result is copied under a limit while its form is checked (`schema`).
-Python's own unpickler is not used.
+The steps, each of which refuses with one `InputError`: a scan of all opcodes against an allow-list
+and limits (`scan`); Python's own unpickler with fewer opcodes (`unpickler`), names that are marks
+(`names`) and stand-ins for numpy's numbers and arrays (`numpy_parts`); and a copy of the result
+under a limit while its form is checked (`schema`).
 """
 
 from __future__ import annotations
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.convert.pickles.machine import run
-from ppsolve.solver.convert.pickles.opcodes import scan
 from ppsolve.solver.convert.pickles.schema import (
     ScheduleLabels,
     Timeline,
     as_schedule,
     as_timeline,
 )
+from ppsolve.solver.convert.pickles.unpickler import unpickle
 
-__all__ = [
-    "ScheduleLabels",
-    "Timeline",
-    "load_schedule_pickle",
-    "load_timeline_pickle",
-]
+__all__ = ["ScheduleLabels", "Timeline", "load_schedule_pickle", "load_timeline_pickle"]
 
 
 def load_timeline_pickle(data: bytes, source: str) -> Timeline:
@@ -50,20 +43,32 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
         lists, tuples, dicts and numpy scalars and arrays, or one of another form.
     """
     try:
-        return as_timeline(run(scan(data)))
+        return as_timeline(unpickle(data))
     except InputError as error:
         raise error.located(source) from None
 
 
 def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
-    """Read a PipeFisher schedule, ``list[device][iteration][label]``.
+    """Read a PipeFisher schedule, as safely as a timeline.
+
+    Parameters
+    ----------
+    data : bytes
+        The pickle, of protocol 0 to 5.
+    source : str
+        File name for errors.
+
+    Returns
+    -------
+    list of list of list of str
+        Labels by device and iteration.
 
     Raises
     ------
     InputError
-        As `load_timeline_pickle`.
+        Not a pickle, not a schedule, or one that holds anything but lists of texts.
     """
     try:
-        return as_schedule(run(scan(data)))
+        return as_schedule(unpickle(data))
     except InputError as error:
         raise error.located(source) from None

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.convert.pickles.opcodes import MAX_FILE_BYTES
+from ppsolve.solver.convert.pickles.scan import MAX_FILE_BYTES
 
 
 def read_pickle_file(path: str | Path) -> bytes:
@@ -20,9 +20,14 @@ def read_pickle_file(path: str | Path) -> bytes:
     """
     source = str(path)
     try:
-        data = _read(path, source)
+        with open(path, "rb", opener=_open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise InputError("expected a regular file, this is a pipe or device", source=source)
+            data = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise InputError("no such file or folder", source=source) from None
+    except IsADirectoryError:
+        raise InputError("expected a file, this is a directory", source=source) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot be read: {reason}", source=source) from None
@@ -31,19 +36,6 @@ def read_pickle_file(path: str | Path) -> bytes:
     return data
 
 
-def _read(path: str | Path, source: str) -> bytes:
+def _open_at_once(path: str, flags: int) -> int:
     # A pipe that nobody writes to would make a plain opening wait.
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        _refuse_other_kinds(os.fstat(handle).st_mode, source)
-        with open(handle, "rb", closefd=False) as stream:
-            return stream.read(MAX_FILE_BYTES + 1)
-    finally:
-        os.close(handle)
-
-
-def _refuse_other_kinds(mode: int, source: str) -> None:
-    if stat.S_ISDIR(mode):
-        raise InputError("expected a file, this is a directory", source=source)
-    if not stat.S_ISREG(mode):
-        raise InputError("expected a regular file, this is a pipe or device", source=source)
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

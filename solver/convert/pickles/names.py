@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.convert.pickles.refusals import ONLY, broken
+
+ONLY = "only numbers, strings, lists, tuples, dicts and numpy scalars and arrays are read"
 
 
-class Maker(Enum):
-    """What a name in a pickle stands for: a mark that the machine knows, not a function."""
+class Name(Enum):
+    """Stand-ins that a pickle gets for names: marks that can be compared, not called."""
 
     SCALAR = "numpy's scalar"
     RECONSTRUCT = "numpy's _reconstruct"
@@ -21,37 +21,42 @@ class Maker(Enum):
 
 
 NAMES = {
-    ("numpy", "ndarray"): Maker.NDARRAY,
-    ("numpy", "dtype"): Maker.DTYPE,
-    ("numpy.core.multiarray", "scalar"): Maker.SCALAR,
-    ("numpy._core.multiarray", "scalar"): Maker.SCALAR,
-    ("numpy.core.multiarray", "_reconstruct"): Maker.RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): Maker.RECONSTRUCT,
-    ("numpy.core.numeric", "_frombuffer"): Maker.FROMBUFFER,
-    ("numpy._core.numeric", "_frombuffer"): Maker.FROMBUFFER,
-    ("_codecs", "encode"): Maker.ENCODE,
+    ("numpy", "ndarray"): Name.NDARRAY,
+    ("numpy", "dtype"): Name.DTYPE,
+    ("numpy.core.multiarray", "scalar"): Name.SCALAR,
+    ("numpy._core.multiarray", "scalar"): Name.SCALAR,
+    ("numpy.core.multiarray", "_reconstruct"): Name.RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): Name.RECONSTRUCT,
+    ("numpy.core.numeric", "_frombuffer"): Name.FROMBUFFER,
+    ("numpy._core.numeric", "_frombuffer"): Name.FROMBUFFER,
+    ("_codecs", "encode"): Name.ENCODE,
 }
-"""Every name that a pickle may have, compared as a whole, and nothing else is looked up.
-
-A scalar is ``scalar(dtype, bytes)``; an array is ``_reconstruct(ndarray, ...)`` with a state, or
-with protocol 5 ``_frombuffer``; protocols 0 to 2 have no bytes and write them as
-``_codecs.encode(text, "latin1")``. numpy 2 renamed ``numpy.core`` to ``numpy._core``.
-"""
+"""Every name that a pickle may have, compared as a whole; numpy 2 has ``_core`` for ``core``."""
 
 
-def lookup(module: Any, name: Any) -> Maker:
-    """Return what ``module.name`` stands for.
+def broken(detail: object) -> InputError:
+    """Return the error for bytes that no pickler writes."""
+    return InputError(f"not a valid pickle: {detail}")
+
+
+def lookup(module: str, name: str) -> Name:
+    """Return the stand-in for a name.
+
+    Parameters
+    ----------
+    module, name : str
+        As the pickle says them; a dotted name is not followed.
+
+    Returns
+    -------
+    Name
+        A mark.
 
     Raises
     ------
     InputError
         Any name but those of `NAMES`.
     """
-    if type(module) is not str or type(name) is not str:
-        raise broken("a name in it is no text")
-    maker = NAMES.get((module, name))
-    if maker is None:
-        shown = f"{module[:60]}.{name[:60]}".encode("ascii", "backslashreplace").decode()
-        shown = "".join(c if c.isprintable() else "?" for c in shown)
-        raise InputError(f"the pickle names {shown}; {ONLY}")
-    return maker
+    if (module, name) not in NAMES:
+        raise InputError(f"the pickle names {module[:60]}.{name[:60]}; {ONLY}")
+    return NAMES[module, name]

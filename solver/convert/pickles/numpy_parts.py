@@ -1,205 +1,142 @@
-"""Stand-ins for the names that pickled numpy scalars and arrays use; numpy is not called."""
+"""Stand-ins for the calls that pickled numpy scalars and arrays make, within limits.
+
+A scalar is ``scalar(dtype, bytes)``; an array is ``_reconstruct(ndarray, ...)`` with a state, or
+with protocol 5 ``_frombuffer``; protocols 0 to 2 have no bytes and write them as
+``_codecs.encode(text, "latin1")``.
+"""
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.convert.pickles.names import Maker
-from ppsolve.solver.convert.pickles.opcodes import MAX_FILE_BYTES
-from ppsolve.solver.convert.pickles.refusals import ONLY, broken
+from ppsolve.solver.convert.pickles.names import ONLY, Name, broken
+from ppsolve.solver.convert.pickles.scan import MAX_FILE_BYTES
 
 MAX_VALUES = 1_000_000
-"""Numbers in all arrays of a pickle together."""
+"""Numbers in all arrays of a pickle together: two for each entry that the schema takes."""
 
-
-_FORMATS = {
-    "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
-    "f4": "f", "f8": "d",
-}  # fmt: skip
-_PLAIN_DTYPE_STATE = (None, None, None, -1, -1, 0)
-"""State of a dtype after version and byte order: no subarray, names, fields, alignment, flags."""
+CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 
 
 @dataclass(eq=False)
 class Dtype:
-    """A dtype: one of the plain numbers, and the byte order once its state has been read."""
+    """A dtype: one of `CODES`, and the byte order once its state has been read."""
 
     code: str
     order: str | None = None
 
-    @property
-    def size(self) -> int:
-        """Bytes of one number."""
-        return int(self.code[1])
-
 
 @dataclass(eq=False)
 class Array:
-    """An array of up to two dimensions; `values` are flat, without a shape until it is filled."""
+    """An array of one or two dimensions, once its state has been read."""
 
-    shape: tuple[int, ...] | None = None
-    values: tuple[Any, ...] = ()
-    is_fortran: bool = False
+    numbers: np.ndarray[Any, Any] | None = None
 
-    def pairs(self) -> list[tuple[Any, Any]] | None:
-        """Return the rows of an array of shape (n, 2), else None."""
-        if self.shape is None or len(self.shape) != 2 or self.shape[1] != 2:
-            return None
-        rows = self.shape[0]
-        if self.is_fortran:
-            return list(zip(self.values[:rows], self.values[rows:], strict=True))
-        return list(zip(self.values[::2], self.values[1::2], strict=True))
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers in each direction, none before the state has been read."""
+        return () if self.numbers is None else self.numbers.shape
 
 
 class Factory:
-    """Makes the stand-ins of one pickle, within limits for all of them together."""
+    """Maker of all numpy parts of one pickle."""
 
     def __init__(self) -> None:
         self._values_left = MAX_VALUES
         self._bytes_left = MAX_FILE_BYTES
 
-    def call(self, maker: Any, arguments: Any) -> Any:
-        """Return what a call of `maker` with these arguments makes.
+    def call(self, name: Any, arguments: Any) -> Any:
+        """Return the part that a call makes.
+
+        Parameters
+        ----------
+        name, arguments : object
+            What the pickle calls, and with what: a `Name` and a tuple, unless it is hostile.
+
+        Returns
+        -------
+        bytes, int, float, Dtype or Array
+            The part; dtypes and arrays of older protocols wait for their state.
 
         Raises
         ------
         InputError
             Not a call that numpy's plain numbers and arrays of them need.
         """
-        if type(maker) is not Maker:
-            raise InputError(f"the pickle calls a value as a function; {ONLY}")
-        if type(arguments) is not tuple:
-            raise broken(f"{maker.value} is called without a tuple of arguments")
-        match maker:
-            case Maker.ENCODE:
-                return self._encode(arguments)
-            case Maker.SCALAR:
-                return self._scalar(arguments)
-            case Maker.DTYPE:
-                return _dtype(arguments)
-            case Maker.RECONSTRUCT:
-                return _reconstruct(arguments)
-            case Maker.FROMBUFFER:
-                return self._frombuffer(arguments)
-        raise InputError(f"the pickle calls {maker.value} itself; {ONLY}")
+        match name, arguments if type(arguments) is tuple else None:
+            case Name.ENCODE, (str(text), "latin1"):
+                return self._encoded(text)
+            case Name.DTYPE, (str(code), int(), int()):
+                return _dtype(code)
+            case Name.RECONSTRUCT, (Name.NDARRAY, (0,), b"b"):
+                return Array()
+            case Name.SCALAR, (dtype, payload):
+                return self._numbers(dtype, (1,), payload).item()
+            case Name.FROMBUFFER, (payload, dtype, shape, "C" | "F" as order):
+                return Array(self._numbers(dtype, shape, payload, order))
+        called = name.value if type(name) is Name else "a value"
+        raise InputError(f"the pickle calls {called} in another way than numpy; {ONLY}")
 
     def fill(self, target: Any, state: Any) -> None:
         """Give a dtype or an array its state, once.
+
+        Parameters
+        ----------
+        target, state : object
+            A `Dtype` or `Array`, and what numpy's ``__setstate__`` takes, unless it is hostile.
 
         Raises
         ------
         InputError
             The target is anything else, has its state already, or the state is of another form.
         """
-        if type(target) is Dtype and target.order is None:
-            target.order = _byte_order(target, state)
-        elif type(target) is Array and target.shape is None:
-            self._fill_array(target, state)
-        else:
-            raise InputError(f"the pickle sets the state of what has none to set; {ONLY}")
+        match target, state if type(state) is tuple else None:
+            case Dtype(order=None), (3, "<" | ">" as order, None, None, None, -1, -1, 0):
+                target.order = order
+            case Dtype("i1" | "u1", order=None), (3, "|", None, None, None, -1, -1, 0):
+                target.order = "|"
+            case Array(numbers=None), (1, shape, dtype, int(is_fortran), payload):
+                target.numbers = self._numbers(dtype, shape, payload, "F" if is_fortran else "C")
+            case _:
+                raise InputError(f"the pickle sets another state than numpy; {ONLY}")
 
-    def _encode(self, arguments: tuple[Any, ...]) -> bytes:
-        if len(arguments) != 2 or type(arguments[0]) is not str or arguments[1] != "latin1":
-            raise InputError("the pickle calls _codecs.encode other than for bytes as latin1 text")
-        self._bytes_left -= len(arguments[0])
+    def _encoded(self, text: str) -> bytes:
+        self._bytes_left -= len(text)
         if self._bytes_left < 0:
             raise InputError(f"the bytes in the pickle are more than {MAX_FILE_BYTES}")
-        try:
-            return arguments[0].encode("latin-1")
-        except UnicodeEncodeError:
-            raise broken("bytes that are written as text hold more than latin1") from None
+        return text.encode("latin-1")
 
-    def _scalar(self, arguments: tuple[Any, ...]) -> int | float:
-        if len(arguments) != 2:
-            raise broken("a numpy scalar is not made of a dtype and its bytes")
-        number: int | float = self._unpacked(*arguments, 1)[0]
-        return number
-
-    def _frombuffer(self, arguments: tuple[Any, ...]) -> Array:
-        if len(arguments) != 4 or type(arguments[3]) is not str or arguments[3] not in ("C", "F"):
-            raise broken("numpy's _frombuffer is called with other arguments than numpy writes")
-        payload, dtype, shape, order = arguments
-        return self._array(Array(), dtype, shape, payload, is_fortran=order == "F")
-
-    def _fill_array(self, target: Array, state: Any) -> None:
-        if type(state) is not tuple or len(state) != 5 or type(state[0]) is not int:
-            raise broken("the state of an array has another form than numpy writes")
-        version, shape, dtype, is_fortran, payload = state
-        if version != 1 or type(is_fortran) not in (bool, int):
-            raise broken("the state of an array has another form than numpy writes")
-        self._array(target, dtype, shape, payload, is_fortran=bool(is_fortran))
-
-    def _array(
-        self, target: Array, dtype: Any, shape: Any, payload: Any, *, is_fortran: bool
-    ) -> Array:
+    def _numbers(
+        self, dtype: Any, shape: Any, payload: Any, order: Literal["C", "F"] = "C"
+    ) -> np.ndarray[Any, Any]:
+        if type(dtype) is not Dtype or dtype.order is None or type(payload) is not bytes:
+            raise broken("numpy data without a complete dtype or without bytes")
         if type(shape) is not tuple or not all(type(size) is int for size in shape):
             raise broken("the shape of an array is no tuple of whole numbers")
-        if not 1 <= len(shape) <= 2 or not all(0 <= size <= MAX_VALUES for size in shape):
+        if len(shape) not in (1, 2) or not all(0 <= size <= MAX_VALUES for size in shape):
             raise InputError(
-                f"expected arrays of 1 or 2 dimensions from 0 to {MAX_VALUES}, got {len(shape)}"
-                f" dimensions{_listed(shape)}"
+                f"expected arrays of 1 or 2 dimensions from 0 to {MAX_VALUES}, there is another"
             )
-        count = shape[0] * shape[1] if len(shape) == 2 else shape[0]
-        target.values = self._unpacked(dtype, payload, count)
-        target.shape, target.is_fortran = shape, is_fortran
-        return target
-
-    def _unpacked(self, dtype: Any, payload: Any, count: int) -> tuple[Any, ...]:
-        if type(dtype) is not Dtype or dtype.order is None:
-            raise broken("numpy data without a complete dtype")
-        if type(payload) is not bytes or len(payload) != count * dtype.size:
-            held = f"{len(payload)} bytes" if type(payload) is bytes else "no bytes"
+        count, size = prod(shape), int(dtype.code[1])
+        if len(payload) != count * size:
             raise InputError(
-                f"expected {count * dtype.size} bytes for {count} numbers {dtype.code}, got {held}"
+                f"expected {count * size} bytes for {count} numbers {dtype.code}, "
+                f"got {len(payload)} bytes"
             )
         self._values_left -= count
         if self._values_left < 0:
             raise InputError(f"the arrays in the pickle hold more than {MAX_VALUES} numbers")
-        return struct.unpack(f"{dtype.order}{count}{_FORMATS[dtype.code]}", payload)
+        return np.ndarray(shape, dtype.order + dtype.code, payload, order=order)
 
 
-def _dtype(arguments: tuple[Any, ...]) -> Dtype:
-    code = arguments[0] if arguments else None
-    flags = arguments[1:]
-    if type(code) is not str or code not in _FORMATS:
-        shown = ascii(code[:20]) if type(code) is str else "another value"
+def _dtype(code: str) -> Dtype:
+    if code not in CODES:
         raise InputError(
-            f"expected arrays of plain numbers ({', '.join(_FORMATS)}), got dtype {shown}"
+            f"expected arrays of plain numbers ({', '.join(CODES)}), got dtype {code[:20]!a}"
         )
-    if len(flags) != 2 or not all(type(flag) in (bool, int) for flag in flags):
-        raise broken("numpy.dtype is called with other arguments than numpy writes")
     return Dtype(code)
-
-
-def _reconstruct(arguments: tuple[Any, ...]) -> Array:
-    if arguments != (Maker.NDARRAY, (0,), b"b"):
-        raise InputError("the pickle calls numpy's _reconstruct for another thing than ndarray")
-    return Array()
-
-
-def _listed(shape: tuple[int, ...]) -> str:
-    return f" ({', '.join(str(size) for size in shape)})" if 1 <= len(shape) <= 2 else ""
-
-
-def _byte_order(dtype: Dtype, state: Any) -> str:
-    """Return the byte order for `struct`; a state with fields, subarrays or metadata is refused."""
-    plain = type(state) is tuple and len(state) == 8
-    if not plain or not _is_same(state[0], 3) or not _is_plain(state[2:]):
-        raise InputError("expected arrays of plain numbers, got a dtype with parts or metadata")
-    order = state[1]
-    if order == "|" and type(order) is str and dtype.size == 1:
-        return "<"
-    if type(order) is not str or order not in ("<", ">"):
-        raise broken("the byte order of a dtype is neither < nor >")
-    return order
-
-
-def _is_plain(parts: tuple[Any, ...]) -> bool:
-    return all(map(_is_same, parts, _PLAIN_DTYPE_STATE))
-
-
-def _is_same(value: Any, wanted: int | None) -> bool:
-    return value is None if wanted is None else type(value) is int and value == wanted

@@ -6,29 +6,21 @@ import json
 import math
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import MAX_LABEL
-from ppsolve.solver.convert.pickles.names import Maker
-from ppsolve.solver.convert.pickles.numpy_parts import Array, Dtype
+from ppsolve.solver.convert.pickles.numpy_parts import Array
 
 Pair = tuple[int | float | None, int | float | None]
 Timeline = dict[str, list[Pair]]
 ScheduleLabels = list[list[list[str]]]
 
 MAX_ITEMS = 500_000
-"""Entries of a timeline or schedule, one that is referred to many times counting each time."""
+"""Entries of a timeline or schedule, one that is referred to many times counting each time.
 
-
-class _Budget:
-    def __init__(self) -> None:
-        self._left = MAX_ITEMS
-
-    def charge(self, items: int) -> None:
-        self._left -= items
-        if self._left < 0:
-            raise InputError(
-                f"expected at most {MAX_ITEMS} entries, counted as often as they are referred to"
-            )
+So many intervals of an array take 72 MB.
+"""
 
 
 def as_timeline(value: Any) -> Timeline:
@@ -43,32 +35,75 @@ def as_timeline(value: Any) -> Timeline:
         raise InputError(f"expected a dict of lists of (start, end), got {_described(value)}")
     if not value:
         raise InputError("expected a dict of lists of (start, end), the dict is empty")
-    budget = _Budget()
-    budget.charge(len(value))
-    return {_label(label): _intervals(label, given, budget) for label, given in value.items()}
+    rows = {_label(label): _items(label, given, "(start, end)") for label, given in value.items()}
+    _refuse_many(len(rows) + sum(map(len, rows.values())))
+    return {
+        label: [_pair(f"{label}[{place}]", row) for place, row in enumerate(given)]
+        for label, given in rows.items()
+    }
 
 
-def _label(label: str) -> str:
-    if not 0 < len(label) <= MAX_LABEL:
-        raise InputError(f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(label)}")
-    if not label.isprintable():
-        raise InputError(f"expected labels of printable characters, got {_shown(label)}")
-    return label
+def as_schedule(value: Any) -> ScheduleLabels:
+    """Return `value` as labels by device and iteration.
+
+    Raises
+    ------
+    InputError
+        Another form; the field is the place in the list.
+    """
+    devices = [
+        _items(f"[{device}]", rows, "iterations")
+        for device, rows in enumerate(_items(None, value, "devices"))
+    ]
+    count = len(devices) + sum(map(len, devices))
+    _refuse_many(count)
+    lists = [
+        [_items(f"[{device}][{number}]", row, "labels") for number, row in enumerate(rows)]
+        for device, rows in enumerate(devices)
+    ]
+    _refuse_many(count + sum(len(row) for rows in lists for row in rows))
+    return [
+        [
+            [_label(label, f"[{device}][{number}][{place}]") for place, label in enumerate(row)]
+            for number, row in enumerate(rows)
+        ]
+        for device, rows in enumerate(lists)
+    ]
 
 
-def _intervals(label: str, given: Any, budget: _Budget) -> list[Pair]:
-    rows: Any = given.pairs() if type(given) is Array else given
-    if type(rows) not in (list, tuple):
-        raise InputError(f"expected a list of (start, end), got {_described(given)}", field=label)
-    budget.charge(len(rows))
-    return [_pair(f"{label}[{place}]", row) for place, row in enumerate(rows)]
+def _refuse_many(count: int) -> None:
+    if count > MAX_ITEMS:
+        raise InputError(
+            f"expected at most {MAX_ITEMS} entries, counted as often as they are referred to"
+        )
+
+
+def _items(field: str | None, value: Any, what: str) -> Any:
+    """Return a list, tuple or array itself: it is copied only once its entries are counted."""
+    if type(value) is Array and value.shape[1:] == (2,):
+        return value.numbers
+    if type(value) not in (list, tuple):
+        raise InputError(f"expected a list of {what}, got {_described(value)}", field=field)
+    return value
+
+
+def _label(value: Any, field: str | None = None) -> str:
+    if type(value) is not str:
+        raise InputError(f"expected a label, got {_described(value)}", field=field)
+    if not 0 < len(value) <= MAX_LABEL:
+        raise InputError(f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}")
+    if not value.isprintable():
+        raise InputError(f"expected labels of printable characters, got {json.dumps(value[:40])}")
+    return value
 
 
 def _pair(field: str, row: Any) -> Pair:
-    items = row.values if type(row) is Array and row.shape == (2,) else row
-    if type(items) not in (list, tuple) or len(items) != 2:
+    if type(row) is Array and row.shape == (2,):
+        row = row.numbers
+    pair = row.tolist() if type(row) is np.ndarray else row
+    if type(pair) not in (list, tuple) or len(pair) != 2:
         raise InputError(f"expected a pair (start, end), got {_described(row)}", field=field)
-    start, end = items
+    start, end = pair
     if (start is None) != (end is None):
         raise InputError("expected two numbers or (None, None), got one None", field=field)
     if start is None:
@@ -84,56 +119,14 @@ def _number(field: str, value: Any) -> int | float:
     return value
 
 
-def as_schedule(value: Any) -> ScheduleLabels:
-    """Return `value` as labels by device and iteration.
-
-    Raises
-    ------
-    InputError
-        Another form; the field is the place in the list.
-    """
-    budget = _Budget()
-    devices = _items(None, value, budget, "devices")
-    return [_iterations(f"[{place}]", given, budget) for place, given in enumerate(devices)]
-
-
-def _iterations(field: str, given: Any, budget: _Budget) -> list[list[str]]:
-    iterations = _items(field, given, budget, "iterations")
-    return [_labels(f"{field}[{place}]", labels, budget) for place, labels in enumerate(iterations)]
-
-
-def _labels(field: str, given: Any, budget: _Budget) -> list[str]:
-    labels = _items(field, given, budget, "labels")
-    return [_text(f"{field}[{place}]", label) for place, label in enumerate(labels)]
-
-
-def _items(field: str | None, value: Any, budget: _Budget, what: str) -> list[Any]:
-    if type(value) is not list and type(value) is not tuple:
-        raise InputError(f"expected a list of {what}, got {_described(value)}", field=field)
-    budget.charge(len(value))
-    return list(value)
-
-
-def _text(field: str, label: Any) -> str:
-    if type(label) is not str:
-        raise InputError(f"expected a label, got {_described(label)}", field=field)
-    return _label(label)
-
-
-def _shown(text: str) -> str:
-    return json.dumps(text[:40])
-
-
 def _described(value: Any) -> str:
     """Return a short name of a wrong value, which may be huge or hold itself."""
     if value is None or type(value) in (bool, int, float):
         return str(value)[:40]
     if type(value) is str:
-        return f"the text {_shown(value)}"
-    if isinstance(value, Dtype | Maker):
-        return "a part of numpy's own"
-    if type(value) is Array:
-        return "an array without data" if value.shape is None else f"an array {value.shape}"
-    if type(value) in (list, tuple):
+        return f"the text {json.dumps(value[:40])}"
+    if type(value) in (list, tuple, dict):
         return f"a {type(value).__name__} of {len(value)}"
-    return "bytes" if type(value) is bytes else "a dict"
+    if type(value) is Array:
+        return f"an array {value.shape}" if value.shape else "an array without data"
+    return "bytes" if type(value) is bytes else "a part of numpy's own"

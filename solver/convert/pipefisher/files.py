@@ -21,7 +21,7 @@ _SCHEDULE = re.compile(r"(?:^|[_.-])schedule$", re.IGNORECASE)
 
 
 def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return the files that `paths` stand for in human order of their names, and warnings.
+    """Return the timeline files of files and folders in human order of names, and warnings.
 
     A folder stands for its ``*.pickle`` files but hidden ones and schedules.
 
@@ -99,9 +99,16 @@ def node_numbers(files: Sequence[Path]) -> list[int] | None:
 
 
 def refuse_missing_nodes(numbers: Sequence[int] | None, source: str) -> None:
-    """Refuse a run without some of its nodes; None: not all names have numbers.
+    """Refuse a run without some of its nodes.
 
     A run with several replicas of each stage may have a file for every k-th node only.
+
+    Parameters
+    ----------
+    numbers : sequence of int or None
+        Ascending node numbers, None unless every file's name has one.
+    source : str
+        Folder for errors.
 
     Raises
     ------
@@ -138,7 +145,7 @@ def _last_match(name: str) -> re.Match[str] | None:
 
 
 def instance_name(files: Sequence[Path]) -> str:
-    """Return what the names have in common before ``_node<k>_timeline``, else the folder's name."""
+    """Return the beginning that all names share before ``_node<k>``, else the folder's name."""
     stems = [_before_node(file) for file in files]
     low, high = min(stems), max(stems)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))

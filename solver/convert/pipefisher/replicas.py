@@ -28,6 +28,11 @@ def sync_groups(
         One profiled step of each node.
     numbers : sequence of int, optional
         Node numbers; mirror images are not known where they have holes.
+
+    Returns
+    -------
+    list of list of int
+        Devices of each group.
     """
     modules = [_synced_modules(timeline) for timeline in timelines]
     syncs = [_recorded_syncs(timeline) for timeline in timelines]
@@ -43,13 +48,13 @@ def sync_groups(
 
 
 def has_holes(numbers: Sequence[int]) -> bool:
-    """Return whether ascending node numbers do not start at 0 or are not evenly spaced."""
+    """Tell whether ascending node numbers do not start at 0 or are not evenly spaced."""
     steps = {right - left for left, right in pairwise(numbers)}
     return numbers[0] != 0 or len(steps) > 1
 
 
 def has_syncs(timeline: Timeline) -> bool:
-    """Return whether any sync was recorded with times."""
+    """Tell whether any sync was recorded with times."""
     return bool(_recorded_syncs(timeline))
 
 

@@ -12,12 +12,7 @@ from typing import Any, NamedTuple
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.labels import PROFILED_STEP, parse_label
-from ppsolve.solver.convert.pickles import (
-    ScheduleLabels,
-    Timeline,
-    load_schedule_pickle,
-    load_timeline_pickle,
-)
+from ppsolve.solver.convert.pickles import ScheduleLabels, Timeline, load_timeline_pickle
 from ppsolve.solver.convert.pickles.files import read_pickle_file
 from ppsolve.solver.convert.pipefisher.files import (
     in_words,
@@ -34,6 +29,7 @@ MARGIN_RATIO = 0.05
 """PipeFisher's margin: work of length d takes 1.05 d of a bubble."""
 
 SCHEDULE_PROTOCOL = 4
+"""Every Python from 3.4 on reads it."""
 
 REFUSAL = (
     "expected --allow-pickle: pickles can run code when other programs read them; "
@@ -82,22 +78,24 @@ def convert_pipefisher(
     folder = next((path for path in paths if os.path.isdir(path)), None)
     if folder is not None:
         refuse_missing_nodes(node_numbers(files), str(folder))
-    timelines = []
-    for file in files:
-        whole = load_timeline_pickle(read_pickle_file(file), str(file))
-        timeline, more = last_step(whole)
-        _refuse_negative(timeline, str(file))
-        warnings += [f"{file}: {warning}" for warning in more]
-        timelines.append(timeline)
-    _refuse_no_pipeline(timelines[0], str(files[0]))
+    names = [str(file) for file in files]
+    timelines = [_read_step(name, warnings) for name in names]
+    _refuse_no_pipeline(timelines[0], names[0])
     numbers = node_numbers(files)
     groups = sync_groups(timelines, numbers)
     coupled = groups if couple_replicas else []
     document = timelines_document(timelines, instance_name(files), coupled)
-    names = [str(file) for file in files]
     warnings += node_warnings(numbers, timelines) + timeline_warnings(names, timelines)
     notes = [] if coupled == groups else [_replicas_note(groups)]
-    return Converted(KfacInstance.parse(document, _source(files)), warnings, notes)
+    return Converted(KfacInstance.parse(document, _source(names)), warnings, notes)
+
+
+def _read_step(name: str, warnings: list[str]) -> Timeline:
+    """Return the last step of a file, and add what is odd in it to the warnings."""
+    timeline, found = last_step(load_timeline_pickle(read_pickle_file(name), name))
+    warnings += [f"{name}: {warning}" for warning in found]
+    _refuse_negative(timeline, name)
+    return timeline
 
 
 def timelines_document(
@@ -113,6 +111,11 @@ def timelines_document(
         Name of the instance.
     groups : sequence of sequences of int
         Devices whose syncs meet.
+
+    Returns
+    -------
+    dict
+        Fields of the instance; ``sync_groups`` only where there are groups.
     """
     document: dict[str, Any] = {
         "kind": "kfac",
@@ -164,17 +167,6 @@ def schedule_pickle(labels: ScheduleLabels) -> bytes:
     return pickle.dumps(plain, protocol=SCHEDULE_PROTOCOL)
 
 
-def read_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
-    """Read a schedule pickle, as safely as a timeline.
-
-    Raises
-    ------
-    InputError
-        Not a pickle, not a schedule, or one that holds anything but lists of texts.
-    """
-    return load_schedule_pickle(data, source)
-
-
 def _refuse_negative(timeline: Timeline, source: str) -> None:
     for label, pairs in timeline.items():
         for place, (start, end) in enumerate(pairs):
@@ -203,8 +195,8 @@ def _replicas_note(groups: Sequence[Sequence[int]]) -> str:
     return f"{named} hold replicas of the same modules; --couple-replicas makes their syncs meet"
 
 
-def _source(files: list[Path]) -> str:
-    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+def _source(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _listed(labels: list[str], most: int = 3) -> str:
