@@ -22,7 +22,7 @@ LAYERS = {
     "methods": ["bounds", "heuristics", "cpsat", "goodput"],
     "solving": ["pipeline", "kfac", "overlap", "optimize"],
     "planning": ["plan"],
-    "output": ["render", "convert", "generate", "bestknown"],
+    "output": ["render", "convert", "generate"],
     "cli": ["cli"],
 }
 """Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.

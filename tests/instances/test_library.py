@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from shipped import instance_files
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_text
@@ -16,7 +17,6 @@ from ppsolve.models.instances import load_instance, lower, parse_instance
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bestknown.entries import instance_files
 from tests.paths import ROOT
 
 INSTANCES = ROOT / "instances"
