@@ -132,6 +132,11 @@ def schedule_problems(instance: Instance, stored: StoredSchedule, entry: Entry) 
     entry : Entry
         Has the upper bound that the schedule must have as its value.
 
+    Returns
+    -------
+    list of str
+        Empty if the bound is proven; at most `SHOWN_VIOLATIONS` broken rules are written out.
+
     Raises
     ------
     InputError

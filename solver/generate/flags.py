@@ -41,85 +41,70 @@ class PerDevice:
 Numbers = Decimal | tuple[Decimal, ...]
 
 
-def parse_number(text: str, option: str) -> Decimal:
-    """Read one non-negative number.
-
-    Parameters
-    ----------
-    text : str
-        What was given.
-    option : str
-        Option that errors name.
-
-    Returns
-    -------
-    Decimal
-        The number, exactly as it is written.
+def parse_number(text: str) -> Decimal:
+    """Read one non-negative number, exactly as it is written.
 
     Raises
     ------
     InputError
-        Names `option` and what would be right.
+        It is none; like all errors of this module without the option, which `read_options` adds.
     """
     try:
         return as_decimal(Decimal(text.strip()))
     except InvalidOperation:
-        raise InputError(f'expected a number, got "{text}"', field=option) from None
+        raise InputError(f'expected a number, got "{text}"') from None
     except ValueError as error:
-        raise InputError(str(error), field=option) from None
+        raise InputError(str(error)) from None
 
 
-def parse_numbers(text: str, option: str) -> Numbers:
+def parse_numbers(text: str) -> Numbers:
     """Read one number, or several separated by commas (one per stage or device)."""
-    parts = [parse_number(part, option) for part in text.split(",")]
+    parts = [parse_number(part) for part in text.split(",")]
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def parse_times(text: str, option: str) -> Numbers | Range:
+def parse_times(text: str) -> Numbers | Range:
     """Read numbers as `parse_numbers` does, or a range ``50..150`` (also ``50-150``)."""
-    span = _range(text, option)
-    return parse_numbers(text, option) if span is None else span
+    span = _range(text)
+    return parse_numbers(text) if span is None else span
 
 
-def parse_count(text: str, option: str) -> int | Range:
+def parse_count(text: str) -> int | Range:
     """Read a whole number >= 1, or a range of them."""
-    span = _range(text, option)
+    span = _range(text)
     if span is None and not re.fullmatch(r"\d{1,15}", text.strip()):
-        raise InputError(
-            f'expected a whole number or a range such as 4..8, got "{text}"', field=option
-        )
+        raise InputError(f'expected a whole number or a range such as 4..8, got "{text}"')
     low = int(text) if span is None else span.low
     if low < 1:
-        raise InputError(f"expected at least 1, got {low}", field=option)
+        raise InputError(f"expected at least 1, got {low}")
     return low if span is None else span
 
 
-def _range(text: str, option: str) -> Range | None:
+def _range(text: str) -> Range | None:
     match = RANGE.fullmatch(text.strip())
     if match is None:
         return None
     if max(map(len, match.groups())) > MAX_RANGE_DIGITS:
-        raise InputError(f"expected at most {MAX_RANGE_DIGITS} digits, got {text}", field=option)
+        raise InputError(f"expected at most {MAX_RANGE_DIGITS} digits, got {text}")
     low, high = map(int, match.groups())
     if low > high:
         raise InputError(
-            f"expected the smaller number first, got {text}; did you mean {high}..{low}?",
-            field=option,
+            f"expected the smaller number first, got {text}; did you mean {high}..{low}?"
         )
     return Range(low, high)
 
 
-def parse_capacity(text: str, option: str) -> Numbers | PerDevice | Literal["none"]:
+def parse_capacity(text: str) -> Numbers | PerDevice | Literal["none"]:
     """Read an amount, several (one per device), a multiple such as ``1.5p``, or ``none``."""
     word = text.strip().lower()
     if word == "none":
         return "none"
     if word.endswith("p"):
-        return PerDevice(parse_number(word[:-1] or "1", option))
-    return parse_numbers(word, option)
+        return PerDevice(parse_number(word[:-1] or "1"))
+    return parse_numbers(word)
 
 
-def parse_placement(text: str, option: str) -> str | dict[str, tuple[int, ...]]:
+def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
     """Read the name of a placement, or the device of every stage: ``0,1,1,0``."""
     if "," not in text and not text.strip().isdigit():
         return text.strip()
@@ -127,13 +112,12 @@ def parse_placement(text: str, option: str) -> str | dict[str, tuple[int, ...]]:
     wrong = next((part for part in parts if not re.fullmatch(r"\d{1,9}", part)), None)
     if wrong is not None:
         raise InputError(
-            f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"',
-            field=option,
+            f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
         )
     return {"stage_to_device": tuple(map(int, parts))}
 
 
-READERS: Mapping[str, Callable[[str, str], Any]] = {
+READERS: Mapping[str, Callable[[str], Any]] = {
     "devices": parse_count,
     "microbatches": parse_count,
     "placement": parse_placement,
@@ -154,10 +138,16 @@ def read_options(texts: Mapping[str, Any]) -> dict[str, Any]:
     InputError
         Names the option and what would be right.
     """
-    return {
-        name: READERS[name](text, option_of(name)) if name in READERS else text
-        for name, text in texts.items()
-    }
+    return {name: _read(name, text) for name, text in texts.items()}
+
+
+def _read(name: str, text: Any) -> Any:
+    if name not in READERS:
+        return text
+    try:
+        return READERS[name](text)
+    except InputError as error:
+        raise InputError(error.message, field=option_of(name)) from None
 
 
 def option_of(name: str) -> str:

@@ -104,6 +104,11 @@ def override(template: Options, options: Options) -> dict[str, Any]:
     ----------
     template, options : mapping
         Options by name. Asking for one form of backward takes the other form out of the template.
+
+    Returns
+    -------
+    dict
+        Options by name, in the template's order.
     """
     dropped: tuple[str, ...] = ()
     if "backward" in options:

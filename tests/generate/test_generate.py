@@ -21,10 +21,10 @@ from ppsolve.solver.generate.flags import (
     Range,
     parse_capacity,
     parse_count,
-    parse_number,
     parse_numbers,
     parse_placement,
     parse_times,
+    read_options,
 )
 from ppsolve.solver.generate.instances import build, generate
 from ppsolve.solver.generate.profiles import PROFILES, find_profile
@@ -187,34 +187,34 @@ def test_text_reads_back_and_fingerprint_ignores_the_name() -> None:
 
 
 def test_parsers() -> None:
-    assert parse_count("4..8", "-p") == parse_count("4-8", "-p") == Range(4, 8)
-    assert parse_count(" 7 ", "-p") == 7
-    assert parse_times("50-150", "-f") == Range(50, 150)
-    assert parse_times("1.5,2", "-f") == (Decimal("1.5"), Decimal(2))
-    assert parse_times("1e-5", "-f") == Decimal("0.00001")
-    assert parse_numbers("3", "-n") == 3
-    assert parse_capacity("NONE", "-c") == "none"
-    assert parse_capacity("1.5p", "-c") == PerDevice(Decimal("1.5"))
-    assert parse_capacity("p", "-c") == PerDevice(Decimal(1))
-    assert parse_capacity("2,3", "-c") == (2, 3)
-    assert parse_capacity("8", "-c") == 8
-    assert parse_placement("wave", "-p") == "wave"
-    assert parse_placement("0,1, 0", "-p") == {"stage_to_device": (0, 1, 0)}
+    assert parse_count("4..8") == parse_count("4-8") == Range(4, 8)
+    assert parse_count(" 7 ") == 7
+    assert parse_times("50-150") == Range(50, 150)
+    assert parse_times("1.5,2") == (Decimal("1.5"), Decimal(2))
+    assert parse_times("1e-5") == Decimal("0.00001")
+    assert parse_numbers("3") == 3
+    assert parse_capacity("NONE") == "none"
+    assert parse_capacity("1.5p") == PerDevice(Decimal("1.5"))
+    assert parse_capacity("p") == PerDevice(Decimal(1))
+    assert parse_capacity("2,3") == (2, 3)
+    assert parse_capacity("8") == 8
+    assert parse_placement("wave") == "wave"
+    assert parse_placement("0,1, 0") == {"stage_to_device": (0, 1, 0)}
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: parse_number("x", "--p2p"), '--p2p: expected a number, got "x"'),
-        (lambda: parse_number("-1", "--p2p"), "--p2p: expected a number >= 0, got -1"),
-        (lambda: parse_number("nan", "--p2p"), "--p2p: expected a finite number, got NaN"),
-        (lambda: parse_numbers("1,,2", "--p2p"), '--p2p: expected a number, got ""'),
-        (lambda: parse_count("x", "--devices"), "a whole number or a range such as 4..8"),
-        (lambda: parse_count("0", "--devices"), "--devices: expected at least 1, got 0"),
-        (lambda: parse_count("0..4", "--devices"), "--devices: expected at least 1, got 0"),
-        (lambda: parse_count("8..4", "--devices"), "did you mean 4..8?"),
-        (lambda: parse_count("1.." + "9" * 40, "--devices"), "expected at most 15 digits"),
-        (lambda: parse_placement("0,x", "--placement"), 'such as 0,1,1,0, got "x"'),
+        (lambda: read_options({"p2p": "x"}), '--p2p: expected a number, got "x"'),
+        (lambda: read_options({"p2p": "-1"}), "--p2p: expected a number >= 0, got -1"),
+        (lambda: read_options({"p2p": "nan"}), "--p2p: expected a finite number, got NaN"),
+        (lambda: read_options({"p2p": "1,,2"}), '--p2p: expected a number, got ""'),
+        (lambda: read_options({"devices": "x"}), "a whole number or a range such as 4..8"),
+        (lambda: read_options({"devices": "0"}), "--devices: expected at least 1, got 0"),
+        (lambda: read_options({"devices": "0..4"}), "--devices: expected at least 1, got 0"),
+        (lambda: read_options({"devices": "8..4"}), "did you mean 4..8?"),
+        (lambda: read_options({"devices": "1.." + "9" * 40}), "expected at most 15 digits"),
+        (lambda: read_options({"placement": "0,x"}), 'such as 0,1,1,0, got "x"'),
         (lambda: find_profile("6.3b"), '--profile: unknown profile "6.3b"; did you mean "6.2b"?'),
         (lambda: generate(), "--devices: this option is required; or start from --seed N"),
         (lambda: generate(devices=4), "--microbatches: this option is required"),
