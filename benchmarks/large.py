@@ -17,7 +17,7 @@ from typing import TypeVar
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.generate.flags import Capacity, Recipe
+from ppsolve.solver.generate.flags import PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
@@ -35,27 +35,27 @@ def main() -> None:
         "--heuristic", default="list-backward-first", help="name of a list schedule"
     )
     options = parser.parse_args()
-    recipe = Recipe(
+    instance = generate(
         devices=options.devices,
         microbatches=options.microbatches,
         forward=Decimal(100),
         backward_input=Decimal(105),
         backward_weight=Decimal(70),
         p2p=Decimal(4),
-        capacity=Capacity(Decimal(1), per_device=True),
+        capacity=PerDevice(Decimal(1)),
     )
-    instance = generate(recipe)
     print("| step | seconds | peak GB |\n| --- | --- | --- |")
     problem = timed("lower", lambda: lower(instance))
     outcome = timed(options.heuristic, lambda: run_heuristic(options.heuristic, instance, problem))
     if outcome.schedule is None:
         sys.exit(f"{options.heuristic}: {outcome.status}: {outcome.reason}")
-    orders = outcome.schedule.resource_orders()
+    schedule = outcome.schedule
+    orders = schedule.resource_orders()
     replay: Schedule = timed("timing", lambda: time_orders(problem, orders))
     metrics = timed("metrics", lambda: measure(replay))
-    violations = timed("check", lambda: check_schedule(problem, outcome.schedule))
+    violations = timed("check", lambda: check_schedule(problem, schedule))
     print(
-        f"\n{problem.num_ops} ops, makespan {problem.scale.time(outcome.schedule.makespan)}, "
+        f"\n{problem.num_ops} ops, makespan {problem.scale.time(schedule.makespan)}, "
         f"bubble ratio {metrics.bubble_ratio:.4f}, {len(violations)} broken rules"
     )
 

@@ -9,16 +9,13 @@ in the set are left alone.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
-from ppsolve.models.documents.text import write_instances
+from shipped import ROOT, run_writer
+
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher
 
-ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / "instances"
 TIMELINES = ROOT / "tests" / "data" / "pipefisher"
 
 MEASURED = {
@@ -96,7 +93,7 @@ def timelines(folder: str) -> KfacInstance:
 def pinned() -> dict[str, KfacInstance]:
     """Return described pipelines whose schedule is pinned: fewest iterations of a refresh."""
     layers = [ATTENTION, MLP]
-    common = {"objective": "iterations", "margin_ratio": 0.05}
+    common: dict[str, Any] = {"objective": "iterations", "margin_ratio": 0.05}
     return {
         "bert-4x8-gpipe": cycle(4, 8, FUSED, layers, pattern="gpipe", **common),
         "bert-4x8-1f1b": cycle(4, 8, FUSED, layers, pattern="1f1b", **common),
@@ -166,15 +163,5 @@ def bidirectional(**fields: Any) -> KfacInstance:
     return cycle(4, 8, FUSED, [block], pipeline={"placement": "bidirectional"}, **fields)
 
 
-def main() -> None:
-    """Write the set."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, default=HOME)
-    directory = parser.parse_args().directory
-    files = every_instance()
-    write_instances(files, directory)
-    print(f"{len(files)} instances written below {directory}")
-
-
 if __name__ == "__main__":
-    main()
+    run_writer(__doc__, every_instance)

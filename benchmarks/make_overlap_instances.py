@@ -7,16 +7,12 @@ Without DIR the instances go where they are kept. Files that are not in the set 
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shipped import run_writer
 
-from ppsolve.models.documents.text import write_instances
 from ppsolve.models.overlap.instance import OverlapInstance
-
-HOME = Path(__file__).resolve().parent.parent / "instances"
 
 
 class Program:
@@ -100,8 +96,8 @@ def every_instance() -> dict[str, OverlapInstance]:
         mixture_of_experts("moe-4l-two-groups-free", 4, order="free"),
         sharded_optimizer("zero-tail-8l", 8),
         sharded_optimizer("zero-tail-8l-free", 8, order="free"),
-        large("fsdp-large-1000", 84, "frozen"),
-        large("fsdp-large-1000-free", 84, "free"),
+        uneven_fsdp("fsdp-large-1000", 84, "frozen", gather=170, seed=7),
+        uneven_fsdp("fsdp-large-1000-free", 84, "free", gather=170, seed=7),
     ]
     return {f"overlap/{instance.name}.json": instance for instance in made}
 
@@ -223,23 +219,37 @@ def sharded_optimizer(name: str, layers: int, order: str = "frozen") -> OverlapI
     return program.finish()
 
 
-def large(name: str, layers: int, order: str) -> OverlapInstance:
-    """Return an FSDP step of over 1,000 nodes, uneven layers, as much to send as to compute."""
-    draw = np.random.default_rng(7)
+def uneven_fsdp(name: str, layers: int, order: str, *, gather: int, seed: int) -> OverlapInstance:
+    """Return an FSDP step with 12 nodes a layer, none of which is like another.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    layers : int
+        Number of layers.
+    order : {"frozen", "free"}
+        Order of the collectives.
+    gather : int
+        About how long a gather takes; at 170 a layer sends for some 540 and computes for 605.
+    seed : int
+        Seed of the times, which lie within a quarter of those written here.
+    """
+    draw = np.random.default_rng(seed)
     program = Program(name, collective_order=order)
     last = program.kernel("embed", 60)
     for layer in range(layers):
-        full = program.collective(f"gather{layer}", about(draw, 170), kind="all_gather")
+        full = program.collective(f"gather{layer}", about(draw, gather), kind="all_gather")
         first = program.kernel(f"attention{layer}", about(draw, 70), last, full)
         last = program.kernel(f"mlp{layer}", about(draw, 90), first, full)
     last = program.kernel("loss", 80, last)
     for layer in reversed(range(layers)):
-        full = program.collective(f"regather{layer}", about(draw, 170), kind="all_gather")
+        full = program.collective(f"regather{layer}", about(draw, gather), kind="all_gather")
         first = program.kernel(f"mlp_grad{layer}", about(draw, 160), last, full)
         last = program.kernel(f"attention_grad{layer}", about(draw, 120), first, full)
         weights = program.kernel(f"weight_grad{layer}", about(draw, 150), last)
         part = program.collective(
-            f"scatter{layer}", about(draw, 200), weights, kind="reduce_scatter"
+            f"scatter{layer}", about(draw, gather + 30), weights, kind="reduce_scatter"
         )
         program.kernel(f"step{layer}", about(draw, 15), part)
     return program.finish()
@@ -250,15 +260,5 @@ def about(draw: np.random.Generator, time: int) -> int:
     return int(draw.integers(time * 3 // 4, time * 5 // 4, endpoint=True))
 
 
-def main() -> None:
-    """Write the set."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, default=HOME)
-    directory = parser.parse_args().directory
-    files = every_instance()
-    write_instances(files, directory)
-    print(f"{len(files)} instances written below {directory}")
-
-
 if __name__ == "__main__":
-    main()
+    run_writer(__doc__, every_instance)

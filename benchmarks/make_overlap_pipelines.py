@@ -11,16 +11,16 @@ gains over pipeline schedules with collectives added greedily is printed as a ta
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shipped import write_set, writer_options
+
 import ppsolve
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import HeuristicStatus
-from ppsolve.models.documents.text import write_instances
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
@@ -31,7 +31,6 @@ from ppsolve.solver.pipeline.collectives import (
 )
 from ppsolve.solver.pipeline.published import PUBLISHED
 
-HOME = Path(__file__).resolve().parent.parent / "instances"
 FAMILY = "overlap_pipelines"
 
 FUSED = {"forward": 100, "backward": 200}
@@ -222,17 +221,14 @@ def table(seconds: float) -> Iterator[str]:
 
 def main() -> None:
     """Write the set, or compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, default=HOME)
+    parser = writer_options(__doc__)
     parser.add_argument("--compare", nargs="?", type=float, const=20.0, metavar="SECONDS")
     options = parser.parse_args()
     if options.compare is not None:
         for line in table(options.compare):
             print(line, flush=True)
         return
-    files = every_instance()
-    write_instances(files, options.directory)
-    print(f"{len(files)} instances written below {options.directory}")
+    write_set(every_instance(), options.directory)
 
 
 if __name__ == "__main__":

@@ -9,19 +9,16 @@ times are those of a goodput model with known parameters, disturbed by 2 %.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shipped import write_set, writer_options
 
 from ppsolve.models.documents.files import write_text
-from ppsolve.models.documents.text import write_instances
 from ppsolve.models.plan.request import REQUEST_SUFFIX, PlanRequest
 from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
 
-HOME = Path(__file__).resolve().parent.parent / "instances"
 FAMILY = "plans"
 OBSERVATIONS = f"{FAMILY}/observations.csv"
 
@@ -155,10 +152,8 @@ def observations() -> str:
 
 def main() -> None:
     """Write the set below the directory given, or where it is kept."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, default=HOME)
-    directory = parser.parse_args().directory
-    write_instances(every_request(), directory)
+    directory = writer_options(__doc__).parse_args().directory
+    write_set(every_request(), directory)
     write_text(directory / OBSERVATIONS, observations())
 
 

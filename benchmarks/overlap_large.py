@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 
-import numpy as np
-from make_overlap_instances import Program, about
+from make_overlap_instances import uneven_fsdp
 
 import ppsolve
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
@@ -19,24 +18,8 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 def fsdp(layers: int, gather: int, order: str, seed: int) -> OverlapInstance:
     """Return an FSDP step with uneven layers; `gather` is about how long a gather takes."""
-    draw = np.random.default_rng(seed)
-    program = Program(f"fsdp-{layers}l-{gather}-{order}-{seed}", collective_order=order)
-    last = program.kernel("embed", 60)
-    for layer in range(layers):
-        full = program.collective(f"gather{layer}", about(draw, gather), kind="all_gather")
-        first = program.kernel(f"attention{layer}", about(draw, 70), last, full)
-        last = program.kernel(f"mlp{layer}", about(draw, 90), first, full)
-    last = program.kernel("loss", 80, last)
-    for layer in reversed(range(layers)):
-        full = program.collective(f"regather{layer}", about(draw, gather), kind="all_gather")
-        first = program.kernel(f"mlp_grad{layer}", about(draw, 160), last, full)
-        last = program.kernel(f"attention_grad{layer}", about(draw, 120), first, full)
-        weights = program.kernel(f"weight_grad{layer}", about(draw, 150), last)
-        part = program.collective(
-            f"scatter{layer}", about(draw, gather + 30), weights, kind="reduce_scatter"
-        )
-        program.kernel(f"step{layer}", about(draw, 15), part)
-    return program.finish()
+    name = f"fsdp-{layers}l-{gather}-{order}-{seed}"
+    return uneven_fsdp(name, layers, order, gather=gather, seed=seed)
 
 
 def report(instance: OverlapInstance, seconds: float) -> None:

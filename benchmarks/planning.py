@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import numpy as np
+from shipped import INSTANCES
 
 import ppsolve
 from ppsolve.models.goodput.files import load_observations
@@ -19,7 +19,7 @@ from ppsolve.solver.goodput.fit import fit
 from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
 from ppsolve.solver.goodput.table import goodput_table
 
-PLANS = Path(__file__).resolve().parent.parent / "instances" / "plans"
+PLANS = INSTANCES / "plans"
 MODEL = GoodputModel(
     PerfParams(0.021, 0.0019, 0.09, 0.004, 0.012, 0.002, 1.8), GradParams(0.02, 4), 128
 )

@@ -16,13 +16,14 @@ from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from shipped import INSTANCES, ROOT
+
 import ppsolve
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.result import OverlapResult
 from ppsolve.solver.optimize.kinds import load_instance
 
-HOME = Path(__file__).resolve().parent.parent
-SHIPPED = HOME / "instances/overlap/fsdp-step-6l-free.json"
+SHIPPED = INSTANCES / "overlap/fsdp-step-6l-free.json"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 76, 24, 48, 56
 LINE, FAINT, TEXT = "#1f6feb", "#d0d7de", "#24292f"
 
@@ -167,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("instance", nargs="?", type=Path, default=SHIPPED)
     parser.add_argument("-t", "--time-limit", type=float, default=60, help="seconds per point")
-    parser.add_argument("-o", "--output", type=Path, default=HOME / "docs/live_bytes.svg")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs/live_bytes.svg")
     given = parser.parse_args()
     instance = load_instance(given.instance)
     assert isinstance(instance, OverlapInstance)

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
+from shipped import instance_files
+
 import ppsolve
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.instances import Instance
-from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.optimize.registry import all_heuristics

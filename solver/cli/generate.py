@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ppsolve.solver.cli.guard import say
-
-if TYPE_CHECKING:
-    from ppsolve.solver.generate.flags import Recipe
 
 Text = str | None
 WHAT, SHAPE, TIMES = "What to generate", "Shape", "Times (number, list a,b,c or range 50..150)"
@@ -103,43 +99,18 @@ def generate_command(
     F and I of 50-150 and W of 30-100 per stage, p2p 10, memory for p activations on each device.
     Any option overrides what the seed or the profile would give.
     """
-    asked = {key: value for key, value in locals().items() if value is not None}
+    texts = {
+        name: value
+        for name, value in locals().items()
+        if value is not None and name not in {"output", "seed", "random", "profile"}
+    }
     from ppsolve.models.documents.files import write_text
     from ppsolve.models.documents.text import instance_text
+    from ppsolve.solver.generate.flags import read_options
     from ppsolve.solver.generate.instances import generate
 
     chosen_seed = 0 if random and seed is None else seed
-    instance = generate(_recipe(asked), seed=chosen_seed, profile=profile)
+    instance = generate(seed=chosen_seed, profile=profile, **read_options(texts))
     write_text(output, instance_text(instance))
     if output != "-":
         say(f"wrote {output} ({instance.name})")
-
-
-def _recipe(asked: dict[str, Any]) -> Recipe:
-    from ppsolve.solver.generate import flags
-
-    readers: dict[str, Callable[[str, str], Any]] = {
-        "devices": flags.parse_count,
-        "microbatches": flags.parse_count,
-        "placement": flags.parse_placement,
-        "capacity": flags.parse_capacity,
-        "share": flags.parse_number,
-        **dict.fromkeys(
-            ("forward", "backward", "backward_input", "backward_weight"), flags.parse_durations
-        ),
-        **dict.fromkeys(
-            ("allreduce", "optimizer", "p2p", "p2p_bytes", "bandwidth", "activation", "static"),
-            flags.parse_numbers,
-        ),
-    }
-    parsed = {
-        key: read(asked[key], "--" + key.replace("_", "-"))
-        for key, read in readers.items()
-        if key in asked
-    }
-    plain = {
-        key: asked[key]
-        for key in ("name", "objective", "time_unit", "stages_per_device", "p2p_mode")
-        if key in asked
-    }
-    return flags.Recipe(**parsed, **plain)

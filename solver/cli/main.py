@@ -21,7 +21,6 @@ COMMANDS = (
     "generate",
     "convert",
     "schema",
-    "bestknown",
 )
 """Modules of this package, each with a ``register(app)``; they import what is slow when called."""
 

@@ -180,7 +180,7 @@ class TestDirectories:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("group", [[], ["bestknown"], ["convert"]])
+    @pytest.mark.parametrize("group", [[], ["convert"]])
     def test_summaries_are_not_clipped(self, run, group):
         done = run(*group, "--help", env={"COLUMNS": "80"})
         commands = done.stdout.split("Commands:")[1].splitlines()

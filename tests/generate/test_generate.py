@@ -16,15 +16,14 @@ from ppsolve.models.documents.text import fingerprint, instance_text
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli import generate as command
 from ppsolve.solver.generate.flags import (
-    Capacity,
+    PerDevice,
     Range,
-    Recipe,
     parse_capacity,
     parse_count,
-    parse_durations,
-    parse_number,
     parse_numbers,
     parse_placement,
+    parse_times,
+    read_options,
 )
 from ppsolve.solver.generate.instances import build, generate
 from ppsolve.solver.generate.profiles import PROFILES, find_profile
@@ -32,7 +31,7 @@ from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
 from tests.paths import DATA
 
 GOLDEN = DATA / "random_seed0.json"
-PLAIN = Recipe(devices=4, microbatches=8, forward=Decimal(100), backward=Decimal(200))
+PLAIN = {"devices": 4, "microbatches": 8, "forward": Decimal(100), "backward": Decimal(200)}
 
 
 def run(*arguments: str) -> str:
@@ -80,16 +79,16 @@ def test_seeds_differ_and_repeat() -> None:
 
 
 def test_options_override_the_random_family() -> None:
-    recipe = Recipe(
+    instance = generate(
+        seed=9,
         devices=3,
         microbatches=Range(2, 2),
         forward=Range(7, 7),
         backward_weight=Decimal(5),
-        capacity=Capacity(Decimal("1.5"), per_device=True),
+        capacity=PerDevice(Decimal("1.5")),
         share=Decimal("0.4"),
         name="mine",
     )
-    instance = generate(recipe, seed=9)
     assert instance.name == "mine"
     assert (instance.num_devices, instance.num_microbatches) == (3, 2)
     assert instance.times.forward == (7, 7, 7)
@@ -100,31 +99,32 @@ def test_options_override_the_random_family() -> None:
 
 
 def test_memory_options_do_not_change_the_draws() -> None:
-    wide = generate(Recipe(capacity="none", objective="device_span"), seed=4)
+    wide = generate(capacity="none", objective="device_span", seed=4)
     assert wide.memory is None
     assert wide.times == generate(seed=4).times
 
 
 def test_fused_backward_replaces_the_split_one() -> None:
-    instance = generate(Recipe(backward=Range(100, 200)), seed=1)
+    instance = generate(backward=Range(100, 200), seed=1)
     assert not instance.times.is_split
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_bidirectional_pipes_get_an_even_number(seed: int) -> None:
-    instance = generate(Recipe(placement="bidirectional"), seed=seed)
+    instance = generate(placement="bidirectional", seed=seed)
     assert instance.num_microbatches % 2 == 0
 
 
 def test_p_counts_the_activations_of_all_stages_of_a_device() -> None:
-    recipe = Recipe(placement="wave", stages_per_device=3, activation=Decimal("0.5"), devices=4)
-    instance = generate(recipe, seed=0)
+    instance = generate(
+        seed=0, placement="wave", stages_per_device=3, activation=Decimal("0.5"), devices=4
+    )
     assert instance.memory is not None
     assert instance.memory.capacity == 6
 
 
 def test_plain_options() -> None:
-    instance = generate(PLAIN)
+    instance = generate(**PLAIN)
     assert instance.name == "linear-4x8"
     assert instance.memory is None
     assert instance.times.backward == 200
@@ -150,17 +150,17 @@ def test_profile_as_published() -> None:
 
 
 def test_stages_of_a_device_share_the_profile() -> None:
-    instance = generate(Recipe(placement="vshape"), profile="zb-16x48-b")
+    instance = generate(placement="vshape", profile="zb-16x48-b")
     assert instance.times.by_kind() == {"F": 14407, "I": 14380, "W": 9676}
     assert instance.memory is not None
     assert instance.memory.capacity == 32
-    thirds = generate(Recipe(placement="interleaved", stages_per_device=7), profile="zb-16x48-b")
+    thirds = generate(placement="interleaved", stages_per_device=7, profile="zb-16x48-b")
     assert thirds.times.forward == Decimal("4116.286")
     assert lower(thirds).num_ops == 3 * 16 * 7 * 48
 
 
 def test_profile_in_another_shape_says_so() -> None:
-    instance = generate(Recipe(devices=4, microbatches=8), profile="1.5b")
+    instance = generate(devices=4, microbatches=8, profile="1.5b")
     assert instance.name == "zb-1.5b-8x24-as-4x8"
     assert instance.memory is not None
     assert instance.memory.capacity == 4
@@ -175,9 +175,9 @@ def test_every_profile_is_an_instance(name: str) -> None:
 def test_text_reads_back_and_fingerprint_ignores_the_name() -> None:
     for instance in (
         generate(seed=2),
-        generate(PLAIN),
-        generate(Recipe(placement=(0, 1, 1, 0), devices=2), seed=3),
-        generate(Recipe(p2p_mode="nic", p2p_bytes=Decimal(3), bandwidth=Decimal(2)), seed=3),
+        generate(**PLAIN),
+        generate(placement={"stage_to_device": (0, 1, 1, 0)}, devices=2, seed=3),
+        generate(p2p_mode="nic", p2p_bytes=Decimal(3), bandwidth=Decimal(2), seed=3),
     ):
         text = instance_text(instance)
         assert PipelineInstance.parse(json.loads(text)) == instance
@@ -187,72 +187,72 @@ def test_text_reads_back_and_fingerprint_ignores_the_name() -> None:
 
 
 def test_parsers() -> None:
-    assert parse_count("4..8", "-p") == parse_count("4-8", "-p") == Range(4, 8)
-    assert parse_count(" 7 ", "-p") == 7
-    assert parse_durations("50-150", "-f") == Range(50, 150)
-    assert parse_durations("1.5,2", "-f") == (Decimal("1.5"), Decimal(2))
-    assert parse_durations("1e-5", "-f") == Decimal("0.00001")
-    assert parse_numbers("3", "-n") == 3
-    assert parse_capacity("NONE", "-c") == "none"
-    assert parse_capacity("1.5p", "-c") == Capacity(Decimal("1.5"), per_device=True)
-    assert parse_capacity("p", "-c") == Capacity(Decimal(1), per_device=True)
-    assert parse_capacity("2,3", "-c") == (2, 3)
-    assert parse_capacity("8", "-c") == Capacity(Decimal(8), per_device=False)
-    assert parse_placement("wave", "-p") == "wave"
-    assert parse_placement("0,1, 0", "-p") == (0, 1, 0)
+    assert parse_count("4..8") == parse_count("4-8") == Range(4, 8)
+    assert parse_count(" 7 ") == 7
+    assert parse_times("50-150") == Range(50, 150)
+    assert parse_times("1.5,2") == (Decimal("1.5"), Decimal(2))
+    assert parse_times("1e-5") == Decimal("0.00001")
+    assert parse_numbers("3") == 3
+    assert parse_capacity("NONE") == "none"
+    assert parse_capacity("1.5p") == PerDevice(Decimal("1.5"))
+    assert parse_capacity("p") == PerDevice(Decimal(1))
+    assert parse_capacity("2,3") == (2, 3)
+    assert parse_capacity("8") == 8
+    assert parse_placement("wave") == "wave"
+    assert parse_placement("0,1, 0") == {"stage_to_device": (0, 1, 0)}
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: parse_number("x", "--p2p"), '--p2p: expected a number, got "x"'),
-        (lambda: parse_number("-1", "--p2p"), "--p2p: expected a number >= 0, got -1"),
-        (lambda: parse_number("nan", "--p2p"), "--p2p: expected a finite number, got NaN"),
-        (lambda: parse_numbers("1,,2", "--p2p"), '--p2p: expected a number, got ""'),
-        (lambda: parse_count("x", "--devices"), "a whole number or a range such as 4..8"),
-        (lambda: parse_count("0", "--devices"), "--devices: expected at least 1, got 0"),
-        (lambda: parse_count("0..4", "--devices"), "--devices: expected at least 1, got 0"),
-        (lambda: parse_count("8..4", "--devices"), "did you mean 4..8?"),
-        (lambda: parse_count("1.." + "9" * 40, "--devices"), "expected at most 15 digits"),
-        (lambda: parse_placement("0,x", "--placement"), 'such as 0,1,1,0, got "x"'),
+        (lambda: read_options({"p2p": "x"}), '--p2p: expected a number, got "x"'),
+        (lambda: read_options({"p2p": "-1"}), "--p2p: expected a number >= 0, got -1"),
+        (lambda: read_options({"p2p": "nan"}), "--p2p: expected a finite number, got NaN"),
+        (lambda: read_options({"p2p": "1,,2"}), '--p2p: expected a number, got ""'),
+        (lambda: read_options({"devices": "x"}), "a whole number or a range such as 4..8"),
+        (lambda: read_options({"devices": "0"}), "--devices: expected at least 1, got 0"),
+        (lambda: read_options({"devices": "0..4"}), "--devices: expected at least 1, got 0"),
+        (lambda: read_options({"devices": "8..4"}), "did you mean 4..8?"),
+        (lambda: read_options({"devices": "1.." + "9" * 40}), "expected at most 15 digits"),
+        (lambda: read_options({"placement": "0,x"}), 'such as 0,1,1,0, got "x"'),
         (lambda: find_profile("6.3b"), '--profile: unknown profile "6.3b"; did you mean "6.2b"?'),
         (lambda: generate(), "--devices: this option is required; or start from --seed N"),
-        (lambda: generate(Recipe(devices=4)), "--microbatches: this option is required"),
-        (lambda: generate(Recipe(devices=4, microbatches=8)), "--forward: this option is req"),
+        (lambda: generate(devices=4), "--microbatches: this option is required"),
+        (lambda: generate(devices=4, microbatches=8), "--forward: this option is req"),
         (
-            lambda: generate(Recipe(devices=4, microbatches=8, forward=Decimal(1))),
+            lambda: generate(devices=4, microbatches=8, forward=Decimal(1)),
             "--backward: expected it, or --backward-input with --backward-weight",
         ),
         (
-            lambda: generate(Recipe(backward_input=Decimal(0))),
+            lambda: generate(backward_input=Decimal(0)),
             "--backward-weight: expected it together with --backward-input",
         ),
         (
-            lambda: generate(Recipe(backward_weight=Decimal(0))),
+            lambda: generate(backward_weight=Decimal(0)),
             "--backward-input: expected it together with --backward-weight",
         ),
         (
-            lambda: generate(Recipe(backward=Decimal(1), backward_input=Decimal(0))),
+            lambda: generate(backward=Decimal(1), backward_input=Decimal(0)),
             "--backward: expected either --backward or",
         ),
-        (lambda: build(Recipe(forward=Range(1, 2))), "--forward: the range 1..2 needs --seed N"),
+        (lambda: build({"forward": Range(1, 2)}), "--forward: the range 1..2 needs --seed N"),
         (
-            lambda: generate(Recipe(devices=Range(1, 2)), profile="6.2b"),
+            lambda: generate(devices=Range(1, 2), profile="6.2b"),
             "--devices: the range 1..2 needs --seed N",
         ),
         (lambda: generate(seed=1, profile="6.2b"), "--profile: expected either a seed"),
         (lambda: generate(seed=-1), "--seed: expected a whole number >= 0, got -1"),
         (
-            lambda: generate(Recipe(share=Decimal(1)).over(PLAIN)),
+            lambda: generate(**PLAIN, share=Decimal(1)),
             "--share: expected --capacity with it",
         ),
         (
-            lambda: generate(Recipe(activation=(Decimal(1),) * 4, devices=4), seed=1),
+            lambda: generate(activation=(Decimal(1),) * 4, devices=4, seed=1),
             "--capacity: expected an amount, not 1p, with an activation per stage",
         ),
-        (lambda: generate(Recipe(devices=10**9), seed=1), "num_devices"),
-        (lambda: generate(Recipe(placement="wawe"), seed=1), 'did you mean "wave"?'),
-        (lambda: generate(Recipe(forward=(Decimal(1),)).over(PLAIN)), "times.forward: expected a"),
+        (lambda: generate(devices=10**9, seed=1), "num_devices"),
+        (lambda: generate(placement="wawe", seed=1), 'did you mean "wave"?'),
+        (lambda: generate(**{**PLAIN, "forward": (Decimal(1),)}), "times.forward: expected a"),
     ],
 )
 def test_messages(call: object, message: str) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from shipped import instance_files
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bestknown.entries import instance_files
 from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
 from tests.paths import ROOT
 

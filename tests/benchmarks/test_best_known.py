@@ -2,110 +2,36 @@
 
 from __future__ import annotations
 
-import datetime
 import gzip
 import json
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import best_known
 import pytest
-import typer
-from typer.testing import CliRunner
+from best_known import schedule_problems, update, verify
+from best_known_files import load_best_known, save_best_known
+from shipped import instance_files
 
-from ppsolve.models.core.result import Result, ScheduleDocument, Status, StopReason, Versions
+import ppsolve
+from ppsolve.models.core.result import Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.models.instances import Instance
-from ppsolve.solver.bestknown import load_best_known, save_best_known, update, verify
-from ppsolve.solver.bestknown.entries import instance_files
-from ppsolve.solver.bestknown.schedules import load_schedule, save_schedule
-from ppsolve.solver.bestknown.verification import schedule_problems
-from ppsolve.solver.cli import bestknown as command
-from ppsolve.solver.cli.guard import GuardedGroup
-from ppsolve.solver.optimize.kinds import lower, parse_instance
-from ppsolve.solver.structure.timing import time_orders
-
-TODAY = datetime.date(2025, 1, 31)
-OPTIMUM = 9
-NAME = "tiny/two.json"
-
-
-def tiny(**changes: Any) -> Instance:
-    """Two devices, two micro-batches, F 1, B 2: by hand the optimum is 1 + 6 + 2 = 9."""
-    data = {
-        "kind": "pipeline",
-        "name": "two",
-        "num_devices": 2,
-        "num_microbatches": 2,
-        "times": {"forward": 1, "backward": 2},
-    }
-    return parse_instance({**data, **changes})
-
-
-def schedule_of(instance: Instance, *, late: int = 0) -> Schedule:
-    """Return the 1F1B schedule, all of it `late` ticks later than need be."""
-    problem = lower(instance)
-    forward, backward = problem.grid("F"), problem.grid("B")
-    orders = [
-        [*forward[0], *backward[0]],
-        [forward[1][0], backward[1][0], forward[1][1], backward[1][1]],
-    ]
-    schedule = time_orders(problem, orders)
-    return Schedule(problem, schedule.start + late)
-
-
-def result_of(instance: Instance, *, late: int = 0, bound: float | None = 7) -> Result:
-    schedule = schedule_of(instance, late=late)
-    return Result(
-        instance=instance.name,
-        status=Status.FEASIBLE,
-        objective=schedule.problem.objective,
-        time_unit="us",
-        value=schedule.value,
-        makespan=schedule.value,
-        bound=bound,
-        bound_by="work",
-        best_by="1f1b",
-        stop_reason=StopReason.TIME,
-        wall_seconds=1.239,
-        workers=2,
-        versions=Versions(ppsolve="0.1.0", ortools="9.15", python="3.11"),
-        schedule=ScheduleDocument.of(schedule),
-    )
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    (tmp_path / "tiny").mkdir()
-    write_text(tmp_path / NAME, instance_text(tiny()))
-    return tmp_path
-
-
-Solve = Callable[[Result | None], Any]
-
-
-@pytest.fixture
-def solve(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Solve:
-    """Run one update in which optimize returns the given result."""
-
-    def once(result: Result | None, **options: Any) -> Any:
-        def fake(*_: Any) -> Result:
-            assert result is not None, "optimize must not be called"
-            return result
-
-        monkeypatch.setattr("ppsolve.solver.bestknown.updating._solve", fake)
-        (outcome,) = update(directory, today=TODAY, **options)
-        return outcome
-
-    return once
-
-
-def problems(directory: Path) -> list[str]:
-    return [problem for verified in verify(directory) for problem in verified.problems]
+from ppsolve.solver.optimize.kinds import lower
+from tests.benchmarks.tiny import (
+    NAME,
+    OPTIMUM,
+    TODAY,
+    Solve,
+    problems,
+    result_of,
+    schedule_of,
+    stored_of,
+    tiny,
+)
 
 
 def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -214,9 +140,9 @@ def test_changed_instance_starts_afresh(directory: Path, solve: Solve) -> None:
 def test_what_others_write_meanwhile_is_kept(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(*_: Any) -> Result:
+    def slow(*_: Any, **__: Any) -> Result:
         if not (directory / "best_known.json").exists():
-            monkeypatch.setattr("ppsolve.solver.bestknown.updating._solve", lambda *_: better)
+            monkeypatch.setattr(ppsolve, "optimize", lambda *_, **__: better)
             list(update(directory, today=TODAY))
             known = load_best_known(directory)
             entries = {**known.instances, "other.json": known.instances[NAME]}
@@ -224,7 +150,7 @@ def test_what_others_write_meanwhile_is_kept(
         return worse
 
     better, worse = result_of(tiny(), bound=OPTIMUM), result_of(tiny(), late=1)
-    monkeypatch.setattr("ppsolve.solver.bestknown.updating._solve", slow)
+    monkeypatch.setattr(ppsolve, "optimize", slow)
     (outcome,) = update(directory, today=TODAY)
     known = load_best_known(directory).instances
     assert set(known) == {NAME, "other.json"}
@@ -247,7 +173,8 @@ def test_lost_schedule_is_stored_again(directory: Path, solve: Solve) -> None:
     [
         (lambda e: e["lower"].update(value=10), "lower bound 10 (work) is above upper bound 9"),
         (lambda e: e.update(status="closed"), 'status is "closed", the bounds say otherwise'),
-        (lambda e: e["upper"].update(value=8), "the schedule's value is 9, the upper bound 8"),
+        (lambda e: e["upper"].update(value=8), "value is given as 8, the schedule has 9 us"),
+        (lambda e: e["upper"].update(value=9.000000001), "no multiple of the schedule's tick 1"),
         (lambda e: e["upper"].update(value=8), "the work bound 9 is above the upper bound 8"),
         (lambda e: e.pop("schedule"), "an upper bound and its schedule must be there together"),
         (lambda e: e.update(objective="device_span"), "the entry has device_span in us"),
@@ -282,82 +209,25 @@ def test_verify_finds_a_broken_schedule(directory: Path, solve: Solve) -> None:
     assert any(problem.startswith("precedence: ") for problem in problems(directory))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tick": "1/2"}, "tick: expected ticks of 1, got 1/2"),
-        ({"starts": {"F0": [0]}}, "starts.B0: expected 2 starts, got 0"),
-        ({"starts": {"B0": [0, 1, 2]}}, "starts.B0: expected 2 starts, got 3"),
-        ({"starts": {"F0": [0, 2**80]}}, "is too large"),
-        ({"starts": {"F0": [0, 0.5]}}, "starts.F0[1]: input should be a valid integer"),
-        ({"begins": {}}, 'unknown field "begins"'),
-    ],
-)
-def test_foreign_schedules_are_refused(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    problem = lower(tiny())
-    path = tmp_path / "x.json.gz"
-    save_schedule(path, schedule_of(tiny()))
-    stored = json.loads(gzip.decompress(path.read_bytes()))
-    if "starts" in change and change["starts"].get("F0") != [0]:
-        change = {"starts": {**stored["starts"], **change["starts"]}}
-    path.write_bytes(gzip.compress(json.dumps({**stored, **change}).encode()))
-    with pytest.raises(InputError) as caught:
-        load_schedule(path, problem)
-    assert message in str(caught.value)
-
-
-def test_unknown_ops_in_a_schedule_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.json.gz"
-    save_schedule(path, schedule_of(tiny()))
-    smaller = lower(tiny(num_devices=1))
-    with pytest.raises(InputError, match=r"starts.B1: expected 0 starts, got 2"):
-        load_schedule(path, smaller)
-
-
-def test_unreadable_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.json.gz"
-    path.write_bytes(b"no gzip")
-    with pytest.raises(InputError, match="expected a gzipped schedule"):
-        load_schedule(path, lower(tiny()))
-    save_schedule(path, schedule_of(tiny()))
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(InputError, match="expected a gzipped schedule"):
-        load_schedule(path, lower(tiny()))
-    save_schedule(path, schedule_of(tiny()))
-    monkeypatch.setattr("ppsolve.solver.bestknown.schedules.MAX_BYTES", 10)
-    with pytest.raises(InputError, match="expected at most 10 bytes unpacked"):
-        load_schedule(path, lower(tiny()))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"placement": "bidirectional", "allreduce": 1, "optimizer": 1},
-        {"p2p": {"mode": "link", "bytes": 1, "bandwidth": 3, "latency": 0.5}},
-    ],
-)
-def test_schedules_survive_storage(tmp_path: Path, changes: dict[str, Any]) -> None:
-    problem = lower(tiny(**changes))
-    schedule = time_orders(problem, [])
-    path = tmp_path / "x.json.gz"
-    save_schedule(path, schedule)
-    data = path.read_bytes()
-    again = load_schedule(path, problem)
-    assert again.start.tolist() == schedule.start.tolist()
-    save_schedule(path, again)
-    assert path.read_bytes() == data
-
-
 def test_many_broken_rules_are_counted(directory: Path, solve: Solve) -> None:
     entry = solve(result_of(tiny())).after
     problem = lower(tiny())
-    found = schedule_problems(Schedule(problem, 0 * problem.duration), entry, Decimal(2))
-    assert len(found) == 5
+    nothing_waits = stored_of(Schedule(problem, 0 * problem.duration))
+    found = schedule_problems(tiny(), nothing_waits, entry)
+    assert found[0] == "objective: value is given as 9, the schedule has 2 us"
+    assert len(found) == 4
     assert found[3].endswith(" more broken rules")
-    assert found[4] == "the schedule's value is 2, the upper bound 9"
+
+
+def test_what_the_tolerance_could_hide_is_not_proved(directory: Path, solve: Solve) -> None:
+    long = tiny(times={"forward": 10**8, "backward": 2 * 10**8})
+    write_text(directory / NAME, instance_text(long))
+    assert solve(result_of(long)).problem is None
+    longer = tiny(times={"forward": 10**9, "backward": 2 * 10**9})
+    write_text(directory / NAME, instance_text(longer))
+    assert (
+        "1,000,000,000 ticks or more cannot be compared exactly" in solve(result_of(longer)).problem
+    )
 
 
 def test_saving_refuses_contradictions(directory: Path, solve: Solve) -> None:
@@ -385,36 +255,30 @@ def test_unknown_field_in_the_file(directory: Path, solve: Solve) -> None:
         list(verify(directory))
 
 
-def test_commands(directory: Path, solve: Solve) -> None:
-    app = typer.Typer(cls=GuardedGroup)
-    command.register(app)
-    runner = CliRunner()
-    missing = runner.invoke(app, ["bestknown", "verify", str(directory)])
-    assert (missing.exit_code, missing.stdout) == (2, "")
+def test_script(directory: Path, solve: Solve, capsys: pytest.CaptureFixture[str]) -> None:
     path = directory / "best_known.json"
-    made = '"ppsolve bestknown update" makes it'
-    assert missing.stderr == f"error: {path}: no such file; {made}\n"
+    assert best_known.main(["verify", str(directory)]) == 2
+    made = '"best_known.py update" makes it'
+    assert capsys.readouterr() == ("", f"error: {path}: no such file; {made}\n")
     path.write_text('{"schema": 1, "instances": {}}')
-    empty = runner.invoke(app, ["bestknown", "verify", str(directory)])
-    assert empty.exit_code == 5
-    assert f"WRONG {NAME}: no entry" in empty.stdout
+    assert best_known.main(["verify", str(directory)]) == 5
+    assert f"WRONG {NAME}: no entry" in capsys.readouterr().out
     solve(result_of(tiny(), bound=9))
-    proven = runner.invoke(app, ["bestknown", "verify", str(directory)])
-    assert proven.exit_code == 0
-    assert f"ok    {NAME}: closed, upper 9 (1f1b), lower 9 (work) us" in proven.stdout
-    assert "1 of 1 verified" in proven.stdout
-    same = runner.invoke(app, ["bestknown", "update", str(directory)])
-    assert same.exit_code == 0
-    assert same.stdout.startswith(f"same   {NAME}: closed")
+    assert best_known.main(["verify", str(directory)]) == 0
+    out = capsys.readouterr().out
+    assert f"ok    {NAME}: closed, upper 9 (1f1b), lower 9 (work) us" in out
+    assert "1 of 1 verified" in out
+    assert best_known.main(["update", str(directory)]) == 0
+    assert capsys.readouterr().out.startswith(f"same   {NAME}: closed")
 
 
-def test_update_command_is_loud(directory: Path, solve: Solve) -> None:
-    solve(result_of(tiny()).model_copy(update={"schedule": None}))
-    app = typer.Typer()
-    command.register(app)
-    failed = CliRunner().invoke(app, ["bestknown", "update", str(directory)])
-    assert failed.exit_code == 5
-    assert f"WRONG {NAME}: optimize returned a wrong result" in failed.stderr
+def test_update_is_loud(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = result_of(tiny()).model_copy(update={"schedule": None})
+    monkeypatch.setattr(ppsolve, "optimize", lambda *_, **__: wrong)
+    assert best_known.main(["update", str(directory)]) == 5
+    assert f"WRONG {NAME}: optimize returned a wrong result" in capsys.readouterr().err
 
 
 def test_update_with_the_solver_itself(directory: Path) -> None:
