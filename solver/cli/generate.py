@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli.guard import say
-
-if TYPE_CHECKING:
-    from ppsolve.solver.generate.flags import Recipe
+from ppsolve.solver.generate import flags
+from ppsolve.solver.generate.flags import Recipe
+from ppsolve.solver.generate.instances import generate
 
 Text = str | None
 WHAT, SHAPE, TIMES = "What to generate", "Shape", "Times (number, list a,b,c or range 50..150)"
@@ -104,9 +106,6 @@ def generate_command(
     Any option overrides what the seed or the profile would give.
     """
     asked = {key: value for key, value in locals().items() if value is not None}
-    from ppsolve.models.documents.files import write_text
-    from ppsolve.models.documents.text import instance_text
-    from ppsolve.solver.generate.instances import generate
 
     chosen_seed = 0 if random and seed is None else seed
     instance = generate(_recipe(asked), seed=chosen_seed, profile=profile)
@@ -116,8 +115,6 @@ def generate_command(
 
 
 def _recipe(asked: dict[str, Any]) -> Recipe:
-    from ppsolve.solver.generate import flags
-
     readers: dict[str, Callable[[str, str], Any]] = {
         "devices": flags.parse_count,
         "microbatches": flags.parse_count,
@@ -142,4 +139,4 @@ def _recipe(asked: dict[str, Any]) -> Recipe:
         for key in ("name", "objective", "time_unit", "stages_per_device", "p2p_mode")
         if key in asked
     }
-    return flags.Recipe(**parsed, **plain)
+    return Recipe(**parsed, **plain)
