@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ppsolve.solver.cli.guard import ExitCode
+from ppsolve.models.documents.printable import printable
+from ppsolve.solver.cli.guard import ExitCode, say
 
 if TYPE_CHECKING:
     from ppsolve.solver.bestknown.entries import Entry
@@ -40,9 +41,9 @@ def verify_command(directory: Directory = Path("instances")) -> None:
         total += 1
         wrong += bool(verified.problems)
         for problem in verified.problems:
-            typer.echo(f"WRONG {verified.name}: {problem}")
+            typer.echo(printable(f"WRONG {verified.name}: {problem}"))
         if not verified.problems:
-            typer.echo(f"ok    {verified.name}: {_summary(verified.entry)}")
+            typer.echo(printable(f"ok    {verified.name}: {_summary(verified.entry)}"))
     typer.echo(f"{total - wrong} of {total} verified" + (f", {wrong} wrong" if wrong else ""))
     if wrong:
         raise typer.Exit(ExitCode.CHECK_FAILED)
@@ -69,10 +70,10 @@ def update_command(
     for outcome in outcomes:
         if outcome.problem is not None:
             wrong += 1
-            typer.echo(f"WRONG {outcome.name}: {outcome.problem}", err=True)
+            say(f"WRONG {outcome.name}: {outcome.problem}")
             continue
         word = "same  " if outcome.after == outcome.before else "better"
-        typer.echo(f"{word} {outcome.name}: {_summary(outcome.after)}")
+        typer.echo(printable(f"{word} {outcome.name}: {_summary(outcome.after)}"))
     if wrong:
         raise typer.Exit(ExitCode.CHECK_FAILED)
 

@@ -9,6 +9,7 @@ import typer
 
 from ppsolve.models.documents.files import read_json, source_name, write_bytes, write_text
 from ppsolve.models.documents.text import instance_text
+from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
 from ppsolve.solver.convert.pipefisher.files import timeline_files
@@ -82,7 +83,7 @@ def convert_visualizer_command(config: Config, output: Output = "-") -> None:
 
     instance, warnings = convert_visualizer(config)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     write_text(output, instance_text(instance))
 
 
@@ -106,7 +107,7 @@ def convert_pipefisher_command(
     )
     check_writable(Path(output), *timeline_files(paths)[0])
     for line in (*(f"warning: {text}" for text in warnings), *(f"note: {text}" for text in notes)):
-        typer.echo(line, err=True)
+        say(line)
     write_text(output, instance_text(instance))
 
 
@@ -120,7 +121,7 @@ def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> Non
 
     instance, warnings = convert_overlap_graph(graph)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     write_text(output, instance_text(instance))
 
 
@@ -137,7 +138,7 @@ def convert_pipefisher_schedule_command(
 
     labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     data = schedule_pickle(labels)
     if str(output) == "-":
         typer.echo(data, nl=False)

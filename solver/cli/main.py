@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Annotated, Any
 
 import typer
 
-from ppsolve.solver.cli.guard import ExitCode, GuardedGroup
+from ppsolve.solver.cli.guard import (
+    ExitCode,
+    GuardedGroup,
+    end_like_ctrl_c,
+    open_streams,
+    output_kept,
+)
 
 COMMANDS = {
     "optimize": ("optimize", "Find the best schedule of an instance and prove how good it is."),
@@ -123,7 +130,14 @@ def _root(version: Version = False) -> None:
 
 def run() -> None:
     """Run the program; the entry point of the ``ppsolve`` script."""
+    # All matrices here are tiny; threads for them cost memory, and under a limit the start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    end_like_ctrl_c()
+    open_streams()
     try:
-        build()(prog_name="ppsolve")
+        with output_kept():
+            build()(prog_name="ppsolve")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
