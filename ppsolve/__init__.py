@@ -11,7 +11,6 @@ Everything is imported on first use, so that ``import ppsolve`` costs next to no
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -131,6 +130,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name == "__version__":
+        from importlib.metadata import version  # most of what importing this package would cost
+
         return version("ppsolve")
     if name not in _HOME:
         raise AttributeError(f"module 'ppsolve' has no attribute {name!r}")

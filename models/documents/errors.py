@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ppsolve.models.documents.printable import printable
+
 
 class PpsolveError(Exception):
     """Root of all deliberate errors; its text is fit to be shown to a user."""
@@ -26,30 +28,12 @@ class InputError(PpsolveError):
         self.message = message
         self.source = source
         self.field = field
-        parts = (_on_one_line(part) for part in (source, field, message) if part)
+        parts = (printable(part) for part in (source, field, message) if part)
         super().__init__(": ".join(parts))
 
     def located(self, source: str) -> InputError:
         """Return the same error with `source` filled in where it was unknown."""
         return InputError(self.message, source=self.source or source, field=self.field)
-
-
-LONGEST_PART = 600
-"""Characters of a source, field or message that are shown."""
-
-
-def _on_one_line(text: str) -> str:
-    """Escape what would break a line or the terminal, and cut what is endless.
-
-    Names in a file may hold anything.
-    """
-    if len(text) > LONGEST_PART:
-        text = f"{text[:LONGEST_PART]}..."
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
 
 
 class NotApplicableError(PpsolveError):

@@ -10,6 +10,7 @@ from typing import Any
 
 from ppsolve.models.documents.base import StrictModel
 from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.printable import plain_json
 
 ALWAYS_WRITTEN = ("schema", "kind", "name", "time_unit", "placement", "objective")
 """Fields that a reader wants to see even where they have their default."""
@@ -27,7 +28,7 @@ def instance_text(instance: StrictModel) -> str:
         for name, value in full.items()
         if name in sparse or name in ALWAYS_WRITTEN
     ]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return plain_json("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def fingerprint(instance: StrictModel) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.output import check_writable, save
 
 if TYPE_CHECKING:
     from ppsolve.solver.render.line_chart import LineChart
@@ -64,12 +65,11 @@ def check_chart(path: Path | None) -> None:
 
 def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
     """Draw charts side by side, if a file is given; says so where there are none."""
-    from ppsolve.models.documents.files import write_bytes
     from ppsolve.solver.render.line_plot import chart_bytes, chart_format
 
     if path is None:
         return
     if not charts:
-        typer.echo(f"warning: {path}: not written, there is nothing to draw", err=True)
+        say(f"warning: {path}: not written, there is nothing to draw")
         return
-    write_bytes(path, chart_bytes(charts, chart_format(path)))
+    save(path, chart_bytes(charts, chart_format(path)))

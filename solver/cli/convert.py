@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
+from ppsolve.models.documents.files import read_json, source_name, write_bytes, write_text
+from ppsolve.models.documents.text import instance_text
+from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
+from ppsolve.solver.convert.pipefisher.files import timeline_files
+from ppsolve.solver.convert.pipefisher.schedule import schedule_labels
+from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher, schedule_pickle
+from ppsolve.solver.convert.visualizer import convert_visualizer
 
 Config = Annotated[
     str, typer.Argument(metavar="CONFIG", help="JSON, or YAML if named .yml/.yaml; - is stdin.")
@@ -72,13 +80,10 @@ def convert_visualizer_command(config: Config, output: Output = "-") -> None:
     continued or cut go to stderr.
     """
     check_writable(Path(output), config)
-    from ppsolve.models.documents.files import write_text
-    from ppsolve.models.documents.text import instance_text
-    from ppsolve.solver.convert.visualizer import convert_visualizer
 
     instance, warnings = convert_visualizer(config)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     write_text(output, instance_text(instance))
 
 
@@ -95,10 +100,6 @@ def convert_pipefisher_command(
     out go to stderr.
     """
     check_writable(Path(output), *files)
-    from ppsolve.models.documents.files import write_text
-    from ppsolve.models.documents.text import instance_text
-    from ppsolve.solver.convert.pipefisher.files import timeline_files
-    from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher
 
     paths = [Path(file) for file in files]
     instance, warnings, notes = convert_pipefisher(
@@ -106,7 +107,7 @@ def convert_pipefisher_command(
     )
     check_writable(Path(output), *timeline_files(paths)[0])
     for line in (*(f"warning: {text}" for text in warnings), *(f"note: {text}" for text in notes)):
-        typer.echo(line, err=True)
+        say(line)
     write_text(output, instance_text(instance))
 
 
@@ -117,13 +118,10 @@ def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> Non
     "duration", "deps"}, ...]}. Warnings about fields that are not used go to stderr.
     """
     check_writable(Path(output), graph)
-    from ppsolve.models.documents.files import write_text
-    from ppsolve.models.documents.text import instance_text
-    from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
 
     instance, warnings = convert_overlap_graph(graph)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     write_text(output, instance_text(instance))
 
 
@@ -137,13 +135,10 @@ def convert_pipefisher_schedule_command(
     it holds nothing but lists and texts.
     """
     check_writable(output, result)
-    from ppsolve.models.documents.files import read_json, source_name, write_bytes
-    from ppsolve.solver.convert.pipefisher.schedule import schedule_labels
-    from ppsolve.solver.convert.pipefisher.timelines import schedule_pickle
 
     labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     data = schedule_pickle(labels)
     if str(output) == "-":
         typer.echo(data, nl=False)

@@ -6,7 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.generate.flags import read_options
+from ppsolve.solver.generate.instances import generate
 
 Text = str | None
 WHAT, SHAPE, TIMES = "What to generate", "Shape", "Times (number, list a,b,c or range 50..150)"
@@ -104,11 +108,6 @@ def generate_command(
         for name, value in locals().items()
         if value is not None and name not in {"output", "seed", "random", "profile"}
     }
-    from ppsolve.models.documents.files import write_text
-    from ppsolve.models.documents.text import instance_text
-    from ppsolve.solver.generate.flags import read_options
-    from ppsolve.solver.generate.instances import generate
-
     chosen_seed = 0 if random and seed is None else seed
     instance = generate(seed=chosen_seed, profile=profile, **read_options(texts))
     write_text(output, instance_text(instance))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
+
+from ppsolve.models.documents.errors import InputError, PpsolveError, is_interrupt
+from ppsolve.models.documents.printable import LONGEST_LINE, printable
 
 if TYPE_CHECKING:
     from ppsolve.models.instances import Instance
@@ -40,9 +47,27 @@ class GuardedGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
         with guarded(ctx.meta):
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            return super().invoke(ctx)
+
+
+_POSTPONED: ContextVar[list[PpsolveError] | None] = ContextVar("postponed", default=None)
+
+STREAM_FAILURES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing to a stream fails with: no space, or a terminal that has gone."""
+
+
+def postpone(error: PpsolveError) -> None:
+    """Report an error once the command has ended, at once where none is running.
+
+    Parameters
+    ----------
+    error : PpsolveError
+        Makes the exit code 2, whatever else the command finds.
+    """
+    waiting = _POSTPONED.get()
+    if waiting is None:
+        raise error
+    waiting.append(error)
 
 
 @contextmanager
@@ -51,8 +76,40 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
 
     Errors of the command line itself are left to typer, which knows the command's usage.
     """
-    from ppsolve.models.documents.errors import PpsolveError, is_interrupt
+    with output_kept(), _errors_told(meta):
+        waiting: list[PpsolveError] = []
+        before = _POSTPONED.set(waiting)
+        try:
+            yield
+        except typer.Exit:
+            if not waiting:
+                sys.stdout.flush()
+                raise
+        finally:
+            _POSTPONED.reset(before)
+        sys.stdout.flush()
+        if waiting:
+            raise waiting[0]
 
+
+@contextmanager
+def output_kept() -> Iterator[None]:
+    """Report that stdout cannot be written, once, or nothing where its reader has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        _silence_stdout()
+        raise typer.Exit(ExitCode.BROKEN_PIPE) from None
+    except OSError as error:
+        if not _is_about_stream(error):
+            raise
+        _silence_stdout()
+        say(f"error: <stdout>: cannot be written: {error.strerror}")
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+@contextmanager
+def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except PpsolveError as error:
@@ -61,15 +118,15 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
     except KeyboardInterrupt:
         say("interrupted")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except BrokenPipeError:
-        _silence_stdout()
-        raise typer.Exit(ExitCode.BROKEN_PIPE) from None
     except Exception as error:
-        if _belongs_to_typer(error):
+        if _belongs_to_typer(error) or _is_about_stream(error):
             raise
         if is_interrupt(error):
             say("interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
+        if is_out_of_memory(error):
+            say(f"error: {OUT_OF_MEMORY}")
+            raise typer.Exit(ExitCode.INTERNAL) from None
         _report_internal(error, with_traceback=bool(meta.get(VERBOSE_KEY)))
         raise typer.Exit(ExitCode.INTERNAL) from None
 
@@ -77,7 +134,6 @@ def guarded(meta: dict[str, Any]) -> Iterator[None]:
 @contextmanager
 def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
     """Let errors about an instance name its file; the library knows the instance's name only."""
-    from ppsolve.models.documents.errors import InputError
     from ppsolve.models.documents.files import source_name
 
     try:
@@ -88,14 +144,42 @@ def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
         raise InputError(error.message, source=source_name(path), field=error.field) from None
 
 
+OUT_OF_MEMORY = "out of memory: allow more of it, or give fewer --workers or a smaller instance"
+
+_STARVED = re.compile(
+    "bad_alloc|cannot allocate memory|failed to map segment|can't start new thread"
+    "|resource temporarily unavailable|unable to allocate",
+    re.IGNORECASE,
+)
+"""How libraries put it that memory, or room for a thread's stack, was refused to them."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether a lack of memory is behind an error, as where a library could not load."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        if isinstance(error, ImportError | RuntimeError | OSError) and _STARVED.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_about_stream(error: Exception) -> bool:
+    """Return whether writing to stdout failed; files of a command are known by their names."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    return isinstance(error, OSError) and not error.filename and error.errno in STREAM_FAILURES
+
+
 def _belongs_to_typer(error: Exception) -> bool:
     control = (typer.Exit, typer.Abort)
     return isinstance(error, control) or hasattr(error, "show")
 
 
 def _report_internal(error: Exception, *, with_traceback: bool) -> None:
-    if with_traceback:
-        say(traceback.format_exc().rstrip())
+    for line in traceback.format_exc().splitlines() if with_traceback else ():
+        say(line)
     text = " ".join(str(error).split())
     hint = "" if with_traceback else "; --verbose shows where"
     say(
@@ -104,13 +188,46 @@ def _report_internal(error: Exception, *, with_traceback: bool) -> None:
     )
 
 
+class _InterruptOnce:
+    """Handler that interrupts the main thread at the first signal, and at no later one."""
+
+    def __init__(self) -> None:
+        self._is_spent = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        if not self._is_spent:
+            self._is_spent = True
+            raise KeyboardInterrupt
+
+
+def end_like_ctrl_c() -> None:
+    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does: the best so far is printed and saved.
+
+    Schedulers of jobs repeat them; only the first counts, so that saving is not cut off. Where
+    SIGHUP is ignored already, as below nohup, it stays so.
+    """
+    handler = _InterruptOnce()
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, handler)
+
+
 def say(line: str) -> None:
-    """Write one line to stderr, which nobody may be reading."""
+    """Write one harmless line to stderr, which nobody may be reading."""
     try:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line, LONGEST_LINE) + "\n")
         sys.stderr.flush()
     except OSError:
         return
+
+
+def open_streams() -> None:
+    """Let stdout and stderr lead to nowhere where the program was started without them."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
 
 
 def _silence_stdout() -> None:

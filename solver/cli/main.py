@@ -3,26 +3,92 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from typing import Annotated, Any
 
 import typer
 
-from ppsolve.solver.cli.guard import ExitCode, GuardedGroup
-
-COMMANDS = (
-    "optimize",
-    "compare",
-    "plan",
-    "goodput.commands",
-    "simulate",
-    "check",
-    "show",
-    "generate",
-    "convert",
-    "schema",
+from ppsolve.solver.cli.guard import (
+    ExitCode,
+    GuardedGroup,
+    end_like_ctrl_c,
+    open_streams,
+    output_kept,
 )
-"""Modules of this package, each with a ``register(app)``; they import what is slow when called."""
+
+COMMANDS = {
+    "optimize": ("optimize", "Find the best schedule of an instance and prove how good it is."),
+    "compare": ("compare", "Compare heuristics with the best, many instances."),
+    "plan": ("plan", "Choose the configuration with the highest goodput."),
+    "simulate": ("simulate", "Run one heuristic and report what it reaches."),
+    "check": ("check", "Check a schedule, list all violations."),
+    "show": ("show", "Draw a schedule in the terminal, with its figures."),
+    "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
+    "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
+    "goodput": ("goodput.commands", "Goodput of data-parallel jobs."),
+    "convert": ("convert", "Convert other programs' files."),
+}
+"""Module of each command in this package, with a ``register(app)``, and its line in the help."""
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands by name, each imported when it is looked up for the first time."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a command, with its module loaded."""
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        """Replace a command."""
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        """Refuse: the table of commands stays whole."""
+        raise TypeError(f"the command {name} cannot be taken away")
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names in the order of the help."""
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        """Return the number of commands."""
+        return len(COMMANDS)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is such a command, without loading it."""
+        return name in COMMANDS
+
+
+def _load(name: str) -> Any:
+    """Import the module of a command; raises `KeyError` for an unknown name."""
+    module = importlib.import_module(f"ppsolve.solver.cli.{COMMANDS[name][0]}")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    module.register(app)
+    return typer.main.get_group(app).commands[name]
+
+
+class LazyGroup(GuardedGroup):
+    """The group of all commands; it lists them without loading any."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 def _print_version(asked: bool) -> None:
@@ -43,15 +109,13 @@ def build() -> typer.Typer:
     """Return the program with all its commands."""
     app = typer.Typer(
         name="ppsolve",
-        cls=GuardedGroup,
+        cls=LazyGroup,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for name in COMMANDS:
-        importlib.import_module(f"ppsolve.solver.cli.{name}").register(app)
     return app
 
 
@@ -65,7 +129,14 @@ def _root(version: Version = False) -> None:
 
 def run() -> None:
     """Run the program; the entry point of the ``ppsolve`` script."""
+    # All matrices here are tiny; threads for them cost memory, and under a limit the start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    end_like_ctrl_c()
+    open_streams()
     try:
-        build()(prog_name="ppsolve")
+        with output_kept():
+            build()(prog_name="ppsolve")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)

@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppsolve.solver.cli.guard import postpone
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from rich.console import Console
+
+    from ppsolve.solver.render.terminal import TerminalConsole
 
 MIN_WIDTH = 40
 
@@ -32,29 +35,37 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
     Raises
     ------
     InputError
-        The directory is missing or not writable, the path is a directory, or it is an input
-        under this or another name.
+        The directory is missing or not writable, the path is a directory or too long, the file
+        is read-only, or it is an input under this or another name.
     """
     if output is None or str(output) == "-":
         return
     from ppsolve.models.documents.errors import InputError
     from ppsolve.models.documents.files import destination
 
-    target = destination(output)
-    parent = target.parent
-    problem = None
-    if target.is_dir():
-        problem = "expected a file, this is a directory"
-    elif target.exists() and not target.is_file():
-        problem = None if os.access(target, os.W_OK) else "it is not writable"
-    elif not parent.is_dir():
-        problem = f"the directory {parent} does not exist"
-    elif not os.access(parent, os.W_OK):
-        problem = f"the directory {parent} is not writable"
-    else:
-        problem = _replaced_input(target, inputs)
+    try:
+        problem = _unfit(destination(output), inputs)
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror}"
     if problem:
         raise InputError(problem, source=str(output), field=option)
+
+
+def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
+    """Return why a file could not be written, None where nothing is known to stop it."""
+    from ppsolve.models.documents.files import is_read_only
+
+    parent = target.parent
+    if target.is_dir():
+        return "expected a file, this is a directory"
+    if target.exists() and not target.is_file():
+        return None if os.access(target, os.W_OK) else "it is not writable"
+    if not parent.is_dir():
+        return f"the directory {parent} does not exist"
+    if not os.access(parent, os.W_OK):
+        return f"the directory {parent} is not writable"
+    replaced = _replaced_input(target, inputs)
+    return "it is read-only" if is_read_only(target) and not replaced else replaced
 
 
 def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
@@ -77,49 +88,87 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
 
 
 def json_text(document: BaseModel | list[BaseModel]) -> str:
-    """Return one JSON document with a newline at its end."""
+    """Return one JSON document, fit for a terminal, with a newline at its end."""
+    from ppsolve.models.documents.printable import plain_json
+
     if isinstance(document, list):
-        return "[" + ",\n ".join(item.model_dump_json() for item in document) + "]\n"
-    return document.model_dump_json() + "\n"
+        text = "[" + ",\n ".join(item.model_dump_json() for item in document) + "]"
+    else:
+        text = document.model_dump_json()
+    return plain_json(text) + "\n"
 
 
 def print_json(data: object) -> None:
     """Print plain data as one indented JSON document."""
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    from ppsolve.models.documents.printable import plain_json
+
+    sys.stdout.write(plain_json(json.dumps(data, indent=2)) + "\n")
 
 
 def deliver(document: BaseModel | list[BaseModel], output: Path | None, *, as_json: bool) -> bool:
     """Write `document` to the output file and, as JSON, to stdout.
+
+    Parameters
+    ----------
+    document : model or list of models
+        What to write.
+    output : Path or None
+        The file; ``-`` is stdout, None none. As in `save`, a failure is reported in the end.
+    as_json : bool
+        Whether stdout is to get the JSON too.
 
     Returns
     -------
     bool
         Whether stdout has been used up by JSON.
     """
-    from ppsolve.models.documents.files import write_text
-
     to_stdout = as_json or str(output) == "-"
     if output is None and not to_stdout:
         return False
     text = json_text(document)
     if output is not None and str(output) != "-":
-        write_text(output, text)
+        save(output, text)
     if to_stdout:
         sys.stdout.write(text)
     return to_stdout
 
 
-def stdout_console(width: int | None = None) -> Console:
-    """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`."""
-    from rich.console import Console
+def save(path: Path, data: str | bytes) -> None:
+    """Write a file; where that fails the command goes on, to report what it has found.
 
+    The error comes after the report, and decides the exit code.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    data : str or bytes
+        What it is to hold; text is written as UTF-8.
+    """
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.files import write_bytes
+
+    try:
+        write_bytes(path, data.encode() if isinstance(data, str) else data)
+    except InputError as error:
+        postpone(error)
+
+
+def stdout_console(width: int | None = None) -> TerminalConsole:
+    """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`.
+
+    Raises
+    ------
+    InputError
+        The width that was asked for is out of reason.
+    """
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
     from ppsolve.solver.render.trimmed import TrimLines
 
-    class _Console(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    console = _Console(highlight=False, emoji=False, markup=False, width=width)
+    if width is not None and width > MAX_WIDTH:
+        raise InputError(f"expected at most {MAX_WIDTH} columns, got {width}", field="--width")
+    console = TerminalConsole(width=width)
     if not console.is_terminal:
         console.push_render_hook(TrimLines())
     return console

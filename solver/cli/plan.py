@@ -12,7 +12,7 @@ import typer
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.guard import ExitCode, say
-from ppsolve.solver.cli.output import deliver, stdout_console
+from ppsolve.solver.cli.output import deliver, json_text, save, stdout_console
 
 if TYPE_CHECKING:
     from ppsolve.models.plan.result import Plan
@@ -172,17 +172,15 @@ def _about_request(path: Path) -> Iterator[None]:
 
 def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None) -> None:
     """Write the winner's instance and its result; says so where there is no winner."""
-    from ppsolve.models.documents.files import write_text
     from ppsolve.models.documents.text import instance_text
-    from ppsolve.solver.cli.output import json_text
 
     for path, document in ((instance_out, plan.instance), (result_out, plan.result)):
         if path is not None and document is None:
             say(f"warning: {path}: not written, there is no winner")
     if instance_out is not None and plan.instance is not None:
-        write_text(instance_out, instance_text(plan.instance))
+        save(instance_out, instance_text(plan.instance))
     if result_out is not None and plan.result is not None:
-        write_text(result_out, json_text(plan.result))
+        save(result_out, json_text(plan.result))
 
 
 def _draw(plan: Plan, path: Path) -> None:

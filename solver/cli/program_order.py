@@ -37,12 +37,14 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
         There is none; says why if that is known.
     """
     from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.documents.printable import printable
 
     names = order_of(found)
     if names is None:
         why = f": {plain_reason(found)}" if found is not None and found.reason else ""
         raise InputError(f"there is no program order in it{why}", source=source, field="order")
-    sys.stdout.write("".join(f"{name}\n" for name in names))
+    shown = map(printable, names) if sys.stdout.isatty() else names
+    sys.stdout.write("".join(f"{name}\n" for name in shown))
 
 
 def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:

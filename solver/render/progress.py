@@ -9,13 +9,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from ppsolve.models.documents.printable import LONGEST_LINE, printable
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.render.figures import figures, percent, seconds
+from ppsolve.solver.render.terminal import TerminalConsole
 from ppsolve.solver.render.wording import with_unit
 
 QUIET_EVENTS = frozenset({"heuristic"})
@@ -69,7 +70,8 @@ class PlainProgress:
             if self._latest is not None and replace(self._latest, seconds=event.seconds) == event:
                 return
             self._latest = event
-            self._stream.write(f"{self._label}{plain_line(event, self._unit)}\n")
+            line = f"{self._label}{plain_line(event, self._unit)}"
+            self._stream.write(f"{printable(line, LONGEST_LINE)}\n")
             self._stream.flush()
 
 
@@ -139,7 +141,7 @@ def progress(
     if quiet:
         yield None
         return
-    console = Console(stderr=True, highlight=False)
+    console = TerminalConsole(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield PlainProgress(console.file, unit, everything=everything, label=label)  # type: ignore[arg-type]
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 
+from ppsolve.models.documents.printable import LONGEST_PART, printable, printable_lines
 from ppsolve.solver.render.figures import shorten
 
 COLUMN_GAP = 3
@@ -46,12 +47,14 @@ class FittingTable:
     """A table that leaves out its most expendable columns where the terminal is narrow."""
 
     def __init__(self, *columns: Column) -> None:
-        self._columns = columns
+        self._columns = [
+            replace(c, header=printable_lines(c.header, LONGEST_PART)) for c in columns
+        ]
         self._rows: list[tuple[tuple[str, ...], str]] = []
 
     def add_row(self, *cells: str, style: str = "") -> None:
         """Add one cell for each column."""
-        self._rows.append((cells, style))
+        self._rows.append((tuple(map(printable, cells)), style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table with the columns that fit."""
@@ -98,7 +101,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
-        grid.add_row(name, value)
+        grid.add_row(printable(name), printable(value))
     return indented(grid)
 
 

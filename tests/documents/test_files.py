@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ppsolve.models.documents import files
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_text, write_bytes, write_text
 
@@ -103,3 +104,66 @@ def test_long_ints_stay_exact() -> None:
 
 def test_escaped_characters_are_read() -> None:
     assert parse_json(r'["\ud83d\ude00", "\\ud800", "\u00e4"]', "file") == ["😀", r"\ud800", "ä"]
+
+
+def test_endless_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST_INPUT", 2**20)
+    (tmp_path / "large").write_bytes(b" " * (2**20 + 1))
+    (tmp_path / "right").write_bytes(b" " * 2**20)
+    too_much = "expected at most 1 MiB, this is more"
+    with pytest.raises(InputError, match=too_much):
+        read_text(tmp_path / "large")
+    assert len(read_text(tmp_path / "right")) == 2**20
+    with (tmp_path / "large").open() as stream, pytest.raises(InputError, match=too_much):
+        monkeypatch.setattr(sys, "stdin", stream)
+        read_text("-")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="devices of Linux")
+def test_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for device in ("/dev/zero", "/dev/full", "/dev/random"):
+        with pytest.raises(InputError) as caught:
+            read_text(device)
+        assert str(caught.value) == f"{device}: expected a file or a pipe, this is a device"
+    assert read_text(os.devnull) == ""
+    monkeypatch.setattr(files, "LARGEST_INPUT", 2**20)
+    with open("/dev/zero") as stream, pytest.raises(InputError, match="at most 1 MiB"):
+        monkeypatch.setattr(sys, "stdin", stream)
+        read_text("-")
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"a\r\nb"), daemon=True)
+    writer.start()
+    assert read_text(pipe) == "a\nb"
+
+
+def test_a_written_file_outlives_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def kept(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        fsync(handle)
+
+    def renamed(self: Path, target: Path) -> Path:
+        done.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", kept)
+    monkeypatch.setattr(Path, "replace", renamed)
+    write_text(tmp_path / "file", "text")
+    assert done == ["file", "rename", "folder"]
+
+
+def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o444)
+    with pytest.raises(InputError, match="cannot be written: it is read-only"):
+        write_text(path, "new")
+    assert path.read_text() == "old"

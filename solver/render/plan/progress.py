@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
 from ppsolve.solver.plan.search import PlanListener, PlanProgress
 from ppsolve.solver.render.figures import figures, percent, seconds
+from ppsolve.solver.render.terminal import TerminalConsole
 
 PER_SECOND = "samples/s"
 LEAST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
@@ -127,7 +127,7 @@ def plan_progress(
     if quiet:
         yield None
         return
-    console = Console(stderr=True, highlight=False)
+    console = TerminalConsole(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield PlainPlanProgress(console.file, everything=everything)  # type: ignore[arg-type]
         return

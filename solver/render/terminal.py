@@ -1,0 +1,53 @@
+"""The console that every table, chart and live line goes through on its way to a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from ppsolve.models.documents.printable import LONGEST_LINE, printable_lines
+
+MAX_WIDTH = LONGEST_LINE
+"""Columns of the widest picture; a chart holds a few kilobytes for each of them."""
+
+
+class TerminalConsole(Console):
+    """A console that shows texts as they are, but for what would act on the terminal.
+
+    Control characters and the like are escaped and endless texts cut, wherever in a table or
+    chart they stand. A closed pipe raises `BrokenPipeError`.
+    """
+
+    def __init__(self, *, width: int | None = None, stderr: bool = False) -> None:
+        super().__init__(width=width, stderr=stderr, highlight=False, emoji=False, markup=False)
+        if self.width > MAX_WIDTH:
+            self.width = MAX_WIDTH
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render anything, texts made harmless."""
+        shown = harmless(renderable) if isinstance(renderable, Text) else renderable
+        return super().render(shown, options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a harmless text for a string."""
+        return super().render_str(printable_lines(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the program how it ends."""
+        raise BrokenPipeError
+
+
+def harmless(text: Text) -> Text:
+    """Return `text` with what would act on the terminal escaped; styles stay where they are."""
+    if printable_lines(text.plain) == text.plain:
+        return text
+    shown = text.blank_copy()
+    for part in text.render(Console(width=LONGEST_LINE), end=""):
+        shown.append(printable_lines(part.text), part.style)
+    return shown
