@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.output import print_json, stdout_console
-
-if TYPE_CHECKING:
-    from ppsolve.models.core.violation import Violation
+from ppsolve.solver.optimize import api
+from ppsolve.solver.optimize.kinds import load_instance
 
 Instance = Annotated[
     Path,
@@ -65,11 +68,6 @@ def check_files(
     InputError
         A file cannot be used, or both are standard input.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import read_json, source_name
-    from ppsolve.solver.optimize import api
-    from ppsolve.solver.optimize.kinds import load_instance
-
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
     instance = load_instance(instance_file)
@@ -82,8 +80,6 @@ def check_files(
 
 
 def _print(source: str, violations: list[Violation], *, quiet: bool) -> None:
-    from rich.text import Text
-
     console = stdout_console()
     if not violations:
         console.print(

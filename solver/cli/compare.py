@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections import Counter
@@ -9,18 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from ppsolve.models.core.result import Result
+from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
-
-if TYPE_CHECKING:
-    from ppsolve.models.core.result import Result
-    from ppsolve.models.instances import Instance
+from ppsolve.solver.optimize.kinds import NO_INSTANCES, is_result, load_instance, parse_instance
+from ppsolve.solver.render.comparison import comparison
+from ppsolve.solver.render.reports import report, summary_line
 
 Files = Annotated[
     list[str],
@@ -56,17 +60,11 @@ def register(app: typer.Typer) -> None:
     app.command("compare", short_help=summary)(compare_command)
 
 
+@opt.with_solve_options
 def compare_command(
     files: Files,
-    time_limit: opt.TimeLimit = 60.0,
-    gap: opt.Gap = 0.0,
+    options: opt.SolveOptions,
     fail_on_gap: opt.FailOnGap = None,
-    deterministic_limit: opt.DeterministicLimit = None,
-    deterministic: opt.Deterministic = False,
-    workers: opt.Workers = None,
-    seed: opt.Seed = 0,
-    heuristics: opt.Heuristics = None,
-    round_up: opt.RoundUp = False,
     as_json: opt.Json = False,
     output: opt.Output = None,
     quiet: opt.Quiet = False,
@@ -77,16 +75,6 @@ def compare_command(
     All files are read before the first is solved. --json prints a list of results. The exit
     code is the worst one: 130 interrupted, 1 a solve crashed, 4, 3, 6, else 0 (see optimize).
     """
-    options = opt.SolveOptions(
-        time_limit,
-        gap,
-        deterministic_limit,
-        deterministic,
-        workers,
-        seed,
-        opt.split_names(heuristics),
-        round_up,
-    )
     cases = _cases(files)
     check_writable(output, *(case.path for case in cases))
     solved, codes = _solve_all(cases, options, fail_on_gap, quiet=quiet, verbose=verbose)
@@ -100,8 +88,6 @@ def compare_command(
 
 def _cases(files: list[str]) -> list[_Case]:
     """Read all files; instances that share a name are shown with their files."""
-    from ppsolve.models.documents.files import source_name
-
     loaded = list(_load(files))
     count = Counter(instance.name for _, instance in loaded)
     return [
@@ -117,9 +103,6 @@ def _cases(files: list[str]) -> list[_Case]:
 
 
 def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
-    from ppsolve.models.documents.files import read_json
-    from ppsolve.solver.optimize.kinds import load_instance, parse_instance
-
     for path, is_from_directory in dict(_expand(files)).items():
         if not is_from_directory:
             yield path, load_instance(path)
@@ -133,8 +116,6 @@ def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
 
 def _is_instance(data: Any) -> bool:
     """Whether a file of a directory is worth reading: no result, no plan, nothing else."""
-    from ppsolve.solver.optimize.kinds import NO_INSTANCES, is_result
-
     return (
         isinstance(data, dict)
         and "kind" in data
@@ -144,10 +125,6 @@ def _is_instance(data: Any) -> bool:
 
 def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
     """Yield each path and whether it was found in a directory."""
-    import glob
-
-    from ppsolve.models.documents.errors import InputError
-
     for file in files:
         path = Path(file)
         if path.is_dir():
@@ -187,8 +164,6 @@ def _solve_all(
     verbose: bool,
 ) -> tuple[list[tuple[_Case, Result]], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
-    from ppsolve.models.documents.errors import PpsolveError
-
     solved: list[tuple[_Case, Result]] = []
     codes = {ExitCode.FOUND}
     for number, case in enumerate(cases, 1):
@@ -216,9 +191,6 @@ def _solve_all(
 
 
 def _print(solved: list[tuple[_Case, Result]], *, quiet: bool, verbose: bool) -> None:
-    from ppsolve.solver.render.comparison import comparison
-    from ppsolve.solver.render.reports import report, summary_line
-
     console = stdout_console()
     results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
     if quiet:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ppsolve.models.core.result import Result
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.program_order import expect_program, order_of, print_order
 from ppsolve.solver.cli.solving import exit_code, solve
-
-if TYPE_CHECKING:
-    from ppsolve.models.core.result import Result
-    from ppsolve.models.instances import Instance
+from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.render.reports import report, summary_line
 
 PrintOrder = Annotated[
     bool,
@@ -32,17 +33,11 @@ def register(app: typer.Typer) -> None:
     app.command("optimize")(optimize_command)
 
 
+@opt.with_solve_options
 def optimize_command(
     file: opt.InstanceFile,
-    time_limit: opt.TimeLimit = 60.0,
-    gap: opt.Gap = 0.0,
+    options: opt.SolveOptions,
     fail_on_gap: opt.FailOnGap = None,
-    deterministic_limit: opt.DeterministicLimit = None,
-    deterministic: opt.Deterministic = False,
-    workers: opt.Workers = None,
-    seed: opt.Seed = 0,
-    heuristics: opt.Heuristics = None,
-    round_up: opt.RoundUp = False,
     as_json: opt.Json = False,
     output: opt.Output = None,
     prints_order: PrintOrder = False,
@@ -55,20 +50,8 @@ def optimize_command(
     schedule, 6 --fail-on-gap exceeded, 130 interrupted (best schedule so far printed and saved).
     """
     check_writable(output, file)
-    options = opt.SolveOptions(
-        time_limit,
-        gap,
-        deterministic_limit,
-        deterministic,
-        workers,
-        seed,
-        opt.split_names(heuristics),
-        round_up,
-    )
     if prints_order:
         _refuse_json(output, as_json=as_json)
-    from ppsolve.solver.optimize.kinds import load_instance
-
     instance = load_instance(file)
     if prints_order:
         expect_program(instance, file, "--print-order")
@@ -82,23 +65,17 @@ def optimize_command(
 
 
 def _refuse_json(output: Path | None, *, as_json: bool) -> None:
-    from ppsolve.models.documents.errors import InputError
-
     if as_json or str(output) == "-":
         raise InputError("expected either JSON or the order on stdout", field="--print-order")
 
 
 def _print_report(result: Result, instance: Instance, *, quiet: bool, verbose: bool) -> None:
-    from ppsolve.solver.render.reports import report, summary_line
-
     shown = summary_line(result) if quiet else report(result, verbose=verbose, instance=instance)
     stdout_console().print(shown, soft_wrap=quiet)
 
 
 def _print_order(result: Result) -> None:
     """Print the program order, or say on stderr what there is instead."""
-    from ppsolve.solver.render.reports import summary_line
-
     if order_of(result) is None:
         say(summary_line(result).plain)
     else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -152,20 +155,55 @@ Verbose = Annotated[
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What `optimize` and `compare` pass on to the library, under the library's names."""
+    """What `optimize` and `compare` pass on to the library, under the library's names.
 
-    time_limit: float
-    gap: float
-    deterministic_limit: float | None
-    deterministic: bool
-    workers: int | None
-    seed: int
-    heuristics: list[str] | None
-    round_up: bool
+    A new option of the library is added here and nowhere else: `with_solve_options` gives it to
+    the commands.
+    """
+
+    time_limit: TimeLimit = 60.0
+    gap: Gap = 0.0
+    deterministic_limit: DeterministicLimit = None
+    deterministic: Deterministic = False
+    workers: Workers = None
+    seed: Seed = 0
+    heuristics: Heuristics = None
+    round_up: RoundUp = False
 
     def keywords(self) -> dict[str, Any]:
-        """Return the options as keyword arguments."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the options as keyword arguments of `ppsolve.optimize`.
+
+        Raises
+        ------
+        InputError
+            An unknown heuristic, or none at all.
+        """
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return given | {"heuristics": split_names(self.heuristics)}
+
+
+def with_solve_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every field of `SolveOptions` as an option; it takes them as `options`."""
+    hints = {
+        **get_type_hints(SolveOptions, include_extras=True),
+        **get_type_hints(command, include_extras=True),
+    }
+    taken = signature(command).parameters
+    defaults = {name: one.default for name, one in taken.items() if name != "options"}
+    shared = {field.name: field.default for field in fields(SolveOptions)}
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in shared}
+        command(options=SolveOptions(**chosen), **given)
+
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in {**defaults, **shared}.items()
+    ]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return with_options
 
 
 def split_names(names: str | None) -> list[str] | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ppsolve.models.core.result import HeuristicEntry, Result
-    from ppsolve.models.instances import Instance
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.printable import printable
+from ppsolve.models.instances import Instance
+from ppsolve.solver.optimize.kinds import kind_of, known_kind
+from ppsolve.solver.render.drawings import drawing_of
 
 
 def expect_program(instance: Instance, path: str | Path, option: str) -> None:
@@ -19,10 +22,6 @@ def expect_program(instance: Instance, path: str | Path, option: str) -> None:
     InputError
         The instance is of another kind than ``overlap``.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import source_name
-    from ppsolve.solver.optimize.kinds import kind_of
-
     if not kind_of(instance).has_program_order:
         message = f"expected an overlap instance, this is of kind {instance.kind}"
         raise InputError(message, source=source_name(path), field=option)
@@ -36,9 +35,6 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     InputError
         There is none; says why if that is known.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.printable import printable
-
     names = order_of(found)
     if names is None:
         why = f": {plain_reason(found)}" if found is not None and found.reason else ""
@@ -49,17 +45,12 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
 
 def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
     """Return the names of the nodes in program order, None where there is no order."""
-    from ppsolve.solver.optimize.kinds import known_kind
-
     kind = known_kind(found.kind) if found is not None and found.kind is not None else None
     return None if kind is None or found is None else kind.program_order(found)
 
 
 def plain_reason(found: Result | HeuristicEntry) -> str:
     """Return why there is no order; failures of passes in plain words."""
-    from ppsolve.models.core.result import HeuristicEntry
-    from ppsolve.solver.render.drawings import drawing_of
-
     if isinstance(found, HeuristicEntry):
         return drawing_of(found.kind).reason(found)
     return found.reason or ""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel, Field, TypeAdapter
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.goodput.files import ParamsDocument
+from ppsolve.models.goodput.result import GoodputRows
+from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
+from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+from ppsolve.models.plan.request import PlanRequest
+from ppsolve.models.plan.result import Plan
+from ppsolve.solver.cli.output import print_json
+from ppsolve.solver.optimize.kinds import KINDS
 
 Kind = Annotated[
     str | None,
@@ -28,10 +40,6 @@ def register(app: typer.Typer) -> None:
 
 def schema_command(kind: Kind = None) -> None:
     """Print the JSON Schema of an instance kind or of results."""
-    from ppsolve.models.documents.base import did_you_mean
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.cli.output import print_json
-
     documents = _documents()
     if kind is not None and kind not in documents:
         raise InputError(f'unknown kind "{kind}"' + did_you_mean(kind, documents))
@@ -41,15 +49,6 @@ def schema_command(kind: Kind = None) -> None:
 
 
 def _documents() -> dict[str, type[BaseModel]]:
-    from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-    from ppsolve.models.goodput.files import ParamsDocument
-    from ppsolve.models.goodput.result import GoodputRows
-    from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
-    from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
-    from ppsolve.models.plan.request import PlanRequest
-    from ppsolve.models.plan.result import Plan
-    from ppsolve.solver.optimize.kinds import KINDS
-
     return {
         **{name: kind.instance for name, kind in KINDS.items()},
         "result": Result,
@@ -68,13 +67,6 @@ def _documents() -> dict[str, type[BaseModel]]:
 
 def _any_instance() -> dict[str, Any]:
     """Return the schema of an instance of any kind, told apart by ``kind``."""
-    from functools import reduce
-    from operator import or_
-
-    from pydantic import Field, TypeAdapter
-
-    from ppsolve.solver.optimize.kinds import KINDS
-
     union: Any = reduce(or_, (kind.instance for kind in KINDS.values()))
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
     return {"title": "ppsolve instance", **schema}

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from rich.console import RenderableType
 
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.documents.base import as_finite, explain, field_path
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.program_order import expect_program, print_order
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ppsolve.models.core.result import HeuristicEntry, Result
-    from ppsolve.models.instances import Instance
-    from ppsolve.solver.render.drawing import Frame
-    from ppsolve.solver.render.schedule_view import Window
+from ppsolve.solver.optimize.kinds import is_result, kind_of, known_kind, parse_instance
+from ppsolve.solver.render.drawing import Frame
+from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
+from ppsolve.solver.render.figures import figures
+from ppsolve.solver.render.schedule_view import Window
 
 MAX_EXPONENT = 30
 """Numbers of more digits before the point are no times that anything could be drawn of."""
@@ -77,8 +82,6 @@ def show_command(
     `show INSTANCE RESULT` knows capacities and links; `show RESULT` needs no instance;
     `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it.
     """
-    from ppsolve.solver.render.drawing import Frame
-
     given = _read(files)
     window = (first, None if last == inf else last)
     frame = Frame(links, window, _iterations(iteration, window))
@@ -108,8 +111,6 @@ class _Given:
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
     """Return the first and the last iteration that ``3`` or ``3-5`` names."""
-    from ppsolve.models.documents.errors import InputError
-
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text.strip(), re.ASCII)
@@ -122,10 +123,6 @@ def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[i
 
 def _read(files: list[Path]) -> _Given:
     """Read one or two files, in either order: an instance is what has a ``kind``."""
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import read_json, source_name
-    from ppsolve.solver.optimize.kinds import is_result, parse_instance
-
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
         raise InputError("expected an instance, a result, or one of each")
     given = _Given()
@@ -144,9 +141,6 @@ def _read(files: list[Path]) -> _Given:
 
 
 def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window) -> None:
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.render.figures import figures
-
     first, last = window
     if last is not None and last <= first:
         least, got = figures(first, last)
@@ -159,8 +153,6 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window)
 
 def _print_order(given: _Given, heuristic: str | None, *, round_up: bool) -> None:
     """Print the program order of a result, or the one that a heuristic makes."""
-    from ppsolve.models.documents.errors import InputError
-
     instance = given.instance
     if instance is not None:
         expect_program(instance, given.instance_source, "--order")
@@ -184,9 +176,6 @@ def _of_instance(
     *,
     round_up: bool,
 ) -> RenderableType:
-    from ppsolve.solver.optimize.kinds import kind_of
-    from ppsolve.solver.render.drawings import drawing_of
-
     if heuristic is not None:
         entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
         return _of_entry(instance, entry, frame, round_up=round_up)
@@ -199,10 +188,6 @@ def _of_instance(
 def _of_instance_and_result(
     instance: Instance, given: _Given, frame: Frame, *, round_up: bool
 ) -> RenderableType:
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.optimize.kinds import kind_of
-    from ppsolve.solver.render.drawings import drawing_of
-
     data, kind = given.data, kind_of(instance)
     problem = kind.lower(instance, round_up=round_up, document=data)
     schedule, violations = kind.read(instance, problem, data, given.source)
@@ -221,10 +206,6 @@ def _of_instance_and_result(
 def _of_entry(
     instance: Instance, entry: HeuristicEntry, frame: Frame, *, round_up: bool
 ) -> RenderableType:
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.optimize.kinds import kind_of
-    from ppsolve.solver.render.drawings import drawing_of
-
     refuse_not_applicable(entry)
     kind, drawing = kind_of(instance), drawing_of(instance.kind)
     if entry.schedule is None:
@@ -241,13 +222,6 @@ def _of_entry(
 
 
 def _of_result(given: _Given, frame: Frame) -> RenderableType:
-    from pydantic import ValidationError
-
-    from ppsolve.models.core.result import ScheduleDocument
-    from ppsolve.models.documents.base import explain
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.render.drawings import drawing_of_document
-
     data = given.data
     written = data.get("schedule", data)
     if not isinstance(written, dict) or not written.get("ops"):
@@ -267,10 +241,6 @@ def _of_result(given: _Given, frame: Frame) -> RenderableType:
 
 def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
     """Return the result or heuristic entry that `data` is, None for a bare schedule."""
-    from pydantic import ValidationError
-
-    from ppsolve.models.documents.base import explain
-
     models = _models_of(data)
     if "instance" in data:
         model: type[Result | HeuristicEntry] = models[0]
@@ -286,9 +256,6 @@ def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
 
 def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
     """Return the models of a result and of an entry of the kind that `data` names."""
-    from ppsolve.models.core.result import HeuristicEntry, Result
-    from ppsolve.solver.optimize.kinds import known_kind
-
     named = data.get("kind")
     kind = known_kind(named) if isinstance(named, str) else None
     return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))
@@ -296,11 +263,6 @@ def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]
 
 def _refuse_huge_numbers(data: Any, source: str) -> None:
     """Refuse numbers that would take the validation of whole numbers forever, or crash it."""
-    from decimal import Decimal
-
-    from ppsolve.models.documents.base import as_finite, field_path
-    from ppsolve.models.documents.errors import InputError
-
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
     while waiting:
         at, value = waiting.pop()

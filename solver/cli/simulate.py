@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
-
-if TYPE_CHECKING:
-    from ppsolve.models.core.result import HeuristicEntry
-    from ppsolve.models.instances import Instance
+from ppsolve.solver.optimize import api
+from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.render.reports import entry_line, entry_report
 
 
 def register(app: typer.Typer) -> None:
@@ -36,8 +36,6 @@ def simulate_command(
     not applicable or its name unknown.
     """
     check_writable(output, file)
-    from ppsolve.solver.optimize.kinds import load_instance
-
     instance = load_instance(file)
     with about_file(instance, file):
         entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
@@ -45,8 +43,6 @@ def simulate_command(
     refuse_not_applicable(entry)
     if used_stdout:
         return
-    from ppsolve.solver.render.reports import entry_line, entry_report
-
     shown = entry_line(entry, instance.time_unit) if quiet else entry_report(instance, entry)
     stdout_console().print(shown, soft_wrap=quiet)
 
@@ -55,10 +51,6 @@ def simulate_entry(
     instance: Instance, name: str, *, group_size: int | None, round_up: bool
 ) -> HeuristicEntry:
     """Run a heuristic; one that is not applicable gives an entry that says so."""
-    from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
-    from ppsolve.models.documents.errors import NotApplicableError
-    from ppsolve.solver.optimize import api
-
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
         return api.simulate(instance, name, round_up=round_up, **chosen)
@@ -72,8 +64,5 @@ def simulate_entry(
 
 def refuse_not_applicable(entry: HeuristicEntry) -> None:
     """Raise `NotApplicableError` (exit code 2) for an entry without meaning."""
-    from ppsolve.models.core.result import HeuristicStatus
-    from ppsolve.models.documents.errors import NotApplicableError
-
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{entry.name} is not applicable: {entry.reason}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ppsolve.models.core.result import Result, Status, StopReason
+from ppsolve.models.instances import Instance
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import SolveOptions
-
-if TYPE_CHECKING:
-    from ppsolve.models.core.result import Result
-    from ppsolve.models.instances import Instance
+from ppsolve.solver.optimize import api
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.render.progress import progress
 
 
 def solve(
@@ -23,10 +23,6 @@ def solve(
     label: str = "",
 ) -> Result:
     """Optimise `instance`, read from `path`, with progress on stderr that begins with `label`."""
-    from ppsolve.solver.optimize import api
-    from ppsolve.solver.optimize.kinds import kind_of
-    from ppsolve.solver.render.progress import progress
-
     shown = progress(
         instance.name,
         kind_of(instance).value_unit(instance),
@@ -41,8 +37,6 @@ def solve(
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
     """Return what a result means for the process."""
-    from ppsolve.models.core.result import Status, StopReason
-
     if result.stop_reason is StopReason.INTERRUPTED:
         return ExitCode.INTERRUPTED
     if result.status is Status.INFEASIBLE:

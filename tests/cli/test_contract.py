@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-import ppsolve.solver.optimize
 from ppsolve.models.core.result import (
     HeuristicEntry,
     HeuristicStatus,
@@ -22,6 +21,7 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.optimize import api as library
 from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
@@ -87,7 +87,8 @@ class FakeApi(SimpleNamespace):
 @pytest.fixture
 def api(monkeypatch):
     fake = FakeApi()
-    monkeypatch.setattr(ppsolve.solver.optimize, "api", fake, raising=False)
+    for name in ("optimize", "simulate", "check"):
+        monkeypatch.setattr(library, name, getattr(fake, name))
     return fake
 
 

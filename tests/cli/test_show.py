@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import ppsolve.solver.optimize
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Versions
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.optimize import api as library
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.timing import time_orders
 
@@ -128,7 +128,7 @@ def test_heuristic(show, here, schedule, monkeypatch):
         def simulate(instance, name, **options):
             return HeuristicEntry(name=name, **answers[name])
 
-    monkeypatch.setattr(ppsolve.solver.optimize, "api", Api, raising=False)
+    monkeypatch.setattr(library, "simulate", Api.simulate)
     assert show("tiny.json", "--heuristic", "gpipe").stdout.startswith("tiny, gpipe\ndevice 0 │")
     for name, code, message in (
         ("zbv", 2, "error: zbv is not applicable: needs two chunks\n"),
