@@ -165,7 +165,7 @@ def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
         objective=instance.objective,
         span_resources=list(number.values()),
         pools=_pools(instance),
-        given_names={index: op.id for index, op in enumerate(instance.ops)},
+        explicit_names={index: op.id for index, op in enumerate(instance.ops)},
     )
 
 

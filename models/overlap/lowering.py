@@ -97,7 +97,7 @@ class _Lowering:
             span_resources=[self.compute],
             pools=pools,
             families=[] if pools else alike_parts(instance),
-            given_names=self.names,
+            explicit_names=self.names,
             points=np.array(sorted(self.points), dtype=np.int64),
         )
 

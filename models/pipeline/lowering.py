@@ -85,7 +85,7 @@ class _Lowering:
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
-        self.given_names: dict[int, str] = {}
+        self.explicit_names: dict[int, str] = {}
 
     def _all_times(self) -> Iterator[Fraction]:
         instance = self.instance
@@ -124,11 +124,11 @@ class _Lowering:
             span_resources=self.compute,
             pools=self._pools(),
             families=self._families(),
-            given_names=self.given_names,
+            explicit_names=self.explicit_names,
         )
 
     def _add_compute_ops(self) -> None:
-        cut = SegmentedOps(self.builder, self.streams, self.scale, self.given_names)
+        cut = SegmentedOps(self.builder, self.streams, self.scale, self.explicit_names)
         for kind, entry in self.instance.times.by_kind().items():
             if kind in cut.inside:
                 self._add_segments(cut, kind, entry)
@@ -256,7 +256,7 @@ class _Lowering:
                         OPTIMIZER_KIND, instance.optimizer, stage, [self.compute[device]], [device]
                     )
                     if len(holders) > 1:
-                        self.given_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
+                        self.explicit_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
                     own = self.devices[stage] == device
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)

@@ -136,7 +136,7 @@ def _columns(problem: Problem) -> Iterator[tuple[str, list[int]]]:
     microbatch = problem.microbatch.tolist()
     for op in np.argsort(problem.microbatch, kind="stable").tolist():
         name = problem.op_name(op)
-        if microbatch[op] != FREE and op not in problem.given_names:
+        if microbatch[op] != FREE and op not in problem.explicit_names:
             name = name.rpartition(".")[0]
         columns.setdefault(name, []).append(op)
     yield from sorted(columns.items())
