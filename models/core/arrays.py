@@ -161,7 +161,7 @@ def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray,
     Parameters
     ----------
     num_nodes, num_replicas : array_like
-        Whole numbers >= 1; each replica has one node, so nodes are never more than replicas.
+        Whole numbers >= 1; a replica runs on one node, so there are no more nodes than replicas.
 
     Returns
     -------

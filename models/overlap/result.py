@@ -15,7 +15,7 @@ class ExposedCollective(Reported):
     waited : number
         How long its wait holds the compute stream.
     because : list of str
-        Chain of nodes, each starting as early as the one before allows, that ends with it.
+        Chain of nodes that ends with it; each starts as soon as the one before it allows.
     """
 
     name: str
@@ -50,7 +50,7 @@ class ProgramFigures(Reported):
 
 
 class OverlapEntry(HeuristicEntry, ProgramFigures):
-    """What one heuristic made of a program."""
+    """Result of one heuristic on a program."""
 
 
 class OverlapResult(Result, ProgramFigures):
