@@ -21,7 +21,7 @@ from ppsolve.solver.bestknown.entries import (
 from ppsolve.solver.bestknown.judging import Judge
 from ppsolve.solver.bestknown.schedules import load_schedule, stored_iterations
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 SHOWN_VIOLATIONS = 3
 

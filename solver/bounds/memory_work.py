@@ -60,7 +60,7 @@ def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:
     tasks = []
     for order in implied.pools:
         for lane in order.lanes:
-            nest = implied.around(order.lanes, lane)
+            nest = implied.nest_of(order.lanes, lane)
             if _is_local(implied, nest) and not implied.may_be_instant(lane, nest):
                 tasks.append(_Nest(implied, order, lane, nest, table))
     effort = sum(task.effort for task in tasks)

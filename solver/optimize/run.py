@@ -37,7 +37,7 @@ from ppsolve.solver.optimize.report import (
     versions,
 )
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 EXACT = "cp-sat"
 """Name of the exact solver in reports."""
