@@ -19,7 +19,6 @@ NOT_YET = (
     "solver/convert",
     "solver/generate",
     "solver/goodput",
-    "solver/heuristics",
     "solver/kfac",
     "solver/optimize",
     "solver/overlap",

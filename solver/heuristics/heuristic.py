@@ -1,4 +1,4 @@
-"""What a heuristic is: a name, what it needs of an instance, and one callable."""
+"""The type of a heuristic: a name, requirements on instances, and one callable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 
 @dataclass(frozen=True)
 class Request:
-    """What a heuristic is asked for.
+    """The input of a heuristic.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class Request:
 class Proposal:
     """A heuristic's schedule and, for pipelines, the action strings of each device.
 
-    For overlap instances `order` is the program order, as positions of nodes, and `broken` a rule
-    of programs that it breaks and no schedule can show.
+    For overlap instances `order` is the program order, as positions of nodes, and `broken` names a
+    rule of programs that the order breaks, where the schedule alone does not show it.
     """
 
     schedule: Schedule
@@ -53,7 +53,7 @@ HeuristicFunction = Callable[[Request], Proposal]
 
 
 class Family(Enum):
-    """Which instances a heuristic was made for, in words."""
+    """Kind of instance that a heuristic is made for; the value is its description."""
 
     ANY = "everything"
     PIPELINE = "a pipeline"
@@ -74,7 +74,7 @@ class Family(Enum):
 
 @dataclass(frozen=True)
 class Requirement:
-    """Something a heuristic needs of a pipeline, in words and as a test."""
+    """A condition on pipelines, as a description and as a test."""
 
     words: str
     holds: Callable[[PipelineInstance], bool]
@@ -87,17 +87,17 @@ class Heuristic:
     Parameters
     ----------
     name : str
-        The name that users give.
+        Name in commands and reports.
     summary : str
-        What it does, in one line.
+        Description in one line.
     plan : HeuristicFunction
         Builds the schedule.
     family : Family
-        What it schedules.
+        Kind of instance that it applies to.
     requirements : tuple of Requirement
-        What it needs of a pipeline.
+        Conditions on pipelines.
     is_search : bool
-        Whether it tries many schedules, and is left out once the optimum is known.
+        It tries many schedules, and is skipped once the optimum is known.
     """
 
     name: str
@@ -108,15 +108,15 @@ class Heuristic:
     is_search: bool = False
 
     @property
-    def needs(self) -> str:
-        """What the heuristic needs, in words."""
+    def requirements_text(self) -> str:
+        """Description of the instances that the heuristic applies to."""
         if self.family is Family.ANY:
             return "applies to everything"
         words = [requirement.words for requirement in self.requirements]
         return "needs " + ", ".join([self.family.value, *words])
 
     def obstacle(self, instance: Instance) -> str | None:
-        """Return in words what `instance` lacks, or None if the heuristic applies."""
+        """Return the requirement that an instance fails, or None if the heuristic applies."""
         if self.family not in {Family.ANY, Family.of(instance)}:
             return f"needs {self.family.value}"
         if isinstance(instance, PipelineInstance):
@@ -128,7 +128,7 @@ class Heuristic:
 
 @dataclass(frozen=True)
 class HeuristicOutcome:
-    """What became of one heuristic on one instance.
+    """Outcome of one heuristic on one instance.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ class HeuristicOutcome:
     status : HeuristicStatus
         Feasible, infeasible, not applicable or failed.
     schedule : Schedule or None
-        The schedule, kept where it breaks a rule such as memory.
+        The schedule; kept even where it breaks a rule such as memory.
     reason : str or None
-        Why it is not feasible.
+        Reason for any status other than feasible.
     orders : list of list of str, or None
         Action strings per device, for pipelines.
     order : list of int, or None

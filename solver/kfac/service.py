@@ -46,7 +46,7 @@ def simulate_refresh(
     """
     pattern = pattern_of(instance, round_up=round_up)
     if heuristic not in REFRESH_HEURISTICS:
-        needs = find_heuristic(heuristic).needs
+        needs = find_heuristic(heuristic).requirements_text
         raise NotApplicableError(f"{heuristic} is not applicable: {needs}")
     outcome = run_refresh_heuristic(heuristic, pattern)
     return refresh_entry(outcome, pattern, with_schedule=True)

@@ -224,5 +224,6 @@ def test_registry_order_and_words() -> None:
         "gpipe", "1f1b", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
         "interleaved-zb", "zbv", "dualpipe-v", "chimera",
     ]  # fmt: skip
-    assert HEURISTICS["chimera"].needs == "needs a pipeline, bidirectional pipes"
-    assert HEURISTICS["list-tail"].needs == "applies to everything"
+    chimera, list_tail = HEURISTICS["chimera"], HEURISTICS["list-tail"]
+    assert chimera.requirements_text == "needs a pipeline, bidirectional pipes"
+    assert list_tail.requirements_text == "applies to everything"
