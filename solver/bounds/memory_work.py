@@ -24,13 +24,24 @@ class _Key:
 
 
 MAX_ACQUIRES = 256
-"""Acquires of one lane that are looked at; leaving some out only weakens the heads."""
+"""Acquires of one lane that are tightened; leaving some out only weakens the heads.
+
+On 51 instances with memory (below 4,000 ops) 16 to 1024 give the same bounds.
+"""
 
 MAX_ROUNDS = 8
-"""Rounds of tightening and propagation; each is valid by itself, so any number is."""
+"""Rounds of tightening and propagation; each is valid by itself, so any number is.
+
+On the 51 instances 1 round loses up to 3.6 % (``scan-4x8-2``), 2 rounds up to 1.8 %; 4, 8 and 16
+give the same bounds.
+"""
 
 MAX_EFFORT = 10_000_000
-"""Sums formed per round; beyond that some acquires and times c are left out, still validly."""
+"""Sums formed per round; beyond that some acquires and times c are left out, still validly.
+
+On the 51 instances 1 to 100 million give the same bounds, 100,000 loses up to 1.1 % (16 x 48 at
+capacity 1p).
+"""
 
 
 def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:

@@ -23,7 +23,10 @@ from ppsolve.solver.heuristics.priorities import (
 )
 
 _PATIENCE = (0.0, 0.5, 1.0, 3.0)
+"""Patience of random rules: never wait, wait for less idle time than the delay, as much, more."""
+
 _CEILING = 0.999
+"""Offset that rounds a limit up instead of down."""
 
 TAIL, BACKWARD, BALANCED, EAGER = "tail", "backward", "balanced", "eager"
 """Ranks under limits: longest tail; backwards first; in between; weight gradients at once."""

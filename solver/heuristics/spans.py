@@ -11,7 +11,11 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 
 _MAX_OPS = 20_000
+"""Ops up to which the span is searched for. A step walks all ops once per device and more in plain
+Python; beyond, right shift alone answers, whose span is never larger than the schedule's."""
+
 _SEARCH_EFFORT = 60_000
+"""Ops x steps of one search, within 6 to 24 steps: each halves the interval of possible spans."""
 
 
 def compact_spans(schedule: Schedule) -> Schedule:

@@ -14,13 +14,29 @@ from ppsolve.solver.heuristics.spans import compact_spans, right_shift
 from ppsolve.solver.structure.implied import index_order
 
 _MIN_EFFORT, _EFFORT_PER_OP, _MAX_EFFORT = 70_000, 110, 800_000
-"""Ops placed in one sweep, a justified op counting 1 and one of the list scheduler 2."""
+"""Ops placed in one sweep, a justified op counting 1 and one of the list scheduler 2.
+
+Measured on 53 instances of up to 1,200 ops (20 random ones, and those under ``instances`` with
+memory): the mean gap to the bound is 1.116 % in 31 s of CPU time. Half the effort: 1.192 %, 22 s;
+twice the effort: 1.098 %, 82 s.
+"""
 
 _GENERATION_COST, _ROUND_COST = 2, 2
+"""Effort per op of list scheduling one schedule, and of one round of justification (two passes)."""
+
 _MAX_PASSES = 700
+"""Passes over all ops at most, so that tiny problems, whose effort allows thousands, end soon."""
+
 _RULES_SHARE = 0.6
+"""Share of the effort that goes to rules, the rest to local search. On the 53 instances above 0.3
+gives a mean gap of 1.182 %, 0.6 gives 1.116 %, 0.9 gives 1.127 %."""
+
 _MIN_RULES = 6
+"""Rules that are tried however large the problem is: one sweep beyond the effort for many ops."""
+
 _KEPT = 3
+"""Best schedules that are justified further; 1 and 6 give the same results on the 53 instances."""
+
 _Scored = tuple[tuple[int, int], int, Schedule]
 
 
