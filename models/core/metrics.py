@@ -102,6 +102,7 @@ def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
     denominator = int(np.lcm.reduce([a.denominator for a in pool.amounts] or [1], dtype=object))
     whole = [int(amount * denominator) for amount in pool.amounts]
     events = len(pool.acquire_op) + len(pool.release_op)
+    # Below 2**62 no sum of all events wraps around in int64.
     small = max(whole, default=0) * max(events, 1) < 2**62
     return Fraction(1, denominator), np.array(whole, dtype=np.int64 if small else object)
 

@@ -176,7 +176,7 @@ class Problem:
 
     @property
     def is_anchored(self) -> bool:
-        """Whether time 0 is fixed by a release time or a pinned start."""
+        """True if a release time, a pinned start or a window fixes time 0."""
         return bool(
             np.any(self.release > 0) or np.any(self.pinned != FREE) or len(self.windows) > 0
         )

@@ -13,7 +13,7 @@ class ExposedCollective(Reported):
     name : str
         The collective.
     waited : number
-        How long its wait holds the compute stream.
+        Time for which its wait holds the compute stream.
     because : list of str
         Chain of nodes that ends with it; each starts as soon as the one before it allows.
     """
@@ -31,7 +31,7 @@ class ProgramFigures(Reported):
     order : list of str
         Names of the nodes in program order.
     exposed_wait : number
-        How long waits hold the compute stream.
+        Time for which all waits hold the compute stream.
     max_in_flight : int
         Most collectives of one group between their place in the order and their wait's.
     peak_live_bytes : float

@@ -75,6 +75,7 @@ def memory_heads(implied: ImpliedOrder, heads: IntArray) -> IntArray:
             if _is_local(implied, nest) and not implied.may_be_instant(lane, nest):
                 tasks.append(_Nest(implied, order, lane, nest, table))
     effort = sum(task.effort for task in tasks)
+    # Both acquires and times are thinned, so the effort falls with the square.
     thinning = max(1, int((effort / MAX_EFFORT) ** 0.5 + 0.999))
     for _ in range(MAX_ROUNDS if tasks else 0):
         raised = heads.copy()

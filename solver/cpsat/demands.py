@@ -96,6 +96,7 @@ def _candidate_scales(amounts: list[Fraction], available: Fraction) -> list[Frac
     if not amounts or available <= 0:
         return []
     smallest = min(amounts)
+    # Small amounts as 1 to 64, then capacities of 2**6 to 2**20; the test of a scale is cheap.
     tries = [k / smallest for k in range(1, 65)]
     tries += [2**k / available for k in range(6, 21)]
     tries.append(Fraction(math.lcm(*(amount.denominator for amount in amounts))))

@@ -176,6 +176,7 @@ def _configured(limits: SearchLimits, spent: float) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = limits.workers
+    # CP-SAT takes seeds of 31 bits.
     parameters.random_seed = limits.seed % 2**31
     parameters.relative_gap_limit = limits.gap
     if limits.seconds is not None:

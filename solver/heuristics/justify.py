@@ -140,7 +140,7 @@ def _keeps_memory(schedule: Schedule) -> bool:
 
 
 class _Placer:
-    """Places ops one by one in a given order, forwards or backwards in time."""
+    """Places ops one by one in a fixed order, forwards or backwards in time."""
 
     def __init__(self, problem: Problem, edges: Edges, *, backwards: bool = False) -> None:
         before = np.concatenate([problem.before, edges[0]])

@@ -32,6 +32,7 @@ TAIL, BACKWARD, BALANCED, EAGER = "tail", "backward", "balanced", "eager"
 """Ranks under limits: longest tail; backwards first; in between; weight gradients at once."""
 
 _LIMITED = (
+    # Share of memory, rank, patience of ops, patience of fillers.
     (Share(), TAIL, 0.0, 0.0),
     (Share(), TAIL, 1.0, 1.0),
     (Share(offset=0.5), EAGER, 0.5, 0.0),
@@ -46,6 +47,9 @@ _LIMITED = (
     (Share(everywhere=False), BALANCED, 0.5, 0.5),
     (Share(everywhere=False, wait_for_last=True), TAIL, 0.0, 0.0),
 )
+"""First rules with limits. Without them the mean gap of the sweep rises from 0.810 % to 0.825 % on
+29 instances (12 random ones, ``memory_scan`` and ``virtual_stages`` with memory), although random
+rules with limits then come sooner."""
 
 
 def rule_portfolio(problem: Problem) -> Iterator[tuple[Rule, Edges]]:
@@ -70,6 +74,7 @@ def rule_portfolio(problem: Problem) -> Iterator[tuple[Rule, Edges]]:
 
 
 def _plain(problem: Problem) -> Iterator[Rule]:
+    """Yield the first rules without limits."""
     tail, filler = tails(problem), fillers(problem)
     one_op, none = float(problem.duration.mean()), np.zeros(problem.num_ops)
     balanced = favoured_backwards(problem, tail, one_op, none)

@@ -61,7 +61,7 @@ class Network:
 def time_orders(
     problem: Problem, orders: Sequence[IntArray], extra: Edges | None = None
 ) -> Schedule:
-    """Start every op as early as the given orders allow.
+    """Start every op as early as the orders allow.
 
     Every op starts at the largest of: the end of the op before it in an order, the end of each
     predecessor plus its lag, its release time, its pinned start. A resource whose ops are not all
