@@ -13,7 +13,7 @@ RETURN_MOMENTS = 48
 """Moments at which the returns are counted; any selection of moments gives a valid bound.
 
 On the 51 instances with memory under ``instances`` that have fewer than 4,000 ops, 1 to 192 moments
-give the same strongest bound in the same time; so do 1 to 48 on 62 of V and linear placement.
+give the same strongest bound in the same time; so do 1 to 96 on 62 of V and linear placement.
 """
 
 
