@@ -21,7 +21,11 @@ from ppsolve.solver.heuristics.serial import Gaps, Usage
 from ppsolve.solver.structure.implied import index_order
 
 _PERTURBED_SHARES = (0.005, 0.02, 0.05)
-"""Shares of the ops that one perturbation delays; one is drawn each time."""
+"""Shares of the ops that one perturbation delays; one is drawn each time.
+
+On 29 instances (12 random ones, ``memory_scan``, ``virtual_stages``) the mean gap of the sweep is
+0.810 %; with 0.005 alone, or with 0.1 and 0.2, it is 0.834 %.
+"""
 
 
 class Justifier:
