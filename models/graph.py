@@ -27,7 +27,7 @@ from ppsolve.models.instances import Instance
 
 
 class GraphOp(StrictModel):
-    """One op: its length, what it occupies, and what it takes from and gives back to pools."""
+    """One op: its duration, its resources, and the amounts that it acquires and releases."""
 
     id: str = Field(min_length=1)
     duration: Number
@@ -127,7 +127,19 @@ def _refuse_unknown(field: str, names: Iterable[str], known: set[str], what: str
 
 
 def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
-    """Lower `instance`; ops keep their order and names.
+    """Lower a graph; ops keep their order and names.
+
+    Parameters
+    ----------
+    instance : GraphInstance
+        The graph, n ops.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Problem
+        The n ops, with every resource as a span resource.
 
     Raises
     ------
@@ -166,7 +178,7 @@ def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
         objective=instance.objective,
         span_resources=list(number.values()),
         pools=_pools(instance),
-        given_names={index: op.id for index, op in enumerate(instance.ops)},
+        explicit_names={index: op.id for index, op in enumerate(instance.ops)},
     )
 
 
@@ -181,7 +193,7 @@ def _pools(instance: GraphInstance) -> list[Pool]:
 
 
 class _PoolTable:
-    """What one pool's ops acquire and release: (op, index of the amount)."""
+    """Acquires and releases of one pool: (op, index of the amount)."""
 
     def __init__(self) -> None:
         self.amounts: dict[Fraction, int] = {}
@@ -192,15 +204,15 @@ class _PoolTable:
         if amount:
             events.append((op, self.amounts.setdefault(amount, len(self.amounts))))
 
-    def pool(self, given: GraphPool) -> Pool:
+    def pool(self, declared: GraphPool) -> Pool:
         acquires, releases = (
             np.array(events, dtype=np.int64).reshape(-1, 2).T
             for events in (self.acquires, self.releases)
         )
         return Pool(
-            name=given.name,
-            capacity=Fraction(given.capacity),
-            initial=Fraction(given.initial),
+            name=declared.name,
+            capacity=Fraction(declared.capacity),
+            initial=Fraction(declared.initial),
             amounts=tuple(self.amounts),
             acquire_op=acquires[0],
             acquire_amount=acquires[1],

@@ -19,11 +19,12 @@ from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 
-INT64_ROOM = 2**62
+INT64_SAFE = 2**62
+"""Sums below this leave one bit of int64 spare, so that none of them wraps around."""
 
 
 def check_schedule(problem: Problem, schedule: Schedule) -> list[Violation]:
-    """Check `schedule` against every rule of `problem` and return all violations.
+    """Return every violation of a rule of the problem by the schedule.
 
     A zero-length op occupies nothing and may lie inside another op. In use of a pool at time t
     is its initial amount + acquires of ops with start <= t - releases of ops with end <= t,
@@ -164,19 +165,19 @@ class _Check:
         )
 
     def _points(self) -> Iterator[Violation]:
-        """Look for a point inside an op: the last op to start before it must have ended."""
+        """Report every op that runs across a point of its resource."""
         problem = self.problem
         for op in problem.points.tolist():
             for resource in problem.resources_of(op).tolist():
                 others = problem.ops_by_resource[resource]
-                around = others[
+                across = others[
                     (self.start[others] < self.start[op]) & (self.start[op] < self.end[others])
                 ]
-                for other in around.tolist():
+                for other in across.tolist():
                     yield self._overlap(other, op, resource)
 
     def _memory(self, pool: Pool) -> Iterator[Violation]:
-        unit, amounts, room = _whole_amounts(pool)
+        unit, amounts, available = _whole_amounts(pool)
         times = np.concatenate((self.start[pool.acquire_op], self.end[pool.release_op]))
         changes = np.concatenate((amounts[pool.acquire_amount], -amounts[pool.release_amount]))
         moments, place = np.unique(times, return_inverse=True)
@@ -186,7 +187,7 @@ class _Check:
         # What is in use before any op must fit too, so it gets a moment before the first.
         before = min(0, int(moments[0]) if len(moments) else 0) - 1
         moments = np.concatenate(([before], moments))
-        over = np.concatenate(([False], np.asarray(usage > room, dtype=np.bool_), [False]))
+        over = np.concatenate(([False], np.asarray(usage > available, dtype=np.bool_), [False]))
         edges = np.diff(over.astype(np.int8))
         rises, falls = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
         for rise, fall in zip(rises.tolist(), falls.tolist(), strict=True):
@@ -211,7 +212,7 @@ class _Check:
 
 
 def _whole_amounts(pool: Pool) -> tuple[Fraction, NDArray[Any], int]:
-    """Return a unit, the pool's amounts as whole multiples of it, and the room in whole units.
+    """Return a unit, the pool's amounts and the available memory as whole multiples of it.
 
     The array holds Python ints only where sums of int64 could overflow.
     """
@@ -219,11 +220,11 @@ def _whole_amounts(pool: Pool) -> tuple[Fraction, NDArray[Any], int]:
     whole = [int(amount * denominator) for amount in pool.amounts]
     divisor = math.gcd(*whole) or 1
     unit = Fraction(divisor, denominator)
-    room = math.floor((pool.limit - pool.initial) / unit)
+    available = math.floor((pool.limit - pool.initial) / unit)
     whole = [amount // divisor for amount in whole]
     events = len(pool.acquire_op) + len(pool.release_op)
-    small = max(max(whole, default=0) * events, abs(room)) < INT64_ROOM
-    return unit, np.array(whole, dtype=np.int64 if small else object), room
+    small = max(max(whole, default=0) * events, abs(available)) < INT64_SAFE
+    return unit, np.array(whole, dtype=np.int64 if small else object), available
 
 
 def _amount(value: Fraction) -> str:

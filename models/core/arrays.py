@@ -34,25 +34,30 @@ def as_array(
     most: float = LARGEST,
     whole: bool = False,
 ) -> Floats:
-    """Return numbers of any shape as doubles.
+    """Check numbers of any shape and return them as doubles.
 
     Parameters
     ----------
     name : str
-        What errors call the argument.
+        Name of the argument in errors.
     value : array_like
-        Numbers; text, truth values and null are none.
+        Numbers; text, truth values and null are refused.
     above, least : float
-        They are above `above` if that is given, else from `least` on.
+        Every number must be > `above` where that is not None, else >= `least`.
     most : float
-        They are at most this.
+        Every number must be <= `most`.
     whole : bool
-        Whether they are whole.
+        Refuse numbers with a fraction.
+
+    Returns
+    -------
+    float64[...]
+        The numbers in the shape of `value`.
 
     Raises
     ------
     InputError
-        Names the argument, the place of the first value that cannot be used, and what would do.
+        Names the argument, the place of the first value that is refused, and the valid range.
     """
     doubles = _doubles(name, value)
     too_high = doubles > most
@@ -87,7 +92,7 @@ def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
 
 
 def _nearest(number: Any) -> float:
-    """Return the nearest double, an infinite one for what is beyond all of them."""
+    """Return the nearest double; infinity for a number that is larger than every double."""
     try:
         return float(number)
     except OverflowError:
@@ -102,12 +107,22 @@ def as_number(
     least: float = 0.0,
     most: float = LARGEST,
 ) -> float:
-    """Return one number as `as_array` does.
+    """Check one number and return it as a float.
+
+    Parameters
+    ----------
+    name, value, above, least, most
+        As in `as_array`; `value` has no axes.
+
+    Returns
+    -------
+    float
+        The number.
 
     Raises
     ------
     InputError
-        Not a number within the bounds.
+        `value` is not one number within the bounds.
     """
     array = as_array(name, value, above=above, least=least, most=most)
     if array.ndim:
@@ -116,24 +131,48 @@ def as_number(
 
 
 def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
-    """Return whole numbers of any shape, from `least` on, as int64.
+    """Check whole numbers of any shape and return them as int64.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in errors.
+    value : array_like
+        Whole numbers.
+    least : int
+        Smallest number allowed.
+
+    Returns
+    -------
+    int64[...]
+        The numbers in the shape of `value`.
 
     Raises
     ------
     InputError
-        Names the argument, and the place of the first value that is no such number.
+        Names the argument, and the place of the first value that is refused.
     """
     return as_array(name, value, least=least, whole=True).astype(np.int64)
 
 
 def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray, IntArray]:
-    """Return nodes and replicas, whole numbers of at least 1, broadcast together.
+    """Check numbers of nodes and replicas and broadcast them together.
+
+    Parameters
+    ----------
+    num_nodes, num_replicas : array_like
+        Whole numbers >= 1; a replica runs on one node, so there are no more nodes than replicas.
+
+    Returns
+    -------
+    nodes, replicas : int64[...]
+        Both in their common shape.
 
     Raises
     ------
     InputError
-        Names the argument and the place: no such number, shapes that do not broadcast, or more
-        nodes than replicas.
+        Names the argument and the place: a number out of range, shapes that do not broadcast, or
+        more nodes than replicas.
     """
     nodes, replicas = broadcast(
         num_nodes=whole_numbers("num_nodes", num_nodes),
@@ -144,7 +183,24 @@ def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray,
 
 
 def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> None:
-    """Raise an `InputError` about the first of `values` that is `bad` (same shape), if any is."""
+    """Raise an error about the first bad value, if there is one.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in the error.
+    values : number[...]
+        Values of the argument.
+    bad : bool[...]
+        Marks the values to refuse; shape of `values`.
+    expected : str
+        Description of a valid value.
+
+    Raises
+    ------
+    InputError
+        Names the argument, the place, the valid values and the value found.
+    """
     if np.any(bad):
         place = np.unravel_index(np.argmax(bad), bad.shape)
         raise InputError(f"expected {expected}, got {values[place]:g}", field=_path(name, place))
@@ -160,7 +216,7 @@ def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     Raises
     ------
     InputError
-        They have none; names the arguments and their shapes.
+        The shapes do not broadcast; names the arguments and their shapes.
     """
     try:
         return tuple(np.broadcast_arrays(*arrays.values()))
@@ -180,5 +236,5 @@ def plain(values: BoolArray) -> bool | BoolArray: ...
 
 
 def plain(values: NDArray[Any]) -> Any:
-    """Return an array as it is, but what has no axes as a Python scalar."""
+    """Return the array, or a Python scalar where it has no axes."""
     return values if np.ndim(values) else np.asarray(values).item()

@@ -14,7 +14,7 @@ Edges = tuple[IntArray, IntArray, IntArray]
 
 
 def chain_edges(chains: Iterable[IntArray]) -> Edges:
-    """Return the precedences that run each chain of ops in its order."""
+    """Return the precedences that make each chain of ops run in its order."""
     known = list(chains)
     none = np.zeros(0, dtype=np.int64)
     before = np.concatenate([none, *(chain[:-1] for chain in known)])
@@ -53,7 +53,25 @@ class Dag:
 
     @classmethod
     def of(cls, problem: Problem, *extra: Edges) -> Dag:
-        """Build the graph of a problem's precedences and `extra` (before, after, lag) arrays."""
+        """Build the graph of a problem's precedences.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem, n ops.
+        *extra : Edges
+            Further precedences; lags in ticks.
+
+        Returns
+        -------
+        Dag
+            n nodes; the delay of an edge is the duration of its first op + lag, in ticks.
+
+        Raises
+        ------
+        CycleError
+            The precedences form a cycle.
+        """
         before = np.concatenate([problem.before, *(edges[0] for edges in extra)])
         after = np.concatenate([problem.after, *(edges[1] for edges in extra)])
         lag = np.concatenate([problem.lag, *(edges[2] for edges in extra)])
@@ -98,7 +116,7 @@ class Dag:
         Parameters
         ----------
         initial : int64[n] or int64[n, c]
-            Lower bound of each node by itself, for one or c independent questions.
+            Lower bound of each node alone, for one or for c independent sets of bounds.
 
         Returns
         -------
@@ -111,13 +129,13 @@ class Dag:
         """Return the longest path out of every node, measured from the node's start.
 
         With the durations as `initial` this is the least time from an op's start to the end of
-        all that depends on it. Shapes as in `heads`.
+        the last op that depends on it. Shapes as in `heads`.
         """
         return _relax(initial, self.after, self.before, self.delay, -self.level[self.before])
 
 
 def _ranges(first: IntArray, last: IntArray) -> IntArray:
-    """Concatenate the ranges first[i]..last[i]."""
+    """Concatenate the ranges first[i] .. last[i] - 1."""
     sizes = last - first
     offsets = np.repeat(np.cumsum(sizes) - sizes, sizes)
     places: IntArray = np.arange(int(sizes.sum())) - offsets + np.repeat(first, sizes)

@@ -1,4 +1,4 @@
-"""Reading schedules that others wrote: what cannot be read, and what breaks a rule."""
+"""Read schedules from documents; refuse unreadable ones, report contradictions as violations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 
 TOLERANCE = Fraction(1, 10**9)
-"""Numbers of a document may be off by this share of the makespan."""
+"""Share of the makespan by which numbers of a document may be off.
+
+The same 1e-9 by which a pool may be exceeded: a double keeps about 16 digits, 7 more than this.
+"""
 
 MAX_START = 2**61
-"""Starts beyond this many ticks cannot be computed with in int64."""
+"""Largest start in ticks; a start, a duration (<= 2**40) and a lag still add up within int64."""
 
-SETTLING_PASSES = 8
+REPAIR_PASSES = 8
+"""Passes that undo rounding; one pass mends a chain that runs in the order of its starts, and
+passes end as soon as one changes nothing. With fewer, ties may stay off by a tick and be reported
+as a violation; none is ever hidden."""
 
 
 def parse_given(
@@ -35,54 +41,66 @@ def parse_given(
     """Read a schedule document: a result, a heuristic's entry, or a bare schedule.
 
     Numbers may be off by 1e-9 x makespan. Starts that belong to no tick are rounded to the
-    nearest one. The rules of the problem are the checker's business, not this function's.
+    nearest one. The rules of the problem are left to the checker.
 
     Parameters
     ----------
     data : dict or pydantic model
         ``{"schedule": {...}}`` or ``{"time_unit", "ops": [{"id", "start", "end"?}, ...]}``.
     problem : Problem
-        What the schedule is for.
+        The problem that the document schedules.
     source : str or None
-        Where `data` came from, for messages.
+        File or stream that `data` was read from, for messages.
 
     Returns
     -------
     schedule : Schedule or None
         None if ops are missing.
     violations : list of Violation
-        Of the rules ``missing``, ``tick``, ``duration``, ``label`` and ``objective``, and
-        ``start`` where no schedule is returned that the checker could look at.
+        Of the rules ``missing``, ``tick``, ``duration``, ``label`` and ``objective``; also of
+        ``start`` where ops are missing, since then there is no schedule for the checker.
 
     Raises
     ------
     InputError
-        Not such a document, another time unit, an unknown op, an op that is there twice, or
-        something other than a finite number as a time.
+        The document has another form or time unit, an unknown op, an op twice, or a time that is
+        no finite number.
     """
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")
     try:
         document, path = _find_schedule(data)
-        given = _Given(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
+        rows = _OpRows(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
         claims = _Claims.read(data, problem)
     except InputError as error:
         raise (error.located(source) if source else error) from None
-    missing = given.missing()
-    wrong = [*given.ill_timed(), *given.mislabelled()]
+    missing = rows.missing()
+    wrong = [*rows.ill_timed(), *rows.mislabelled()]
     if missing:
-        return None, [*missing, *given.negative(), *wrong, *claims.contradictions()]
-    schedule = Schedule(problem, given.starts())
+        return None, [*missing, *rows.negative(), *wrong, *claims.contradictions()]
+    schedule = Schedule(problem, rows.starts())
     return schedule, [*wrong, *claims.refuted_by(schedule), *claims.contradictions(schedule)]
 
 
 def load_schedule(path: str | Path, problem: Problem) -> Schedule:
-    """Read a schedule file (``-``: standard input) that must be complete and consistent.
+    """Read a schedule file that must be complete and consistent.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to read; ``-`` is standard input.
+    problem : Problem
+        The problem that the file schedules, n ops.
+
+    Returns
+    -------
+    Schedule
+        A start in ticks for each of the n ops; run the checker for the rules of the problem.
 
     Raises
     ------
     InputError
-        The file cannot be read, or what it says contradicts itself or the problem.
+        The file cannot be read, is incomplete, or contradicts itself or the problem.
     """
     source = source_name(path)
     schedule, violations = parse_given(read_json(path), problem, source)
@@ -112,7 +130,7 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
 
 
 def _other_instance(data: dict[str, Any], problem: Problem) -> str:
-    """Return what to say of a result that is of another instance by name; else nothing."""
+    """Return a hint for messages if the document names another instance, else an empty text."""
     name = data.get("instance")
     if not isinstance(name, str) or name == problem.name:
         return ""
@@ -134,17 +152,17 @@ def _shown(ticks: Fraction, scale: TimeScale) -> str:
 
 @dataclass(frozen=True)
 class _Claims:
-    """What a document says of its schedule as a whole; times in ticks, not rounded.
+    """Figures that a document claims for its whole schedule; times in ticks, not rounded.
 
     Parameters
     ----------
     times : dict of str to Fraction
-        ``value``, ``makespan``, ``device_span`` and ``bound``, as far as they are given.
+        ``value``, ``makespan``, ``device_span`` and ``bound``; absent ones are left out.
     gap : Fraction or None
-        (value - bound) / value; only of documents with a bound, since the gap of a heuristic's
-        entry is another one.
+        (value - bound) / value; None for documents without a bound, because the gap of a
+        heuristic's entry is measured to the best schedule instead.
     is_optimal : bool
-        Whether the status says so.
+        The status is ``OPTIMAL``.
     """
 
     scale: TimeScale
@@ -172,7 +190,7 @@ class _Claims:
         return cls(problem.scale, times, gap, data.get("status") == Status.OPTIMAL)
 
     def refuted_by(self, schedule: Schedule) -> list[Violation]:
-        """Report every figure that the schedule does not have."""
+        """Report every claimed figure that differs from the schedule's."""
         actual = {
             "value": schedule.value,
             "makespan": schedule.makespan,
@@ -190,9 +208,9 @@ class _Claims:
         ]
 
     def contradictions(self, schedule: Schedule | None = None) -> list[Violation]:
-        """Report a bound, a status and a gap that do not go with the value.
+        """Report a bound, a status or a gap that contradicts the value.
 
-        Without a value in the document it is the schedule's.
+        The value is the document's, or the schedule's where the document has none.
         """
         value = self.times.get("value", Fraction(schedule.value) if schedule else None)
         bound = self.times.get("bound")
@@ -223,7 +241,7 @@ class _Row:
 
 
 class _Labels:
-    """The labels that ops have in documents; collects those that are given otherwise."""
+    """The labels of ops as documents show them; collects rows with other labels."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -237,26 +255,28 @@ class _Labels:
         }
 
     def compare(self, op: int, row: dict[str, Any]) -> None:
-        """Take note of what a row says about an op; what it leaves out or null is right."""
+        """Collect the labels of a row that differ from the op's; absent and null ones pass."""
         kind = row.get("kind")
         if kind is not None and kind != self._kind[op]:
             self._note(op, "kind", kind, f'kind "{self._kind[op]}"')
         for name, column in self._numbers.items():
-            given, actual = row.get(name), column[op]
-            if given is None:
+            claimed, actual = row.get(name), column[op]
+            if claimed is None:
                 continue
-            # FREE is how a problem says "none", not a document; and True equals 1 in Python.
-            if given != actual or actual == FREE or isinstance(given, bool):
-                self._note(op, name, given, "none" if actual == FREE else f"{name} {actual}")
+            # FREE (-1) is internal, so a document may not use it; and True equals 1 in Python.
+            if claimed != actual or actual == FREE or isinstance(claimed, bool):
+                self._note(op, name, claimed, "none" if actual == FREE else f"{name} {actual}")
 
-    def _note(self, op: int, name: str, given: Any, actual: str) -> None:
+    def _note(self, op: int, name: str, claimed: Any, actual: str) -> None:
         op_name = self.problem.op_name(op)
-        shown = f'"{given[:40]}"' if isinstance(given, str) else describe(given)
+        shown = f'"{claimed[:40]}"' if isinstance(claimed, str) else describe(claimed)
         text = f"{op_name} is given with {name} {shown}, it has {actual}"
         self.wrong.append(Violation("label", text, (op_name,)))
 
 
-class _Given:
+class _OpRows:
+    """The rows of a document's ops, by op number."""
+
     def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
         self.problem, self.other = problem, other
         self.rows: dict[int, _Row] = {}
@@ -315,7 +335,7 @@ class _Given:
         return [Violation("missing", f"{name} is not scheduled", (name,)) for name in names]
 
     def mislabelled(self) -> list[Violation]:
-        """Report every label other than the one that the op of that id has."""
+        """Report every label that differs from the op's own."""
         return self.labels.wrong
 
     def negative(self) -> list[Violation]:
@@ -353,36 +373,36 @@ class _Given:
         for op, row in self.rows.items():
             start[op] = round(row.start)
         slack = math.floor(self.tolerance)
-        return _settled(self.problem, start, slack) if slack else start
+        return _undo_rounding(self.problem, start, slack) if slack else start
 
 
-def _settled(problem: Problem, start: IntArray, slack: int) -> IntArray:
-    """Undo rounding where a tick is finer than the tolerance.
+def _undo_rounding(problem: Problem, start: IntArray, slack: int) -> IntArray:
+    """Move ops that rounding made start too early, where a tick is finer than the tolerance.
 
     An op that starts up to `slack` ticks before its predecessor or the op before it on a
-    resource ends is moved to that end; nothing else moves, least of all a valid schedule.
+    resource ends is moved to that end. No other op moves; a valid schedule stays as it is.
     """
     pinned = (problem.pinned != FREE) & (np.abs(start - problem.pinned) <= slack)
     read = np.where(pinned, problem.pinned, start)
     latest: list[int] = np.where(pinned, read, read + slack).tolist()
-    settled: list[int] = read.tolist()
+    moved: list[int] = read.tolist()
     by_after = np.argsort(problem.after, kind="stable")
     first = np.searchsorted(problem.after[by_after], np.arange(problem.num_ops + 1)).tolist()
     before, lag = problem.before[by_after].tolist(), problem.lag[by_after].tolist()
     duration, release = problem.duration.tolist(), problem.release.tolist()
-    for _ in range(SETTLING_PASSES):
-        previous = settled.copy()
+    for _ in range(REPAIR_PASSES):
+        previous = moved.copy()
         free = [0] * problem.num_resources
         for op in np.argsort(read, kind="stable").tolist():
             used = problem.resources_of(op).tolist() if duration[op] else []
             bounds = [free[resource] for resource in used]
             for edge in range(first[op], first[op + 1]):
-                bounds.append(settled[before[edge]] + duration[before[edge]] + lag[edge])
-            earliest = max(settled[op], release[op], *bounds)
+                bounds.append(moved[before[edge]] + duration[before[edge]] + lag[edge])
+            earliest = max(moved[op], release[op], *bounds)
             if earliest <= latest[op]:
-                settled[op] = earliest
+                moved[op] = earliest
             for resource in used:
-                free[resource] = max(free[resource], settled[op] + duration[op])
-        if settled == previous:
+                free[resource] = max(free[resource], moved[op] + duration[op])
+        if moved == previous:
             break
-    return np.array(settled, dtype=np.int64)
+    return np.array(moved, dtype=np.int64)

@@ -42,7 +42,7 @@ class Metrics:
 
 
 def measure(schedule: Schedule) -> Metrics:
-    """Return the figures of `schedule`."""
+    """Return the figures of a schedule; times in ticks, memory in the pools' unit."""
     problem = schedule.problem
     busy = tuple(
         int(problem.duration[problem.ops_by_resource[int(resource)]].sum())
@@ -66,7 +66,22 @@ def _idle_share(work: int, total: int) -> float:
 
 
 def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
-    """Return the highest amount in use of `pool` and the first tick at which it is reached."""
+    """Return the peak use of a pool.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Starts in ticks.
+    pool : Pool
+        A pool of the scheduled problem.
+
+    Returns
+    -------
+    amount : Fraction
+        Highest amount in use, the initial one included, in the pool's unit.
+    moment : int
+        First tick at which it is reached.
+    """
     unit, amounts = _common_unit(pool)
     times = np.concatenate((schedule.end[pool.release_op], schedule.start[pool.acquire_op]))
     changes = np.concatenate((-amounts[pool.release_amount], amounts[pool.acquire_amount]))
@@ -83,21 +98,22 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 
 
 def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
-    """Return a unit and the pool's amounts as whole multiples of it (Python ints if too long)."""
+    """Return a unit and the pool's amounts as multiples of it; Python ints where int64 is short."""
     denominator = int(np.lcm.reduce([a.denominator for a in pool.amounts] or [1], dtype=object))
     whole = [int(amount * denominator) for amount in pool.amounts]
     events = len(pool.acquire_op) + len(pool.release_op)
+    # Below 2**62 no sum of all events wraps around in int64.
     small = max(whole, default=0) * max(events, 1) < 2**62
     return Fraction(1, denominator), np.array(whole, dtype=np.int64 if small else object)
 
 
 def order_graph(schedule: Schedule) -> Dag:
-    """Return the precedences plus, on every resource, the order in which its ops run."""
+    """Return the graph of the precedences and of the order of ops on every resource."""
     return Dag.of(schedule.problem, chain_edges(schedule.resource_orders()))
 
 
 def slack(schedule: Schedule) -> IntArray:
-    """Return how long each op can be delayed without a longer makespan, int64[n] in ticks.
+    """Return each op's longest delay that keeps the makespan, int64[n] in ticks.
 
     The order on every resource is kept; memory is not considered.
     """
@@ -106,9 +122,10 @@ def slack(schedule: Schedule) -> IntArray:
 
 
 def critical_path(schedule: Schedule) -> list[int]:
-    """Return a chain of ops, each starting as early as the one before allows, to the last end.
+    """Return a chain of ops up to the last end; each starts as soon as the one before it allows.
 
-    Where nothing but memory or a chosen delay holds an op back, the chain begins there.
+    The chain begins at an op that no precedence and no resource holds back: it starts at 0, or
+    memory or a chosen delay made it wait.
     """
     if not len(schedule.start):
         return []

@@ -1,4 +1,4 @@
-"""The one scheduling problem that every instance kind lowers to: arrays of integers."""
+"""The scheduling problem to which every kind of instance is lowered: arrays of integers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FREE = -1
 
 
 class Objective(StrEnum):
-    """What a schedule is judged by."""
+    """The figure of a schedule that is minimised."""
 
     MAKESPAN = "makespan"
     DEVICE_SPAN = "device_span"
     COMPLETION = "completion"
-    """Sum of weighted ends; of problems only, no instance asks for it by this name."""
+    """Sum of weighted ends; used inside the program, no instance may ask for it."""
     ITERATIONS = "iterations"
-    """Iterations of a pipeline until K-FAC work is done; of K-FAC instances only."""
+    """Iterations of a pipeline until K-FAC work is done; for K-FAC instances only."""
 
 
 def _schedule_objective(value: Any) -> Any:
@@ -43,7 +43,7 @@ def _schedule_objective(value: Any) -> Any:
 ScheduleObjective = Annotated[
     Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN], BeforeValidator(_schedule_objective)
 ]
-"""The objectives that a pipeline or a graph may ask for."""
+"""Objectives of pipeline and graph instances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +77,15 @@ class Pool:
 
     @property
     def limit(self) -> Fraction:
-        """Return the most that may be in use."""
+        """Largest amount that may be in use, allowed excess included."""
         return most_in_use(self.capacity)
 
 
 def most_in_use(capacity: Fraction) -> Fraction:
-    """Return what may be in use of a capacity: it, and the allowed excess of 1e-9."""
+    """Return the largest amount that may be in use: the capacity and an excess of 1e-9 of it.
+
+    The excess lets amounts pass that were rounded to doubles before they were written down.
+    """
     return capacity + capacity / 10**9
 
 
@@ -99,9 +102,9 @@ class Problem:
     scale : TimeScale
         Meaning of one tick.
     objective : Objective
-        What is minimised.
+        Figure to minimise.
     duration : int64[n]
-        Length of each op, >= 0.
+        Duration of each op, >= 0.
     resource_names : tuple of str
         Name of each of the R resources. A resource holds one op at a time.
     resource_ptr : int64[n + 1]
@@ -125,7 +128,7 @@ class Problem:
         Names of op kinds.
     kind, stage, device, microbatch : int64[n]
         Labels of each op (`kind` indexes `kinds`), `FREE` where absent.
-    given_names : mapping of int to str
+    explicit_names : mapping of int to str
         Names of the ops that are not called ``<kind><stage>.<micro-batch>``.
     windows : mapping of int to int64[w, 2]
         Ops that may start within one of w closed intervals only (holes of a pinned pipeline),
@@ -133,7 +136,7 @@ class Problem:
     weight : int64[n]
         Weights of the ends for the objective `COMPLETION`.
     points : int64[...]
-        Ops of length zero that hold their place on their resources: no op runs around them.
+        Ops of duration zero that keep their place on their resources: none runs across them.
     """
 
     name: str
@@ -156,7 +159,7 @@ class Problem:
     stage: IntArray
     device: IntArray
     microbatch: IntArray
-    given_names: Mapping[int, str] = field(repr=False)
+    explicit_names: Mapping[int, str] = field(repr=False)
     windows: Mapping[int, IntArray] = field(default_factory=dict, repr=False)
     weight: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
     points: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
@@ -173,15 +176,15 @@ class Problem:
 
     @property
     def is_anchored(self) -> bool:
-        """Whether time 0 is fixed by a release time or a pinned start."""
+        """True if a release time, a pinned start or a window fixes time 0."""
         return bool(
             np.any(self.release > 0) or np.any(self.pinned != FREE) or len(self.windows) > 0
         )
 
     def op_name(self, op: int) -> str:
         """Return the name of op number `op`, made on demand from its labels."""
-        if op in self.given_names:
-            return self.given_names[op]
+        if op in self.explicit_names:
+            return self.explicit_names[op]
         name = f"{self.kinds[self.kind[op]]}{self.stage[op]}"
         return name if self.microbatch[op] == FREE else f"{name}.{self.microbatch[op]}"
 
@@ -206,21 +209,21 @@ class Problem:
 
     @cached_property
     def holds_place(self) -> BoolArray:
-        """Whether each op occupies its resources: it has a length, or is a point."""
+        """Ops that keep others off their resources (a duration > 0, or a point), bool[n]."""
         mask = self.duration > 0
         mask[self.points] = True
         return mask
 
     @cached_property
     def is_compute(self) -> BoolArray:
-        """Whether each op runs on a resource whose span counts (a compute stream)."""
+        """Ops on a resource whose span counts (a compute stream), bool[n]."""
         mask = np.zeros(self.num_ops, dtype=np.bool_)
         for resource in self.span_resources:
             mask[self.ops_by_resource[int(resource)]] = True
         return mask
 
     def kind_mask(self, *names: str) -> BoolArray:
-        """Return which ops are of one of the named kinds."""
+        """Return a mask of the ops of the named kinds, bool[n]."""
         wanted = [index for index, name in enumerate(self.kinds) if name in names]
         return np.isin(self.kind, wanted)
 
@@ -234,9 +237,9 @@ class Problem:
 
 
 class ProblemBuilder:
-    """Collects blocks of ops, precedences and pools and assembles a `Problem`.
+    """Collects blocks of ops and precedences and assembles a `Problem`.
 
-    Blocks are arrays, so that lowering a pipeline costs a few numpy calls, not one call an op.
+    Blocks are arrays: lowering a pipeline costs a few numpy calls instead of one call per op.
     """
 
     def __init__(self) -> None:
@@ -273,8 +276,15 @@ class ProblemBuilder:
             Durations in ticks; their shape is the shape of the block.
         resources : int64[..., r]
             Resources of each op; entries of `FREE` are skipped.
-        stage, device, microbatch, release, pinned
+        stage, device, microbatch : int or int64[...]
             Labels, broadcast to the shape of the block.
+        release, pinned : int or int64[...]
+            Earliest and fixed starts in ticks, broadcast likewise.
+
+        Returns
+        -------
+        int64[...]
+            Op numbers in the shape of `duration`, counting up in C order.
         """
         if kind not in self._kinds:
             self._kinds.append(kind)
@@ -303,7 +313,15 @@ class ProblemBuilder:
         return ops
 
     def add_precedences(self, before: Any, after: Any, lag: Any = 0) -> None:
-        """Add start(after) >= end(before) + lag for arrays of ops, broadcast together."""
+        """Add start(after) >= end(before) + lag for arrays of ops, broadcast together.
+
+        Parameters
+        ----------
+        before, after : int or int64[...]
+            Op numbers.
+        lag : int or int64[...]
+            Ticks.
+        """
         parts = np.broadcast_arrays(
             *(np.asarray(values, dtype=np.int64) for values in (before, after, lag))
         )
@@ -318,12 +336,25 @@ class ProblemBuilder:
         span_resources: Sequence[int],
         pools: Sequence[Pool] = (),
         families: Sequence[IntArray] = (),
-        given_names: Mapping[int, str] | None = None,
+        explicit_names: Mapping[int, str] | None = None,
         windows: Mapping[int, IntArray] | None = None,
         weight: IntArray | None = None,
         points: IntArray | None = None,
     ) -> Problem:
-        """Assemble the problem from everything that was added."""
+        """Assemble the problem from all blocks of ops and precedences.
+
+        Parameters
+        ----------
+        name, scale, objective, span_resources, pools, families
+            As in `Problem`.
+        explicit_names, windows, weight, points
+            As in `Problem`; None stands for an empty one.
+
+        Returns
+        -------
+        Problem
+            The problem; its resources and kinds are numbered in the order of their addition.
+        """
 
         def column(key: str) -> IntArray:
             parts = [block[key] for block in self._blocks]
@@ -355,7 +386,7 @@ class ProblemBuilder:
             stage=column("stage"),
             device=column("device"),
             microbatch=column("microbatch"),
-            given_names=given_names or {},
+            explicit_names=explicit_names or {},
             windows=windows or {},
             weight=np.zeros(0, dtype=np.int64) if weight is None else weight,
             points=np.zeros(0, dtype=np.int64) if points is None else points,

@@ -16,7 +16,8 @@ Figure = int | float
 """A time in the instance's unit: an int where whole, else the nearest double."""
 
 MAX_MOMENT = 1e30
-"""Beyond this a time in a document is a mistake that no chart can be drawn of."""
+"""Largest time in a document: far beyond every scale, and charts can still add and scale it
+without reaching the largest double, 1.8e308."""
 
 Moment = Annotated[Figure, Field(ge=-MAX_MOMENT, le=MAX_MOMENT, allow_inf_nan=False)]
 
@@ -25,7 +26,7 @@ SHOWN_TRANSFER = "P2P"
 
 
 class Status(StrEnum):
-    """What is known about the instance after solving."""
+    """State of knowledge about an instance after solving."""
 
     OPTIMAL = "OPTIMAL"
     FEASIBLE = "FEASIBLE"
@@ -34,7 +35,7 @@ class Status(StrEnum):
 
 
 class HeuristicStatus(StrEnum):
-    """What became of one heuristic."""
+    """Outcome of one heuristic on one instance."""
 
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"
@@ -57,7 +58,7 @@ class StopReason(StrEnum):
 
 
 class Reported(BaseModel):
-    """Base of everything reported; immutable, ready for newer fields."""
+    """Base of all reported models: immutable, unknown fields of newer versions are ignored."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
 
@@ -82,7 +83,7 @@ class ScheduleDocument(Reported):
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleDocument:
-        """Write out `schedule`, ops sorted by start, then by op number."""
+        """Return the document of a schedule, ops sorted by start, then by op number."""
         problem, time = schedule.problem, schedule.problem.scale.time
         start, end = schedule.start.tolist(), schedule.end.tolist()
         kind, stage = problem.kind.tolist(), problem.stage.tolist()
@@ -110,7 +111,7 @@ def _label(value: int) -> int | None:
 
 
 class HeuristicEntry(Reported):
-    """What one heuristic reached. Figures are absent where it produced no schedule."""
+    """Result of one heuristic. Figures are absent where it produced no schedule."""
 
     name: str
     kind: str | None = None
@@ -135,7 +136,7 @@ class BoundEntry(Reported):
 
 
 class Versions(Reported):
-    """What produced a result."""
+    """Versions of the software that produced a result."""
 
     ppsolve: str
     ortools: str | None = None
@@ -180,7 +181,20 @@ class Result(Reported):
 
 
 def reported_bubble(metrics: Metrics, objective: Objective) -> float:
-    """Return the bubble ratio that belongs to the objective."""
+    """Return the bubble ratio that belongs to the objective.
+
+    Parameters
+    ----------
+    metrics : Metrics
+        Figures of a schedule.
+    objective : Objective
+        Device span: idle share of the span, as zero-bubble papers report it; else of the makespan.
+
+    Returns
+    -------
+    float
+        Idle share, 0 to 1.
+    """
     if objective is Objective.DEVICE_SPAN:
         return metrics.span_bubble_ratio
     return metrics.bubble_ratio

@@ -69,7 +69,7 @@ class Schedule:
         return Schedule(self.problem, self.start - first)
 
     def resource_orders(self) -> list[IntArray]:
-        """Return, per resource, its ops in the order in which they run (empty ops left out)."""
+        """Return the ops of each resource, in order of start; ops of duration 0 are left out."""
         orders = []
         for ops in self.problem.ops_by_resource:
             busy = ops[self.problem.duration[ops] > 0]

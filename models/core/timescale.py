@@ -1,4 +1,4 @@
-"""Exact conversion between decimal instance times and integer ticks."""
+"""Exact conversion between decimal times of instances and integer ticks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TICKS = 2**40
 
 @dataclass(frozen=True)
 class TimeScale:
-    """How many units of instance time one integer tick stands for.
+    """Length of one integer tick in units of instance time.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class TimeScale:
 
     @classmethod
     def fit(cls, times: Iterable[Fraction], unit: str, *, round_up: bool = False) -> TimeScale:
-        """Find the scale: the longest 1/q of which every time is a whole multiple.
+        """Return the scale with the longest tick 1/q of which every time is a whole multiple.
 
         Where that takes too many ticks, the tick is the greatest common divisor of all times
         (100 for 100 and 300). It is not the first choice: schedules made elsewhere may start
@@ -53,6 +53,11 @@ class TimeScale:
         round_up : bool
             Where either exact scale would exceed `MAX_TICKS`, round times up to a coarser tick
             instead of refusing.
+
+        Returns
+        -------
+        TimeScale
+            The scale; its largest time has at most `MAX_TICKS` ticks.
 
         Raises
         ------
@@ -73,6 +78,8 @@ class TimeScale:
                 "give fewer digits, or ask for rounding up",
                 field="times",
             )
+        # With 2**30 ticks no time grows by more than 1e-9 of the longest one, and sums over
+        # millions of ops stay below 2**53, so that they are still exact as doubles.
         coarse = max(positive) / 2**30
         rounded = cls(coarse, unit)
         worst = max((rounded.ticks(time) * coarse - time) / time for time in positive)

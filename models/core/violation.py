@@ -1,4 +1,4 @@
-"""What the checker reports: one broken rule of one schedule."""
+"""One broken rule of one schedule, as the checker reports it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Violation:
     ----------
     rule : str
         ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``window``
-        (a start outside the holes that have room), ``precedence``, ``overlap``, ``memory``,
+        (a start outside the holes that the op fits into), ``precedence``, ``overlap``, ``memory``,
         ``label`` (a document gives an op another kind, stage, device or micro-batch than its id
-        says), ``order`` (a program order that is none, or runs otherwise than the schedule beside
-        it), or ``objective`` (a document claims another figure than its schedule has, or a
+        says), ``order`` (an invalid program order, or one that runs otherwise than the schedule
+        beside it), or ``objective`` (a document claims another figure than its schedule has, or a
         bound, gap or status that contradicts its value).
     message : str
-        What is wrong, with names and times in the instance's unit.
+        Description of the violation, with names and times in the instance's unit.
     ops : tuple of str
         Names of the ops involved.
     """

@@ -133,7 +133,7 @@ class _CycleLowering:
             span_resources=self.iteration.span_resources.tolist(),
             pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
             families=self._families(),
-            given_names=self.names,
+            explicit_names=self.names,
         )
         return Cycle(problem, self.iteration, self.number, self.preconditions, self.steps)
 
@@ -169,7 +169,7 @@ class _CycleLowering:
                 microbatch=one.microbatch[ops],
             )
         self.builder.add_precedences(number[:, one.before], number[:, one.after], one.lag)
-        self.names |= {int(number[0, op]): name for op, name in one.given_names.items()}
+        self.names |= {int(number[0, op]): name for op, name in one.explicit_names.items()}
         names = one.op_names(range(one.num_ops)) if self.length > 1 else []
         for k in range(1, self.length):
             ends = [f"{name}@{k}" for name in names]

@@ -149,7 +149,7 @@ class _Lowering:
             objective=Objective.COMPLETION,
             span_resources=list(self.compute.values()),
             pools=self._pools(),
-            given_names=self.names,
+            explicit_names=self.names,
             windows=self.windows,
             weight=weight,
         )

@@ -73,7 +73,7 @@ def lower_iteration(instance: KfacInstance, *, round_up: bool = False) -> Proble
         The times have no common tick within the limit and `round_up` is false.
     """
     assert instance.pipeline is not None
-    return lower_pipeline(instance.pipeline, round_up=round_up, also=_times(instance))
+    return lower_pipeline(instance.pipeline, round_up=round_up, extra_times=_times(instance))
 
 
 def _times(instance: KfacInstance) -> Iterator[Fraction]:

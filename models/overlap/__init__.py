@@ -1,1 +1,1 @@
-"""Programs of kernels and collectives: the instance and what it lowers to."""
+"""Programs of kernels and collectives: instances and their lowering to a `Problem`."""

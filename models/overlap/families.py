@@ -1,4 +1,4 @@
-"""Alike parts of a program: pieces of the graph that could be swapped without any change."""
+"""Alike parts of a program: unconnected parts of the graph that are interchangeable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def alike_parts(instance: OverlapInstance) -> list[IntArray]:
 
     A part is a set of nodes that no dependency links to the rest (a micro-batch, say). Two parts
     are alike if their nodes, in program order, have the same kinds, durations, groups and
-    dependencies. With frozen order of collectives nothing is interchangeable.
+    dependencies. With frozen order of collectives no parts are interchangeable.
     """
     if instance.collective_order == "frozen":
         return []

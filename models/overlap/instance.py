@@ -15,14 +15,16 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 
 MAX_NODES = 200_000
+"""Larger programs are refused: nodes are Python objects, checked one by one."""
+
 DEFAULT_GROUP = "0"
 
 RESERVED = ("launch:", "release:")
-"""Beginnings of the names of ops that a program gets when its caps are modelled."""
+"""Prefixes of the names of ops that lowering adds for caps."""
 
 
 class NodeKind(StrEnum):
-    """What a node is: a kernel, a collective, or the wait for a collective."""
+    """Kind of a node: a kernel, a collective, or the wait for a collective."""
 
     COMPUTE = "compute"
     COMM = "comm"
@@ -63,14 +65,14 @@ class OverlapNode(StrictModel):
     kind : {"compute", "comm", "wait"}
         Kernel on the compute stream, collective on the stream of its group, or wait.
     duration : number
-        Length; 0 for a wait.
+        Duration; 0 for a wait.
     deps : list of str
         Names of earlier nodes that it directly depends on. A wait names exactly one collective.
     group : str, optional
         Process group of a collective; collectives of one group run one at a time.
     bytes : number
-        Size of its output, held from its start to the end of the last use. A wait has none of its
-        own: it stands for the output of its collective.
+        Size of its output, held from its start to the end of the last use; 0 for a wait, which
+        stands for the output of its collective.
     collective : str, optional
         Type of a collective, e.g. ``all_gather``; for display.
     """
@@ -92,8 +94,8 @@ class OverlapInstance(Instance):
     nodes : list of OverlapNode
         The program, in its order; nodes depend on earlier ones only.
     collective_order : {"frozen", "free"}
-        Whether the collectives of a group keep their program order. Free: each group gets one
-        order, the same on every rank, so that no deadlock can arise.
+        ``frozen``: the collectives of a group keep their program order. ``free``: each group gets
+        one order, the same on every rank, so that no deadlock can arise.
     max_in_flight : int or dict of str to int, optional
         Most collectives of a group between their launch and their wait, in program order.
     max_live_bytes : number, optional

@@ -19,7 +19,7 @@ BYTES = "live bytes"
 
 @dataclass(frozen=True, eq=False)
 class LoweredOverlap:
-    """A problem whose first n ops are the nodes of the program, and what was added to them.
+    """A problem whose first n ops are the n nodes of the program, and the ops added to them.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class LoweredOverlap:
     launch : dict of int to int
         Launch op of each collective of a group with a cap, a point of the compute stream.
     release : dict of int to int
-        Op that gives back the bytes of a node with several last users.
+        Op that releases the bytes of a node with several last users.
     """
 
     problem: Problem
@@ -37,7 +37,20 @@ class LoweredOverlap:
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
-        """Find the added ops of a lowered instance again, by their names."""
+        """Find the added ops of a lowered instance by their names.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The program, n nodes.
+        problem : Problem
+            Its lowered problem.
+
+        Returns
+        -------
+        LoweredOverlap
+            The problem with its launch and release ops, keyed by node.
+        """
         added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
         for op in range(len(instance.nodes), problem.num_ops):
             word, _, name = problem.op_name(op).partition(":")
@@ -46,15 +59,30 @@ class LoweredOverlap:
 
 
 def lower_overlap(instance: OverlapInstance, *, round_up: bool = False) -> Problem:
-    """Lower `instance` to ops, streams, precedences and pools.
+    """Lower a program to ops, streams, precedences and pools.
 
     Op i is node i. Kernels occupy the compute stream, collectives the stream of their group;
     with frozen order each collective follows the previous one of its group. Waits take no time
-    and hold nothing back but what depends on them: in the program each stands just before its
-    first user. Where the place of a wait matters (a collective uses it, or a cap counts what is
-    in flight or held until then) it is a point of the compute stream, inside no kernel; so is the
-    launch of a collective that counts as in flight from there to its wait. Bytes are acquired
-    at the start of their producer and released at the end of the last use.
+    and delay only the nodes that depend on them: in the program each stands just before its
+    first user. Where the place of a wait matters (a collective uses it, or a cap counts until it)
+    it is a point of the compute stream, inside no kernel; so is the launch of a collective under a
+    cap, which is in flight from its launch to its wait. Bytes are acquired at the start of their
+    producer and released at the end of the last use.
+
+    The streams follow PyTorch Inductor's overlap passes, which launch collectives in program
+    order and hold the compute stream in a wait until its collective ends.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program, n nodes.
+    round_up : bool
+        Round durations up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Problem
+        The n nodes, then launches and releases where caps need them.
 
     Raises
     ------
@@ -97,7 +125,7 @@ class _Lowering:
             span_resources=[self.compute],
             pools=pools,
             families=[] if pools else alike_parts(instance),
-            given_names=self.names,
+            explicit_names=self.names,
             points=np.array(sorted(self.points), dtype=np.int64),
         )
 
@@ -122,7 +150,7 @@ class _Lowering:
         return int(ops[0])
 
     def _placed_waits(self) -> set[int]:
-        """Return the waits whose place in the program matters beyond their users."""
+        """Return the waits that are points: their place matters to a collective or a cap."""
         instance = self.instance
         found = set()
         for wait, collective in instance.collective_of.items():
@@ -141,7 +169,7 @@ class _Lowering:
             self.builder.add_precedences(table[:, 0], table[:, 1])
 
     def _flights(self) -> list[Pool]:
-        """Count collectives in flight, from their launch to their wait, per group with a cap."""
+        """Return one pool per group with a cap: a collective takes 1 from launch to wait."""
         instance = self.instance
         pools = []
         for group in instance.groups:
@@ -210,7 +238,7 @@ class _Lowering:
         ]
 
     def _last_use(self, index: int) -> int:
-        """Return the op whose end gives back a node's output: its last user, or one after all."""
+        """Return the op whose end releases a node's output: its last user, or one after several."""
         users = last_users(self.instance, self.users, index)
         if not users:
             return index
@@ -223,10 +251,24 @@ class _Lowering:
 
 
 def last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
-    """Return the users of a node's output that no other user follows directly.
+    """Return the users of a node's output that no other user directly depends on.
 
-    A wait stands for the output of its collective: its users count instead of it, and it itself
-    only where it has none.
+    A wait stands for the output of its collective: the users of the wait count, and the wait
+    itself only where it has none.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    users : dict of int to list of int
+        Positions of the direct users of each node.
+    index : int
+        Position of the node.
+
+    Returns
+    -------
+    list of int
+        Positions of the last users, ascending.
     """
     found: set[int] = set()
     for user in users.get(index, []):

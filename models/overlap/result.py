@@ -13,9 +13,9 @@ class ExposedCollective(Reported):
     name : str
         The collective.
     waited : number
-        How long its wait holds the compute stream.
+        Time for which its wait holds the compute stream.
     because : list of str
-        Chain of nodes, each starting as early as the one before allows, that ends with it.
+        Chain of nodes that ends with it; each starts as soon as the one before it allows.
     """
 
     name: str
@@ -31,7 +31,7 @@ class ProgramFigures(Reported):
     order : list of str
         Names of the nodes in program order.
     exposed_wait : number
-        How long waits hold the compute stream.
+        Time for which all waits hold the compute stream.
     max_in_flight : int
         Most collectives of one group between their place in the order and their wait's.
     peak_live_bytes : float
@@ -50,7 +50,7 @@ class ProgramFigures(Reported):
 
 
 class OverlapEntry(HeuristicEntry, ProgramFigures):
-    """What one heuristic made of a program."""
+    """Result of one heuristic on a program."""
 
     kind: str | None = "overlap"
 

@@ -1,1 +1,1 @@
-"""Pipelines: the instance and what it lowers to."""
+"""Pipelines: instances and their lowering to a `Problem`."""

@@ -1,7 +1,7 @@
-"""Ops that all-reduces cut into pieces, and the comm streams that collectives run on.
+"""Ops that all-reduces cut into pieces, and the comm streams of collectives.
 
-An op of k segments is k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and the
-all-reduce behind each of them one op more, ``ARF0.1/0``, ... on the comm stream.
+An op of k segments becomes k ops, named ``F0.1/0``, ``F0.1/1``, ... (``F0.1`` where k is 1), and
+k all-reduces on the comm stream, one after each piece, named ``ARF0.1/0``, ...
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OpGrid:
     first, last : int64[S, m]
         First and last piece of each op on the compute stream.
     done : int64[S, m]
-        What those who use the result wait for: the last all-reduce, or the last piece.
+        Op that ends when the result can be used: the last all-reduce, or the last piece.
     rows : int64[r, m]
         All pieces and all-reduces: column i is micro-batch i.
     """
@@ -48,12 +48,12 @@ class OpGrid:
 
     @classmethod
     def whole(cls, ops: IntArray) -> Self:
-        """Return the grid of ops, int64[S, m], that nothing cuts."""
+        """Return the grid of ops in one piece each, int64[S, m]."""
         return cls(ops, ops, ops, ops)
 
 
 def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
-    """Yield all times that the collectives of a pipeline need beside its own."""
+    """Yield every time that the collectives of a pipeline add to its own, in its time unit."""
     collectives = instance.collectives
     if collectives is None:
         return
@@ -75,14 +75,14 @@ def _row(entry: Any, stage: int) -> list[Fraction]:
 
 
 class CommStreams:
-    """Comm streams of every device, added to a problem once they are asked for.
+    """Comm streams of every device, added to a problem on first use.
 
     Parameters
     ----------
     instance : PipelineInstance
         The pipeline.
     builder : ProblemBuilder
-        Where the streams are added.
+        Builder that the streams are added to.
     """
 
     def __init__(self, instance: PipelineInstance, builder: ProblemBuilder) -> None:
@@ -101,18 +101,21 @@ class CommStreams:
 
 
 class SegmentedOps:
-    """Adds ops in pieces, then the all-reduces between and behind them.
+    """Adds ops in pieces, and an all-reduce after each piece.
+
+    This is Megatron-LM's tensor parallelism: an all-reduce of activations in forwards and of input
+    gradients in backwards (Shoeybi et al. 2019).
 
     Parameters
     ----------
     builder : ProblemBuilder
-        Where the ops are added.
+        Builder that the ops are added to.
     streams : CommStreams
-        Where all-reduces run; knows the collectives of the pipeline.
+        Comm streams that all-reduces occupy; holds the collectives of the pipeline.
     scale : TimeScale
-        Meaning of a tick.
+        Length of a tick.
     names : dict of int to str
-        Takes the names of pieces and their all-reduces.
+        Receives the names of pieces and their all-reduces.
     """
 
     def __init__(
@@ -139,20 +142,22 @@ class SegmentedOps:
         stage: int,
         device: IntArray,
     ) -> None:
-        """Add the pieces of one stage's ops; stages come in order.
+        """Add the pieces of one stage's ops; call it stage by stage, in order.
 
         Parameters
         ----------
         kind : str
             Kind of the ops.
         row : int64[m]
-            Length of a piece of each micro-batch, in ticks.
+            Duration of a piece of each micro-batch, in ticks.
         segments : int
-            Pieces of each op.
+            Number of pieces of each op.
         resources : int64[m, 1]
             Compute stream of each micro-batch.
-        stage, device
-            Labels: a number, and int64[m].
+        stage : int
+            The stage.
+        device : int64[m]
+            Device of each micro-batch.
         """
         duration = np.broadcast_to(row, (segments, len(row)))
         self._pieces[kind].append(self._add(kind, duration, resources, stage, device))
@@ -174,14 +179,19 @@ class SegmentedOps:
         return ops
 
     def with_allreduces(self, kind: str, devices: IntArray) -> OpGrid:
-        """Add the all-reduces of the ops of `kind` and return the grid of both.
+        """Add the all-reduces of the ops of one kind, all pieces of which are added already.
 
         Parameters
         ----------
         kind : str
-            Kind of the ops, whose pieces are all added.
+            Kind of the ops.
         devices : int64[S, m]
             Device of each stage and micro-batch.
+
+        Returns
+        -------
+        OpGrid
+            Pieces and all-reduces; `done` is the last all-reduce of each op.
         """
         pieces = self._pieces[kind]
         comm = np.asarray(self._streams.of(TENSOR_PARALLEL))

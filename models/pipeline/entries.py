@@ -13,11 +13,12 @@ from ppsolve.models.documents.base import Number, as_decimal, describe, error_at
 from ppsolve.models.documents.errors import InputError
 
 MAX_SEGMENTS = 10_000
-"""Most segments of one op."""
+"""Most segments of one op: far more than a stage has layers, each with two all-reduces at most; a
+mistyped number is refused here by name, before `MAX_OPS` refuses the whole instance."""
 
 
 def _numbers(value: Any, depth: int, what: str, at: tuple[int, ...] = ()) -> Any:
-    """Check a number or nested lists of numbers down to `depth`; the shape is checked later."""
+    """Check a number or nested lists of numbers down to `depth`; lengths are checked later."""
     if depth > 0 and isinstance(value, list | tuple | np.ndarray):
         return tuple(
             _numbers(item, depth - 1, what, (*at, index)) for index, item in enumerate(value)
@@ -78,19 +79,43 @@ DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidato
 
 
 def entry_at(entry: Any, *indices: int) -> Fraction:
-    """Return the exact number that a scalar or nested entry has at these indices."""
+    """Return the exact number that a scalar or nested entry has at some indices.
+
+    Parameters
+    ----------
+    entry : number or nested tuple of numbers
+        An entry; a number stands for every index.
+    *indices : int
+        Stage, device, or stage and micro-batch: the outermost index first.
+
+    Returns
+    -------
+    Fraction
+        The number in the unit of the entry.
+    """
     for index in indices:
         entry = entry[index] if isinstance(entry, tuple) else entry
     return Fraction(entry)
 
 
 def check_length(field: str, entry: Any, expected: int, what: str) -> None:
-    """Refuse a list of other than `expected` entries, one per `what`.
+    """Refuse a list of the wrong length.
+
+    Parameters
+    ----------
+    field : str
+        Path of the entry in errors.
+    entry : number, tuple or None
+        The entry; only tuples have a length to check.
+    expected : int
+        The right length.
+    what : str
+        Name of one item in errors, e.g. ``stage``.
 
     Raises
     ------
     InputError
-        Names `field`.
+        Names the field, the right length and the length found.
     """
     if isinstance(entry, tuple) and len(entry) != expected:
         raise InputError(

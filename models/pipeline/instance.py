@@ -24,7 +24,7 @@ from ppsolve.models.pipeline.entries import (
 )
 
 MAX_OPS = 5_000_000
-"""Larger instances are refused rather than left to exhaust the memory of the machine."""
+"""Larger instances are refused instead of exhausting the memory of the machine."""
 
 NAMED_PLACEMENTS = ("linear", "interleaved", "vshape", "wave", "bidirectional")
 
@@ -81,7 +81,7 @@ class Times(StrictModel):
 
     @property
     def is_split(self) -> bool:
-        """Whether input- and weight-gradient backwards are separate ops."""
+        """True if input- and weight-gradient backwards are separate ops (zero-bubble papers)."""
         return self.backward is None
 
     def by_kind(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ class P2P(StrictModel):
 
     @model_validator(mode="after")
     def _bytes_need_a_link(self) -> Self:
-        given = (self.bytes is not None, self.bandwidth is not None)
-        if self.mode == "delay" and any(given):
+        present = (self.bytes is not None, self.bandwidth is not None)
+        if self.mode == "delay" and any(present):
             raise ValueError('expected mode "link" or "nic" where bytes or bandwidth are given')
-        if self.mode != "delay" and not all(given):
+        if self.mode != "delay" and not all(present):
             raise ValueError(f'expected "bytes" and "bandwidth" with mode "{self.mode}"')
         if self.bandwidth == 0:
             raise InputError("expected a bandwidth > 0, got 0", field="p2p.bandwidth")
@@ -117,11 +117,12 @@ class P2P(StrictModel):
 
 
 class Memory(StrictModel):
-    """Memory of each device and what a stage takes of it.
+    """Memory of each device and the amounts that its stages hold.
 
     A forward acquires `activation`; the share `released_by_backward_weight` of it is held until
-    the weight-gradient backward ends (default 1: all of it), the rest until the input-gradient
-    backward ends. With fused backwards the share is ignored.
+    the weight-gradient backward ends (default 1, as PyTorch's weight gradient needs the saved
+    activation), the rest until the input-gradient backward ends. With fused backwards the share is
+    ignored.
     """
 
     capacity: PerDevice
@@ -137,7 +138,7 @@ class TensorParallel(StrictModel):
 
     An op is `segments` pieces of equal length (its duration / `segments`), each followed by an
     all-reduce of length `allreduce` on the comm stream of the device. Both are a number or a list
-    with one number per stage. The next piece waits for the all-reduce, and so does what uses the
+    with one number per stage. The next piece waits for the all-reduce, and so do the users of the
     result of the op: the next stage (a transfer leaves after the last all-reduce) and, after a
     forward, the backward of the stage. Between two pieces the device may run other ops.
     """
@@ -176,9 +177,9 @@ class Collectives(StrictModel):
     comm_streams: Literal["shared", "per_kind"] = "shared"
 
     def by_kind(self) -> dict[str, TensorParallel]:
-        """Return the tensor parallelism of each op kind that has any: F, B, I."""
-        given = {"F": self.forward, "B": self.backward, "I": self.backward_input}
-        return {kind: inside for kind, inside in given.items() if inside is not None}
+        """Return the tensor parallelism of each op kind (F, B, I) that has all-reduces."""
+        kinds = {"F": self.forward, "B": self.backward, "I": self.backward_input}
+        return {kind: inside for kind, inside in kinds.items() if inside is not None}
 
 
 class PipelineInstance(Instance):

@@ -29,7 +29,7 @@ OPTIMIZER_KIND = "OPT"
 
 
 def lower_pipeline(
-    instance: PipelineInstance, *, round_up: bool = False, also: Iterable[Fraction] = ()
+    instance: PipelineInstance, *, round_up: bool = False, extra_times: Iterable[Fraction] = ()
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
@@ -37,7 +37,7 @@ def lower_pipeline(
     ops and all-gathers follow where there are any, then transfers, then all-reduces (or
     reduce-scatters) of gradients and optimizer ops. An op with collectives inside is several ops,
     see `ppsolve.models.pipeline.collectives`; it acquires its activation at the start of its first
-    piece and gives back at the end of its last piece.
+    piece and releases at the end of its last piece.
 
     Parameters
     ----------
@@ -45,15 +45,20 @@ def lower_pipeline(
         The pipeline.
     round_up : bool
         Round times up where they have no common tick within the limit.
-    also : iterable of Fraction
-        Further times, in the unit of the instance, that are to be whole ticks too.
+    extra_times : iterable of Fraction
+        Further times, in the unit of the instance, that must become whole ticks too.
+
+    Returns
+    -------
+    Problem
+        n ops: per stage and micro-batch one F and one B, or F, I and W, and the others above.
 
     Raises
     ------
     InputError
         The times have no common tick within the limit and `round_up` is false.
     """
-    return _Lowering(instance, round_up=round_up, also=also).run()
+    return _Lowering(instance, round_up=round_up, extra_times=extra_times).run()
 
 
 def _decimals(entry: Any) -> Iterator[Decimal]:
@@ -66,7 +71,7 @@ def _decimals(entry: Any) -> Iterator[Decimal]:
 
 class _Lowering:
     def __init__(
-        self, instance: PipelineInstance, *, round_up: bool, also: Iterable[Fraction]
+        self, instance: PipelineInstance, *, round_up: bool, extra_times: Iterable[Fraction]
     ) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
@@ -79,13 +84,13 @@ class _Lowering:
                 if a != b
             }
         )
-        times = [*self._all_times(), *also]
+        times = [*self._all_times(), *extra_times]
         self.scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
-        self.given_names: dict[int, str] = {}
+        self.explicit_names: dict[int, str] = {}
 
     def _all_times(self) -> Iterator[Fraction]:
         instance = self.instance
@@ -124,11 +129,11 @@ class _Lowering:
             span_resources=self.compute,
             pools=self._pools(),
             families=self._families(),
-            given_names=self.given_names,
+            explicit_names=self.explicit_names,
         )
 
     def _add_compute_ops(self) -> None:
-        cut = SegmentedOps(self.builder, self.streams, self.scale, self.given_names)
+        cut = SegmentedOps(self.builder, self.streams, self.scale, self.explicit_names)
         for kind, entry in self.instance.times.by_kind().items():
             if kind in cut.inside:
                 self._add_segments(cut, kind, entry)
@@ -256,13 +261,13 @@ class _Lowering:
                         OPTIMIZER_KIND, instance.optimizer, stage, [self.compute[device]], [device]
                     )
                     if len(holders) > 1:
-                        self.given_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
+                        self.explicit_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
                     own = self.devices[stage] == device
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)
 
     def _reduction(self) -> tuple[str, Any]:
-        """Return kind and time of what combines the gradients of a stage."""
+        """Return kind and time of the collective that combines the gradients of a stage."""
         collectives = self.instance.collectives
         if collectives is not None and collectives.reduce_scatter is not None:
             return REDUCE_SCATTER_KIND, collectives.reduce_scatter
@@ -276,7 +281,7 @@ class _Lowering:
         return int(ops[0])
 
     def _families(self) -> list[IntArray]:
-        """Group the micro-batches of each pipe that have identical durations."""
+        """Group the micro-batches of each pipe that have identical durations into families."""
         per_microbatch = any(
             isinstance(item, tuple)
             for entry in self.instance.times.by_kind().values()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.solver.bounds.first_return import MANY, return_bound
+from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, return_bound
 from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.spans import Spans, busy_ops
@@ -41,7 +41,7 @@ def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
     first-return
         One-machine with those waits: before the first release only what fits can run.
     memory-work
-        One-machine with heads that also count the work which makes room for each acquire,
+        One-machine with heads that also count the work which frees memory for each acquire,
         and first-return at many moments.
 
     Raises
@@ -72,7 +72,7 @@ def _makespan_bounds(implied: ImpliedOrder) -> list[Bound]:
         heads, strong = start_heads(problem, full), strong_heads(implied)
         first = max(_one_machine(problem, full, heads), _returns(implied, heads, 1))
         found.append(Bound("first-return", first))
-        every = max(_one_machine(problem, full, strong), _returns(implied, strong, MANY))
+        every = max(_one_machine(problem, full, strong), _returns(implied, strong, RETURN_MOMENTS))
         found.append(Bound("memory-work", every))
     return found
 
@@ -97,22 +97,48 @@ def _span_bounds(implied: ImpliedOrder) -> list[Bound]:
 
 
 def best_bound(bounds: Iterable[Bound]) -> Bound:
-    """Return the strongest bound."""
+    """Return the strongest bound, or the trivial bound 0 if there is none."""
     return max(bounds, key=lambda bound: bound.value, default=Bound("trivial", 0))
 
 
 def start_heads(problem: Problem, graph: Dag) -> IntArray:
-    """Return the earliest start of every op under the precedences of `graph`, int64[n]."""
+    """Return the earliest start of every op.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops with release times and pinned starts.
+    graph : Dag
+        Precedences to count.
+
+    Returns
+    -------
+    int64[n]
+        Ticks.
+    """
     return graph.heads(np.maximum(problem.release, problem.pinned))
 
 
 def end_tails(problem: Problem, graph: Dag) -> IntArray:
-    """Return the least time from every start to the end of all that follows, int64[n]."""
+    """Return the least time from the start of every op to the end of the last op after it.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag
+        Precedences to count.
+
+    Returns
+    -------
+    int64[n]
+        Ticks, the op's own duration included.
+    """
     return graph.tails(problem.duration)
 
 
 def strong_heads(implied: ImpliedOrder) -> IntArray:
-    """Return the strongest earliest starts known, all implied order counted, int64[n]."""
+    """Return earliest starts under all implied precedences and memory work, int64[n] in ticks."""
     return memory_heads(implied, start_heads(implied.problem, implied.full))
 
 
@@ -122,9 +148,21 @@ def _longest_path(problem: Problem, graph: Dag) -> int:
 
 
 def work_bound(problem: Problem, graph: Dag | None = None) -> int:
-    """Return the bound ``work`` on the makespan in ticks: the cheapest that counts fill and drain.
+    """Return the bound ``work`` on the makespan: per resource least head + load + least tail.
 
-    `graph` are the precedences to count, those of the problem by default.
+    It is the cheapest bound that counts the fill and drain of a pipeline.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag, optional
+        Precedences to count; those of the problem by default.
+
+    Returns
+    -------
+    int
+        Lower bound on the makespan in ticks.
     """
     graph = Dag.of(problem) if graph is None else graph
     heads = start_heads(problem, graph)
@@ -161,7 +199,7 @@ def _returns(implied: ImpliedOrder, heads: IntArray, moments: int) -> int:
 
 
 def _acquiring(problem: Problem, order: PoolOrder) -> list[IntArray]:
-    """Return the ops of the resources on which something acquires from the pool."""
+    """Return the busy ops of each resource on which an op acquires from the pool."""
     acquires = np.zeros(problem.num_ops, dtype=np.bool_)
     acquires[order.pool.acquire_op] = True
     return [ops for ops in _busy_ops(problem) if acquires[ops].any()]

@@ -1,4 +1,4 @@
-"""The preemptive one-machine relaxation: what a single resource needs by itself."""
+"""The preemptive one-machine relaxation: the least end of a single resource by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import IntArray
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:
-    """Return the optimum of one resource when ops may be interrupted.
+    """Return the least end of one resource when ops may be interrupted.
 
     Jackson's preemptive rule: always run the available op with the longest tail. Exact for the
     relaxation in O(n log n) (Carlier and Pinson 1989).
@@ -18,16 +18,16 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
     Parameters
     ----------
     heads : int64[n]
-        Earliest start of each op.
+        Earliest start of each op, in ticks.
     durations : int64[n]
-        Lengths.
+        Durations in ticks.
     tails : int64[n]
-        Least time from the end of each op to the end of the schedule.
+        Least time from the end of each op to the end of the schedule, in ticks.
 
     Returns
     -------
     int
-        Lower bound on the end of the schedule, 0 for no ops.
+        Lower bound on the end of the schedule in ticks, 0 for no ops.
     """
     order = np.argsort(heads, kind="stable")
     head = heads[order].tolist()

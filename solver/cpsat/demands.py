@@ -15,12 +15,15 @@ from ppsolve.solver.structure.holds import Holds
 Rounding = Literal["up", "down"]
 
 FINE = 2**40
-"""Capacities are never larger: rounding is then as exact as the allowed excess."""
+"""Largest capacity. Rounding errs by 2**-40 of it per hold, so that 1,000 holds together stay
+within the 1e-9 by which a pool may be exceeded."""
 
 COARSE = 2**6
-"""Capacities this small are allowed however long the horizon is."""
+"""Capacity that is allowed however long the horizon is; with less, rounded amounts say little."""
 
 MAX_COMBINATIONS = 1_000_000
+"""Combinations of counts that are compared to prove a scale exact; above it the scale is taken for
+inexact, which costs a second search with amounts rounded up, never a wrong answer."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Demands:
     capacity : int
         Most that may be in use.
     is_exact : bool
-        Whether the integers allow exactly the sets of holds that the fractions allow.
+        The integers allow exactly the sets of holds that the fractions allow.
     """
 
     demand: tuple[int, ...]
@@ -50,12 +53,17 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
     holds : Holds
         A pool's holds.
     limit : Fraction
-        Most that may be in use, allowed excess included.
+        Largest amount that may be in use, allowed excess included.
     rounding : {"up", "down"}
-        How to round where no small exact scale is found: up keeps every schedule within the
-        limit, down keeps every allowed schedule.
+        Rounding where no small exact scale is found: up keeps every schedule within the limit,
+        down keeps every allowed schedule.
     horizon : int
         Latest end in ticks: the shorter it is, the finer the integers may be.
+
+    Returns
+    -------
+    Demands
+        One integer per hold, in the order of `holds`, and the capacity.
     """
     largest = _largest_capacity(len(holds.amount), horizon)
     available = limit - holds.base
@@ -74,16 +82,21 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
 
 
 def _largest_capacity(num_holds: int, horizon: int) -> int:
-    """Return the largest power of two whose total energy stays below 2**61."""
+    """Return the largest capacity, a power of two, whose energy holds x horizon fits int64."""
     bits = 61 - max(1, num_holds).bit_length() - max(1, horizon).bit_length()
     return max(COARSE, min(FINE, 1 << max(0, bits)))
 
 
 def _candidate_scales(amounts: list[Fraction], available: Fraction) -> list[Fraction]:
-    """Scales worth trying, small capacities first, the common denominator last."""
+    """Return the scales to try, small capacities first, the common denominator last.
+
+    The last one is always exact where it is small enough; the others only find an equivalent model
+    with smaller numbers.
+    """
     if not amounts or available <= 0:
         return []
     smallest = min(amounts)
+    # Small amounts as 1 to 64, then capacities of 2**6 to 2**20; the test of a scale is cheap.
     tries = [k / smallest for k in range(1, 65)]
     tries += [2**k / available for k in range(6, 21)]
     tries.append(Fraction(math.lcm(*(amount.denominator for amount in amounts))))
@@ -93,7 +106,7 @@ def _candidate_scales(amounts: list[Fraction], available: Fraction) -> list[Frac
 def _same_sets(
     counts: Counter[Fraction], whole: dict[Fraction, int], available: Fraction, capacity: int
 ) -> bool:
-    """Whether every multiset of amounts fits the fractions exactly where it fits the integers.
+    """Return true if the same multisets of amounts fit the fractions and the integers.
 
     Only the last amount's largest count has to be compared for each choice of the others.
     """

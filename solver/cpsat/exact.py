@@ -24,11 +24,21 @@ def solve_exactly(
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
 ) -> ExactAnswer:
-    """Solve with CP-SAT; parameters as in `ppsolve.solver.cpsat.engine.solve`.
+    """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
-    Where memory amounts have no small exact scale, they are rounded down first: its bound is a
-    bound of the problem, and its schedule is the answer if the checker accepts it. Otherwise
-    the time that is left goes to the model with amounts rounded up, whose schedules are all valid.
+    Such amounts are rounded down first: that bound is a bound of the problem, and that schedule is
+    the answer if the checker accepts it. Otherwise the remaining time goes to the model with
+    amounts rounded up, whose schedules are all valid.
+
+    Parameters
+    ----------
+    implied, lower, incumbent, limits, on_incumbent, on_bound
+        As in `ppsolve.solver.cpsat.engine.solve`.
+
+    Returns
+    -------
+    ExactAnswer
+        A valid schedule, if any, and a bound of the problem itself, in ticks.
     """
     began = time.monotonic()
     attempt = partial(solve, implied, incumbent=incumbent, on_incumbent=on_incumbent)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """When to stop, and how to search.
+    """Limits and settings of one search.
 
     Parameters
     ----------
     seconds : float or None
-        Wall time.
+        Wall time; None for no limit.
     deterministic : float or None
-        CP-SAT's deterministic time, reproducible on any machine.
+        CP-SAT's deterministic time, reproducible with one worker and a seed; None for no limit.
     gap : float
         Stop once (value - bound) / value is at most this.
     workers : int
@@ -38,7 +38,20 @@ class SearchLimits:
         )
 
     def less(self, seconds: float, units: float) -> SearchLimits:
-        """Return what is left after so many seconds and deterministic units."""
+        """Return the limits minus the time used.
+
+        Parameters
+        ----------
+        seconds : float
+            Wall time used.
+        units : float
+            Deterministic time used, in CP-SAT's units.
+
+        Returns
+        -------
+        SearchLimits
+            Remaining limits, never below 0.
+        """
         return replace(
             self,
             seconds=_left(self.seconds, seconds),

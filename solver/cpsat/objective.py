@@ -11,7 +11,15 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
-    """Tie the objective variable to the starts and minimise it."""
+    """Tie the objective variable to the starts and minimise it.
+
+    Parameters
+    ----------
+    variables : Variables
+        The model's variables.
+    implied : ImpliedOrder
+        The problem and its implied order, which leaves few ops that can be first or last.
+    """
     match implied.problem.objective:
         case Objective.DEVICE_SPAN:
             _device_span(variables, implied)
@@ -55,7 +63,7 @@ def _device_span(variables: Variables, implied: ImpliedOrder) -> None:
 
 
 def _outer_rows(implied: ImpliedOrder) -> tuple[BoolArray, BoolArray]:
-    """Return masks of the ops that can be first, or last, of their column."""
+    """Return masks of the ops that are first, or last, of their column: bool[n] each."""
     first = np.ones(implied.problem.num_ops, dtype=np.bool_)
     last = first.copy()
     for family in implied.problem.families:

@@ -1,4 +1,4 @@
-"""Work that fits between the pinned ops of a resource: what no-overlap alone does not add up."""
+"""Work that fits between the pinned ops of a resource, which no-overlap alone does not add up."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.variables import Variables
 
 MAX_LITERALS = 60_000
-"""With more pairs of an op and a window the model would be too slow to be of use."""
-
-Hole = tuple[int, int]
+"""Pairs of an op and a window up to which the rule is added. It is redundant: without it searches
+prove less where holes are nearly full."""
 
 
 def add_window_work(variables: Variables, hint: Schedule | None = None) -> None:
-    """Choose one window for every op, and let no hole of a resource take more work than it has.
+    """Choose one window for every op, and keep the work in every hole within its length.
 
-    A hole is a stretch of time that is connected by the windows of ops on the resource. The
-    rule is redundant; its linear relaxation sees at once when the holes are too small.
+    A hole is an interval of time that the windows of ops on one resource connect. The rule is
+    redundant; its linear relaxation detects at once that the holes are too small in total.
 
     Parameters
     ----------
     variables : Variables
         The model's variables.
     hint : Schedule, optional
-        A schedule whose windows are hinted.
+        Schedule whose windows are hinted.
     """
     problem = variables.problem
     choices = _choices(variables)
@@ -40,11 +39,11 @@ def add_window_work(variables: Variables, hint: Schedule | None = None) -> None:
     for ops in problem.ops_by_resource:
         own = [op for op in ops.tolist() if op in choices]
         if own:
-            _limit(variables, own, choices, literals)
+            _limit_work(variables, own, choices, literals)
 
 
 def _choices(variables: Variables) -> dict[int, IntArray]:
-    """Return the windows of every op that has some and takes time."""
+    """Return the windows of every op with windows and a duration > 0."""
     problem = variables.problem
     return {
         op: np.array(flat, dtype=np.int64).reshape(-1, 2)
@@ -78,7 +77,7 @@ def _hint(
             variables.model.add_hint(literal, chosen)
 
 
-def _limit(
+def _limit_work(
     variables: Variables,
     ops: list[int],
     choices: dict[int, IntArray],
@@ -98,7 +97,22 @@ def _limit(
 def holes_of(
     problem: Problem, ops: list[int], choices: dict[int, IntArray]
 ) -> tuple[IntArray, IntArray]:
-    """Return the starts and ends of the holes that the windows of `ops` connect, in order."""
+    """Return the holes that the windows of ops connect, in order.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    ops : list of int
+        Ops of one resource.
+    choices : dict of int to int64[w, 2]
+        Closed windows of starts of each op, in ticks.
+
+    Returns
+    -------
+    starts, ends : int64[holes]
+        Ticks; disjoint and ascending.
+    """
     reach = [choices[op] + [0, int(problem.duration[op])] for op in ops]
     intervals = np.concatenate(reach)
     intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]

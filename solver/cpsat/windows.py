@@ -29,8 +29,8 @@ class Windows:
             allowed = problem.windows.get(op)
             yield [low, high] if allowed is None else _clipped(allowed, low, high).ravel().tolist()
 
-    def shut(self, problem: Problem) -> int | None:
-        """Return an op that has no possible start, or None."""
+    def op_without_start(self, problem: Problem) -> int | None:
+        """Return the first op that has no possible start, or None."""
         return next((op for op, flat in enumerate(self.starts(problem)) if not flat), None)
 
 
@@ -40,14 +40,19 @@ def _clipped(allowed: IntArray, low: int, high: int) -> IntArray:
 
 
 def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
-    """Return windows that keep an optimal schedule, and every one as good as `upper`.
+    """Return start windows from heads, tails and the best known objective.
 
     Parameters
     ----------
     implied : ImpliedOrder
         The problem with its implied order.
     upper : int or None
-        Objective of the best known schedule, None where there is none.
+        Objective of the best known schedule in ticks, None where there is none.
+
+    Returns
+    -------
+    Windows
+        Windows in ticks that keep an optimal schedule, and every one as good as `upper`.
     """
     problem = implied.problem
     heads = strong_heads(implied)
@@ -66,13 +71,14 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
 
 
 def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) -> IntArray:
-    """Return latest starts that keep every device's span within `upper`.
+    """Return the latest starts that keep every device's span within `upper`, int64[n].
 
     Where everything follows an op of one device, that device starts at 0. Any device starts no
     later than its first op may, and ends a span later at most.
     """
     ops = [problem.ops_by_resource[r] for r in spans.resources]
     anchored = (spans.heads > NEVER // 2).all(axis=0) & (not problem.is_anchored)
+    # Tightened starts of devices tighten ends once more; every pass is valid by itself.
     for _ in range(2):
         starts = np.array([latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64)
         starts[anchored] = 0
@@ -98,7 +104,7 @@ def _horizon(problem: Problem, upper: int | None, spans: Spans | None) -> int:
 
 
 def _window_distance(problem: Problem, spans: Spans) -> int | None:
-    """Return how many spans the windows of two devices can be apart, None if unlimited.
+    """Return the largest distance between windows of two devices in spans, None if unlimited.
 
     A device with one op before and one op after something on another device cannot start or
     end further than one span from it; distances add up over such links.

@@ -1,1 +1,1 @@
-"""Priority rules, list scheduling and what improves a schedule; they know a `Problem` only."""
+"""Priority rules, list scheduling and improvement of schedules, for any `Problem`."""

@@ -93,7 +93,7 @@ class Heuristic:
         return self.made_for == EVERYTHING
 
     @property
-    def needs(self) -> str:
+    def requirements_text(self) -> str:
         """What the heuristic needs, in words."""
         if self.is_generic:
             return "applies to everything"

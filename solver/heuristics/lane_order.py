@@ -14,11 +14,12 @@ from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.heuristics.priorities import tails
 
 _ROUNDING = 1e-6
+"""Added before a limit is rounded down: a share of 3 that is 2.9999999 as a double stays 3."""
 
 
 @dataclass(frozen=True, eq=False)
 class RuleLane:
-    """What one stage acquires of one pool, micro-batch by micro-batch, and gives back.
+    """Acquires of one stage from one pool, micro-batch by micro-batch, and their releases.
 
     Parameters
     ----------
@@ -27,7 +28,7 @@ class RuleLane:
     amount : Fraction
         Largest amount that a micro-batch acquires.
     acquire, first_release, last_release : int64[micro-batches]
-        The acquiring op, the first and the last op that gives something back.
+        The acquiring op, the first and the last releasing op.
     lifetime : int
         Least time from the start of an acquire to the end of its first release, in ticks.
     """
@@ -42,20 +43,20 @@ class RuleLane:
 
 @dataclass(frozen=True)
 class Share:
-    """How memory is shared out among lanes as numbers of micro-batches in flight.
+    """Rule that divides memory among lanes as numbers of micro-batches in flight.
 
-    Each lane gets memory in proportion to its lifetime, so that all lanes are blocked equally
-    often: early stages wait longest for their backwards and need most.
+    Each lane gets memory in proportion to its lifetime, as early stages wait longest for their
+    backwards. By Little's law (in flight = rate x lifetime) all lanes then run at the same rate.
 
     Parameters
     ----------
     factor, offset : float
         A lane's limit is its share x `factor` + `offset`, rounded down, at least 1.
     everywhere : bool
-        Whether the tightest pool decides for all, so that a stage in front of a long pipe does not
-        run further ahead than its share; otherwise each pool is shared out for itself.
+        True: the tightest pool sets the rate of all, so that a stage in front of a long pipe does
+        not run ahead of the others. False: each pool is divided by itself.
     wait_for_last : bool
-        Whether a micro-batch counts until its last release instead of its first.
+        A micro-batch counts until its last release instead of its first.
     """
 
     factor: float = 1.0
@@ -65,7 +66,7 @@ class Share:
 
 
 def lanes_of(problem: Problem) -> list[RuleLane]:
-    """Return the lanes of every pool; none where ops belong to no micro-batch."""
+    """Return the lanes of every pool; ops without a micro-batch have none."""
     if not problem.pools:
         return []
     tail = tails(problem, with_index_order=False)
@@ -101,15 +102,29 @@ def _label(problem: Problem, op: int) -> tuple[int, int]:
 def lane_edges(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> Edges:
     """Return the precedences that keep every lane within its number of micro-batches in flight.
 
-    They point from earlier to later micro-batches, so they close no cycle. Memory is not kept by
-    them alone: what is held until later releases counts too.
+    They point from earlier to later micro-batches, so they close no cycle. They alone do not keep
+    the capacity, as amounts that are held until later releases count too.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem with its pools.
+    lanes : sequence of RuleLane
+        Its lanes.
+    share : Share
+        Rule that sets the limits.
+
+    Returns
+    -------
+    Edges
+        From the release of micro-batch i to the acquire of micro-batch i + limit; lags are 0.
     """
-    needed: dict[int, float] = defaultdict(float)
+    amount_times: dict[int, float] = defaultdict(float)
     for lane in lanes:
-        needed[lane.pool] += float(lane.amount) * lane.lifetime
+        amount_times[lane.pool] += float(lane.amount) * lane.lifetime
     rate = {
         pool: float(problem.pools[pool].limit - problem.pools[pool].initial) / total
-        for pool, total in needed.items()
+        for pool, total in amount_times.items()
     }
     tightest = min(rate.values(), default=0.0)
     none = np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Memory while a schedule is built: what fits now, and what must stay free for older work."""
+"""Memory while a schedule is built: free amounts, and amounts reserved for older work."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from ppsolve.models.core.problem import FREE, Pool, Problem
 class Ledger:
     """Exact use of every pool, as whole multiples of each pool's own unit.
 
-    A micro-batch that has begun is promised what it still has to take. On a pool that serves
-    several stages a forward may start only if every older micro-batch could still finish after it,
-    the oldest first (the banker's algorithm): otherwise forwards of one chunk take the memory that
-    the next chunk needs, and nothing can run any more.
+    A micro-batch that has begun is promised the memory that it still has to acquire. On a pool
+    that serves several stages a forward may start only if every older micro-batch could still
+    finish after it, the oldest first (Dijkstra's banker's algorithm). Otherwise forwards of one
+    chunk could take all memory that the next chunk requires, a deadlock.
 
     Parameters
     ----------
     problem : Problem
         The problem, n ops.
     reserve : bool
-        Whether a micro-batch begins on a pool only if all that it will take there can be set aside.
-        Stricter than the promise, which may leave room for one micro-batch to move at a time.
+        A micro-batch begins on a pool only if all its acquires there fit beside those of the
+        micro-batches in flight. Stricter than the promise, which may let only one of them advance.
     promise : bool
-        Whether promises are kept at all; without them only limits from elsewhere keep stages from
-        starving one another.
+        Keep promises; without them only precedences between micro-batches prevent deadlocks.
     """
 
     def __init__(self, problem: Problem, *, reserve: bool = True, promise: bool = True) -> None:
@@ -55,7 +54,7 @@ class Ledger:
                 table.setdefault(op, []).append((index, whole[amount]))
 
     def net(self, op: int) -> Iterable[tuple[int, int]]:
-        """Return (pool, amount) of what `op` needs to find free: less for ops of length zero."""
+        """Return (pool, amount) that must be free for `op`; ops of duration 0 release at once."""
         taken = self.acquires.get(op, [])
         if not taken or self.problem.duration[op]:
             return taken
@@ -63,7 +62,7 @@ class Ledger:
         return [(pool, max(0, amount - back.get(pool, 0))) for pool, amount in taken]
 
     def shortage(self, op: int) -> int:
-        """Return a pool in which there is no room for `op` now, or `FREE`."""
+        """Return a pool that `op` cannot acquire from now, or `FREE`."""
         if op not in self.acquires:
             return FREE
         for pool, amount in self.net(op):
@@ -72,13 +71,13 @@ class Ledger:
         return FREE
 
     def start(self, op: int) -> None:
-        """Take what `op` acquires."""
+        """Subtract the amounts that `op` acquires."""
         for pool, amount in self.acquires.get(op, ()):
             self.free[pool] -= amount
             self.promises.taken(op, pool, amount)
 
     def finish(self, op: int) -> list[int]:
-        """Give back what `op` releases; return the pools that have more room now."""
+        """Add the amounts that `op` releases; return the pools with more free memory now."""
         for pool, amount in self.releases.get(op, ()):
             self.free[pool] += amount
             self.promises.given_back(op, pool, amount)
@@ -90,7 +89,7 @@ def _denominator(pool: Pool) -> int:
 
 
 class _Promises:
-    """Per pool with several stages: micro-batches in flight with what they hold and still need."""
+    """Micro-batches in flight, with held and missing amounts, per pool of several stages."""
 
     def __init__(self, ledger: Ledger, *, reserve: bool, promise: bool) -> None:
         problem = ledger.problem
@@ -112,7 +111,7 @@ class _Promises:
                     claims[owner] = claims.get(owner, 0) + amount
 
     def keep(self, op: int, pool: int, amount: int) -> bool:
-        """Return whether all older micro-batches could still finish if `op` took `amount`."""
+        """Return true if all older micro-batches could still finish after `op` took `amount`."""
         if pool not in self.flight:
             return True
         owner, size = self.ledger.microbatch[op], self.ledger.size[pool]
@@ -122,9 +121,9 @@ class _Promises:
                 return False
         older = owner not in self.begun
         held_from_here = amount
-        for microbatch, (held, needed) in reversed(self.flight[pool].items()):
+        for microbatch, (held, missing) in reversed(self.flight[pool].items()):
             held_from_here += held
-            if older and needed and held_from_here + needed > size:
+            if older and missing and held_from_here + missing > size:
                 return False
             older = older or microbatch == owner
         return True

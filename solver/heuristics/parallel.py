@@ -22,26 +22,26 @@ _LAST = (2**62, 0)
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """What a list scheduler prefers.
+    """Priorities and preferences of a list scheduler.
 
     Parameters
     ----------
     rank : int64[n]
         Priority of each op, all different; the lowest goes first.
     filler : bool[n]
-        Ops that only fill idle time (weight-gradient backwards): they start where no other op can.
+        Ops that fill idle time (weight-gradient backwards): they start where no other op can.
     patience : float
-        An op that would hold up one of better rank whose arrival is known waits for it if the idle
+        An op that would delay one of better rank with a known arrival waits for it if the idle
         time is at most `patience` x the delay that it would cause; 0: never wait.
     filler_patience : float
         The same for fillers, which yield to every op that is no filler.
     frees_memory : bool
-        Whether a filler goes first where an op waits for the memory that it releases.
+        A filler goes first where an op waits for the memory that it releases.
     reserve, promise : bool
         See `Ledger`.
     first_come : bool
-        Whether ops outside the compute streams (transfers, collectives) are served first come
-        first served instead of by rank.
+        Ops outside the compute streams (transfers, collectives) are served first come first served
+        instead of by rank.
     """
 
     rank: IntArray
@@ -57,11 +57,12 @@ class Rule:
 def generate_parallel(
     problem: Problem, rule: Rule, *edges: Edges, with_memory: bool = True
 ) -> Schedule:
-    """Build a schedule by walking through time.
+    """Build a schedule by parallel schedule generation: walk through time, start what can start.
 
-    At every moment, on every idle resource, the waiting op of the lowest rank that can start does:
-    all its resources are idle, memory has room, and no pinned op is in the way. Transfers and
-    collectives outside the compute streams follow the same ranks.
+    At every moment, every idle resource starts the waiting op of the lowest rank that can start:
+    all its resources are idle, its memory is free, and it ends before the next pinned op. Transfers
+    and collectives outside the compute streams follow the same ranks (Kolisch 1996: the parallel
+    method).
 
     Parameters
     ----------
@@ -72,12 +73,17 @@ def generate_parallel(
     *edges : Edges
         Precedences beside those of the problem, e.g. index order of alike micro-batches.
     with_memory : bool
-        Whether forwards wait for memory.
+        Ops wait for memory; otherwise capacities are ignored.
+
+    Returns
+    -------
+    Schedule
+        Starts in ticks; a pin that cannot be kept is overrun, which the checker reports.
 
     Raises
     ------
     MemoryDeadlockError
-        All that could run waits for memory that is never released.
+        Every op that is left waits for memory that is never released.
     DeadlockError
         The precedences have a cycle.
     """
@@ -142,13 +148,13 @@ class _Walk:
                     self._dispatch(resource)
 
     def _in_turn(self) -> list[int]:
-        """Return the resources to serve now: where ops wait for better ones, best rank first."""
+        """Return the resources to serve now; with patience those of the best rank first."""
         if not self.waits:
             return sorted(self.dirty)
         return sorted(self.dirty, key=lambda r: (self.queues[r][0] if self.queues[r] else _LAST, r))
 
     def _give_up_pins(self) -> None:
-        """Let ops overrun pinned starts that cannot be kept: the checker will name them."""
+        """Let ops overrun pinned starts that cannot be kept; the checker reports them."""
         self.pins = {}
         for waiting in self.waiting_resource:
             for op in waiting:
@@ -219,7 +225,7 @@ class _Walk:
                 return
 
     def _worth_waiting(self, op: int, patience: float) -> bool:
-        """Return whether `op` would hold up a better one that is known to arrive soon."""
+        """Return true if `op` should wait for a better one that is known to arrive soon."""
         upcoming, now = self.upcoming[self.home[op]], self.now
         while upcoming and upcoming[0][0] <= now:
             heapq.heappop(upcoming)
@@ -237,7 +243,7 @@ class _Walk:
         return any(self.waiting_pool[pool] for pool, _ in self.ledger.releases.get(op, ()))
 
     def _held_up(self, op: int) -> bool:
-        """Put `op` aside, to be woken, if it cannot start now."""
+        """Queue `op` where it waits and return true if it cannot start now."""
         for resource in self.resources[op]:
             if not self.idle[resource] or self._meets_pin(op, resource):
                 self.waiting_resource[resource].append(op)
@@ -250,7 +256,7 @@ class _Walk:
         return False
 
     def _meets_pin(self, op: int, resource: int) -> bool:
-        """Return whether `op` would still run when the next pinned op of `resource` starts."""
+        """Return true if `op` would still run when the next pinned op of `resource` starts."""
         pins = self.pins.get(resource, [])
         while pins and self.start[pins[-1][1]] != FREE:
             pins.pop()
@@ -289,7 +295,7 @@ class _Walk:
 def _pins_by_resource(
     problem: Problem, resources: Sequence[Sequence[int]]
 ) -> dict[int, list[tuple[int, int]]]:
-    """Return, per resource, (start, op) of its pinned ops, the last first."""
+    """Return (start, op) of the pinned ops of each resource, the last first."""
     pins: dict[int, list[tuple[int, int]]] = {}
     for op in np.flatnonzero(problem.pinned != FREE).tolist():
         for resource in resources[op]:

@@ -1,4 +1,4 @@
-"""Priority rules of list scheduling: which of the ops that could start goes first."""
+"""Priority rules of list scheduling: ranks of ops, the lowest goes first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLASSES = {"I": 0, "B": 0, "F": 1, "W": 2}
 
 
 def fillers(problem: Problem) -> BoolArray:
-    """Return which ops only fill idle time: the weight-gradient backwards, bool[n]."""
+    """Return a mask of the ops that fill idle time, the weight-gradient backwards: bool[n]."""
     return problem.kind_mask("W")
 
 
@@ -26,10 +26,23 @@ def ranked(*keys: IntArray) -> IntArray:
 
 
 def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> IntArray:
-    """Return the least time from each op's start to the end of all that depends on it, int64[n].
+    """Return the least time from each op's start to the end of the last op that depends on it.
 
-    An op before a pinned one is the more urgent the earlier the pin. `edges` are precedences beside
-    those of the problem and, unless switched off, index order.
+    An op before a pinned one has a tail that grows the earlier the pin.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    *edges : Edges
+        Precedences beside those of the problem.
+    with_index_order : bool
+        Count index order of alike micro-batches too.
+
+    Returns
+    -------
+    int64[n]
+        Ticks.
 
     Raises
     ------
@@ -64,7 +77,7 @@ def backward_first(problem: Problem) -> IntArray:
 
 
 def kind_class(problem: Problem) -> IntArray:
-    """Return 0 for backwards and all other kinds, 1 for forwards, 2 for weight gradients."""
+    """Return 1 for forwards, 2 for weight gradients, 0 for all other kinds: int64[n]."""
     classes = np.array([_CLASSES.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
     of_op: IntArray = classes[problem.kind]
     return of_op
@@ -73,7 +86,7 @@ def kind_class(problem: Problem) -> IntArray:
 def favoured_backwards(
     problem: Problem, tail: IntArray, favour: float, noise: NDArray[np.float64]
 ) -> IntArray:
-    """Rank by longest tail, forwards set back by `favour` ticks, plus `noise` per op.
+    """Rank by longest tail, with forwards set back and noise added.
 
     Parameters
     ----------
@@ -82,9 +95,15 @@ def favoured_backwards(
     tail : int64[n]
         See `tails`.
     favour : float
-        Ticks; 0 is the longest tail alone, a large number is `backward_first`.
+        Ticks taken off the tails of forwards; 0 gives `longest_tail`, a large number puts all
+        forwards last.
     noise : float64[n]
         Ticks added to each op's tail.
+
+    Returns
+    -------
+    int64[n]
+        Ranks, all different; the lowest goes first.
     """
     key = tail - favour * problem.kind_mask("F") + noise
     return ranked(-np.rint(key).astype(np.int64))

@@ -1,4 +1,4 @@
-"""List rules in variety: those that do best on pipelines first, then a fixed random sequence."""
+"""A portfolio of list rules: those that do best on pipelines, then a fixed random sequence."""
 
 from __future__ import annotations
 
@@ -23,12 +23,20 @@ from ppsolve.solver.heuristics.priorities import (
 )
 
 _PATIENCE = (0.0, 0.5, 1.0, 3.0)
+"""Patience of random rules: never wait, wait for less idle time than the delay, as much, more.
+
+On 29 instances (12 random ones, ``memory_scan``, ``virtual_stages``) the mean gap of the sweep is
+0.810 %, the largest 5.28 %; with 0 alone 0.811 % and 3.91 %.
+"""
+
 _CEILING = 0.999
+"""Offset that rounds a limit up instead of down."""
 
 TAIL, BACKWARD, BALANCED, EAGER = "tail", "backward", "balanced", "eager"
 """Ranks under limits: longest tail; backwards first; in between; weight gradients at once."""
 
 _LIMITED = (
+    # Share of memory, rank, patience of ops, patience of fillers.
     (Share(), TAIL, 0.0, 0.0),
     (Share(), TAIL, 1.0, 1.0),
     (Share(offset=0.5), EAGER, 0.5, 0.0),
@@ -43,14 +51,17 @@ _LIMITED = (
     (Share(everywhere=False), BALANCED, 0.5, 0.5),
     (Share(everywhere=False, wait_for_last=True), TAIL, 0.0, 0.0),
 )
+"""First rules with limits. Without them the mean gap of the sweep rises from 0.810 % to 0.825 % on
+29 instances (12 random ones, ``memory_scan`` and ``virtual_stages`` with memory), although random
+rules with limits then come sooner."""
 
 
-def varied_rules(problem: Problem) -> Iterator[tuple[Rule, Edges]]:
+def rule_portfolio(problem: Problem) -> Iterator[tuple[Rule, Edges]]:
     """Yield rules without end, each with precedences that limit the micro-batches in flight.
 
-    Rules of two kinds take turns: those that rely on memory alone, and those that share it out.
+    Rules without such limits, which rely on memory alone, and rules with limits take turns.
     """
-    lanes, chance = lanes_of(problem), random.Random(0)
+    lanes, rng = lanes_of(problem), random.Random(0)
     none = np.zeros(0, dtype=np.int64)
     free = (none, none, none)
     limited = (_limited(problem, lanes, *row) for row in (_LIMITED if lanes else ()))
@@ -61,12 +72,13 @@ def varied_rules(problem: Problem) -> Iterator[tuple[Rule, Edges]]:
             yield plain, free
     tail = tails(problem)
     while True:
-        yield _random(problem, tail, chance), free
+        yield _random(problem, tail, rng), free
         if lanes:
-            yield _random_limited(problem, lanes, chance)
+            yield _random_limited(problem, lanes, rng)
 
 
 def _plain(problem: Problem) -> Iterator[Rule]:
+    """Yield the first rules without limits; without them the gap of 0.810 % rises to 0.838 %."""
     tail, filler = tails(problem), fillers(problem)
     one_op, none = float(problem.duration.mean()), np.zeros(problem.num_ops)
     balanced = favoured_backwards(problem, tail, one_op, none)
@@ -85,25 +97,25 @@ def _plain(problem: Problem) -> Iterator[Rule]:
     yield Rule(balanced, filler, 1.0, 1.0, frees_memory=True, reserve=False)
 
 
-def _random(problem: Problem, tail: IntArray, chance: random.Random) -> Rule:
+def _random(problem: Problem, tail: IntArray, rng: random.Random) -> Rule:
     return Rule(
-        _shaken(problem, tail, chance),
+        _noisy_tails(problem, tail, rng),
         fillers(problem),
-        chance.choice(_PATIENCE),
-        chance.choice(_PATIENCE),
-        frees_memory=chance.random() < 0.6,
-        reserve=chance.random() < 0.7,
+        rng.choice(_PATIENCE),
+        rng.choice(_PATIENCE),
+        frees_memory=rng.random() < 0.6,
+        reserve=rng.random() < 0.7,
     )
 
 
-def _shaken(problem: Problem, tail: IntArray, chance: random.Random) -> IntArray:
-    """Return the longest-tail ranks with backwards favoured, and every (stage, kind) shaken."""
+def _noisy_tails(problem: Problem, tail: IntArray, rng: random.Random) -> IntArray:
+    """Return longest-tail ranks with backwards favoured and noise per (stage, kind): int64[n]."""
     mean = float(problem.duration.mean())
-    favour = chance.choice((0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 1e6)) * mean
+    favour = rng.choice((0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 1e6)) * mean
     groups = problem.stage * len(problem.kinds) + problem.kind
     groups = groups - groups.min()
-    strength = chance.choice((0.0, 1.0)) * mean
-    noise = np.array([chance.gauss(0.0, strength) for _ in range(int(groups.max()) + 1)])
+    strength = rng.choice((0.0, 1.0)) * mean
+    noise = np.array([rng.gauss(0.0, strength) for _ in range(int(groups.max()) + 1)])
     return favoured_backwards(problem, tail, favour, noise[groups])
 
 
@@ -132,14 +144,14 @@ def _limited(
 
 
 def _random_limited(
-    problem: Problem, lanes: Sequence[RuleLane], chance: random.Random
+    problem: Problem, lanes: Sequence[RuleLane], rng: random.Random
 ) -> tuple[Rule, Edges]:
     share = Share(
-        chance.choice((0.9, 1.0, 1.0, 1.1, 1.25)),
-        chance.choice((-1.0, 0.0, 0.0, 0.5, _CEILING)),
-        everywhere=chance.random() < 0.6,
-        wait_for_last=chance.random() < 0.4,
+        rng.choice((0.9, 1.0, 1.0, 1.1, 1.25)),
+        rng.choice((-1.0, 0.0, 0.0, 0.5, _CEILING)),
+        everywhere=rng.random() < 0.6,
+        wait_for_last=rng.random() < 0.4,
     )
-    preference = chance.choice((TAIL, TAIL, BACKWARD, BALANCED, EAGER))
-    patience = chance.choice(_PATIENCE[:3])
-    return _limited(problem, lanes, share, preference, patience, chance.choice(_PATIENCE))
+    preference = rng.choice((TAIL, TAIL, BACKWARD, BALANCED, EAGER))
+    patience = rng.choice(_PATIENCE[:3])
+    return _limited(problem, lanes, share, preference, patience, rng.choice(_PATIENCE))

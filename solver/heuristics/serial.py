@@ -1,4 +1,4 @@
-"""Serial schedule generation: take ops by priority, put each at the first gap that fits."""
+"""Serial schedule generation: take ops by priority, put each into the first gap that fits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NEVER = 2**62
 
 
 def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule:
-    """Build a schedule op by op.
+    """Build a schedule by serial schedule generation: place ops one by one.
 
     Of the ops whose predecessors are placed, the one of the lowest rank goes to the earliest
-    moment at which its resources are free for its whole length and memory has room from then on.
-    An op for which memory has no room yet steps back until a placed op gives some back.
+    moment at which its resources are free for its whole duration and its memory from then on
+    (Kolisch 1996: the serial method). An op without memory waits until a placed op releases some.
 
     Parameters
     ----------
@@ -33,6 +33,11 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
         Priorities, all different; lowest first.
     *edges : Edges
         Precedences beside those of the problem.
+
+    Returns
+    -------
+    Schedule
+        Starts in ticks, pinned ops at their pins.
 
     Raises
     ------
@@ -49,7 +54,20 @@ class Gaps:
         self.begins, self.ends = [0], [_NEVER]
 
     def first(self, time: int, length: int) -> int:
-        """Return the earliest moment from `time` on with `length` free ticks."""
+        """Return the earliest free interval.
+
+        Parameters
+        ----------
+        time : int
+            Earliest moment, in ticks.
+        length : int
+            Free ticks required.
+
+        Returns
+        -------
+        int
+            Begin of the interval, >= `time`.
+        """
         if time >= self.begins[-1]:
             return time
         index = max(0, bisect_right(self.begins, time) - 1)
@@ -58,7 +76,13 @@ class Gaps:
         return max(time, self.begins[index])
 
     def take(self, time: int, length: int) -> None:
-        """Occupy an interval, of which any part may be occupied already."""
+        """Occupy an interval, any part of which may be occupied already.
+
+        Parameters
+        ----------
+        time, length : int
+            Begin and length of the interval, in ticks.
+        """
         if time >= self.begins[-1]:
             self._take_behind(time, length)
             return
@@ -82,19 +106,40 @@ class Gaps:
 
 
 class Usage:
-    """Use of one pool over time by the ops placed so far; what is taken is held until released."""
+    """Use of one pool over time by the ops placed so far."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[int, int]] = []
         self.final = 0
 
     def add(self, time: int, amount: int) -> None:
-        """Change the use by `amount` from `time` on."""
+        """Change the use from a moment on.
+
+        Parameters
+        ----------
+        time : int
+            Moment in ticks.
+        amount : int
+            Change in the pool's unit; negative for a release.
+        """
         insort(self.changes, (time, amount))
         self.final += amount
 
-    def first(self, time: int, room: int) -> int:
-        """Return the earliest moment from `time` on after which at most `room` is in use."""
+    def first(self, time: int, limit: int) -> int:
+        """Return the earliest moment from which the use never exceeds a limit.
+
+        Parameters
+        ----------
+        time : int
+            Earliest moment, in ticks.
+        limit : int
+            Largest use allowed, in the pool's unit.
+
+        Returns
+        -------
+        int
+            Moment in ticks, >= `time`.
+        """
         level = self.final
         for index in range(len(self.changes) - 1, -1, -1):
             moment, amount = self.changes[index]
@@ -102,7 +147,7 @@ class Usage:
             if moment <= time:
                 return time
             before_is_apart = index == 0 or self.changes[index - 1][0] < moment
-            if level > room and before_is_apart:
+            if level > limit and before_is_apart:
                 return moment
         return time
 

@@ -1,4 +1,4 @@
-"""Shrinking device spans: start the first ops later, with the order on every resource kept."""
+"""Shrink device spans: start the first ops later, with the order on every resource kept."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ from ppsolve.models.core.metrics import order_graph
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 
-_MOST_OPS = 20_000
+_MAX_OPS = 20_000
+"""Ops up to which the span is searched for. A step walks all ops once per device and more in plain
+Python; beyond, right shift alone answers, whose span is never larger than the schedule's."""
+
 _SEARCH_EFFORT = 60_000
+"""Ops x steps of one search, within 6 to 24 steps: each halves the interval of possible spans.
+
+On 12 random pipelines of 576 to 3,072 ops, 0 (6 steps), 60,000 and 240,000 end at the same spans;
+right shift alone is 0.03 % longer on average.
+"""
 
 
 def compact_spans(schedule: Schedule) -> Schedule:
     """Return a schedule with the same order on every resource and no larger device span.
 
-    Ops move to their latest starts; then, on up to 20,000 ops, the smallest device span that the
-    orders allow is searched for. That may cost makespan. A schedule with pinned ops, or with
+    Ops move to their latest starts; then, on up to `_MAX_OPS` ops, bisection finds the smallest
+    device span that the orders allow. The makespan may grow. A schedule with pinned ops, or with
     memory whose use does not follow from the orders alone, is returned as it is.
     """
     problem = schedule.problem
     if np.any(problem.pinned != FREE) or not _orders_decide_memory(problem):
         return schedule
     best = right_shift(schedule)
-    if problem.num_ops <= _MOST_OPS:
+    if problem.num_ops <= _MAX_OPS:
         best = _smallest_span(best)
     return min(schedule, best, key=lambda s: (s.device_span, s.normalised().makespan)).normalised()
 
@@ -46,7 +54,7 @@ def right_shift(schedule: Schedule) -> Schedule:
 
 
 def _orders_decide_memory(problem: Problem) -> bool:
-    """Return whether each pool is used on one resource only, by ops that occupy it."""
+    """Return true if all ops that use a pool occupy one common resource, for every pool."""
     for pool in problem.pools:
         ops = np.union1d(pool.acquire_op, pool.release_op)
         if not len(ops):
@@ -61,7 +69,7 @@ def _orders_decide_memory(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Chains:
-    """The order graph as lists, ops in topological order."""
+    """The order graph of a schedule as lists, ops in topological order."""
 
     order: list[int]
     pointer: list[int]
@@ -81,7 +89,7 @@ class _Chains:
         )
 
     def earliest(self, initial: list[int]) -> list[int]:
-        """Return the smallest starts >= `initial`."""
+        """Return the smallest starts >= `initial` that keep all orders, in ticks."""
         start, source, delay = list(initial), self.source, self.delay
         for op in self.order:
             value = start[op]
@@ -115,8 +123,8 @@ def _within(
 ) -> IntArray | None:
     """Return starts with every device span at most `target`, or None if the orders forbid it.
 
-    Each device is one edge back from its last op to its first; a feasible system settles after as
-    many rounds as there are such edges.
+    Each device is one edge back from its last op to its first. As in Bellman and Ford's algorithm
+    a feasible system changes no more after as many rounds as there are such edges.
     """
     initial = problem.release.copy()
     for _ in range(len(devices) + 1):

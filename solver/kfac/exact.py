@@ -19,7 +19,7 @@ from ppsolve.solver.kfac.component import Answer, Found, weigher
 from ppsolve.solver.kfac.requirements import is_tidy
 from ppsolve.solver.kfac.tie_bounds import completion_bound
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 FIRST_SHARE = 0.5
 """Share of the time for the plain model, before the one that counts the work in every hole."""

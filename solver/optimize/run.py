@@ -14,7 +14,7 @@ from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 SEARCHED_OPS_PER_SECOND = 2_000
 """Ops for which a search heuristic needs about one second."""

@@ -18,7 +18,7 @@ from ppsolve.solver.overlap.idle_free import settled
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 _EXCESS = Fraction(1, 10**9)
 """What `Pool.limit` allows beyond a capacity: more than one unit where sizes are in bytes."""

@@ -24,7 +24,7 @@ from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.optimize.registry import find_heuristic, quick_heuristics, run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 LONGEST_RUN = 17
 """Neighbouring numbers of micro-batches that are measured by default, at most."""

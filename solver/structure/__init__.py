@@ -1,1 +1,1 @@
-"""What a problem implies: holds, index order, memory needs, and the timing of orders."""
+"""Structure of a problem: holds, index order, memory requirements, and the timing of orders."""

@@ -1,4 +1,4 @@
-"""Memory pools as holds: what is held from the start of one op to the end of another."""
+"""Memory pools as holds: amounts that are held from the start of one op to the end of another."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Holds:
-    """A pool rewritten as intervals; in use at t = base + amounts of the holds that contain t.
+    """A pool rewritten as intervals; use at time t = base + amounts of the holds that contain t.
 
     Parameters
     ----------
     base : Fraction
-        In use at all times. Releases that no acquire precedes lower it (and hold from the
-        beginning to their end instead), so it may be negative.
+        Amount in use at all times. A release that no acquire precedes lowers it and becomes a hold
+        from the beginning to its end, so it may be negative.
     acquire, release : int64[h]
         Hold k lasts from the start of op ``acquire[k]`` to the end of op ``release[k]``;
         `ALWAYS` where there is no such op.
@@ -61,9 +61,8 @@ class Holds:
 def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
     """Rewrite `pool` as holds, each from an acquire to a release that it precedes.
 
-    The use of the pool at every instant is the same, so nothing is lost or added. Acquires are
-    paired with releases of the same stage and micro-batch first, then with any release that
-    follows them.
+    The pool's use is the same at every instant. A release is paired with acquires of its own stage
+    and micro-batch; one without a micro-batch is paired with any acquire that precedes it.
 
     Parameters
     ----------
@@ -73,6 +72,11 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
         One of its pools.
     links : Links
         Direct successors and predecessors of every op.
+
+    Returns
+    -------
+    Holds
+        h holds, amounts in the pool's unit.
     """
     successors = links.successors
     remaining = [pool.amounts[index] for index in pool.acquire_amount.tolist()]
@@ -82,11 +86,11 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
     reach: dict[int, set[int]] = {}
     found: list[tuple[int, int, Fraction]] = []
     base = pool.initial
-    everyone = list(range(len(remaining)))
+    every_acquire = list(range(len(remaining)))
     for op, index in zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True):
         wanted = pool.amounts[index]
         labelled = problem.microbatch[op] != FREE
-        for position in by_label[_label(problem, op)] if labelled else everyone:
+        for position in by_label[_label(problem, op)] if labelled else every_acquire:
             if wanted == 0:
                 break
             if remaining[position] == 0:
@@ -119,7 +123,7 @@ def _label(problem: Problem, op: int) -> tuple[int, int]:
 
 
 def _precedes(successors: Successors, reach: dict[int, set[int]], first: int, last: int) -> bool:
-    """Whether `last` is `first` or follows it; near ones are found without a full search."""
+    """Return true if `last` is `first` or follows it; one or two edges need no full search."""
     if first == last or last in successors.get(first, ()):
         return True
     if any(last in successors.get(op, ()) for op in successors.get(first, ())):
@@ -130,7 +134,20 @@ def _precedes(successors: Successors, reach: dict[int, set[int]], first: int, la
 
 
 def reachable(successors: Successors, first: int) -> set[int]:
-    """Return `first` and all that follows it."""
+    """Return an op and all ops that it reaches.
+
+    Parameters
+    ----------
+    successors : mapping of int to list of int
+        Neighbours of the ops that have any: successors, or predecessors to go backwards.
+    first : int
+        The op to begin with.
+
+    Returns
+    -------
+    set of int
+        Op numbers, `first` included.
+    """
     seen = {first}
     queue = deque([first])
     while queue:

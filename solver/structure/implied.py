@@ -1,8 +1,9 @@
-"""Order that may be imposed without losing an optimal schedule.
+"""Precedences that may be imposed without losing every optimal schedule.
 
-Index order of alike micro-batches: by order statistics any schedule can be relabelled so that
-the k-th execution of each column of a family is its row k. Under that order, a memory cap
-forces releases before acquires; those precedences are implied as well.
+Index order of alike micro-batches: any schedule can be relabelled so that the k-th execution of
+each column of a family is its row k. That keeps every rule: where a_i <= b_i for all i, the k-th
+smallest a is no larger than the k-th smallest b (order statistics). Under index order, a memory
+cap forces releases before acquires; those precedences are implied as well.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import numpy as np
 from ppsolve.models.core.dag import CycleError, Dag, Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, holds_of
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible, check_needs
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible, check_requirements
 
 
 def index_order(problem: Problem) -> Edges:
-    """Return precedences that run alike micro-batches in index order, column by column.
+    """Return the precedences that make alike micro-batches run in index order, column by column.
 
-    No schedule is lost by it: any can be relabelled so that the k-th execution of a column is
-    row k. Ops without a resource may start together.
+    Ops on a resource end before the next one starts; ops without one only start in order, which a
+    lag of minus their duration says.
     """
     before, after, lag = chain_edges(column for family in problem.families for column in family.T)
     occupies = np.diff(problem.resource_ptr)[before] > 0
@@ -43,7 +44,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Lane:
-    """What one column acquires of a pool, and which columns give it back.
+    """A column that acquires from a pool, and the columns that release the amount again.
+
+    The nest of a lane is the lane with the lanes that enclose it: acquired earlier and released
+    later in the same row, as the outer chunks of a V placement enclose the inner ones.
 
     Parameters
     ----------
@@ -78,9 +82,9 @@ class PoolOrder:
     before, after : int64[k]
         end(before) <= start(after) in every index-ordered schedule within the capacity.
     is_exact : bool
-        Whether these precedences alone say all that the pool says.
+        These precedences alone are equivalent to the pool's capacity.
     is_whole : bool
-        Whether every acquire belongs to a lane and is given back in one piece.
+        Every acquire belongs to a lane and is released in one piece.
     """
 
     pool: Pool
@@ -93,7 +97,7 @@ class PoolOrder:
 
 
 class ImpliedOrder:
-    """All that is implied for one problem, computed once and shared by bounds and models.
+    """Implied precedences of one problem, computed once and shared by bounds and models.
 
     Parameters
     ----------
@@ -106,7 +110,7 @@ class ImpliedOrder:
 
     @cached_property
     def index_edges(self) -> Edges:
-        """Each row of a family before the next, column by column."""
+        """Precedences of each row of a family before the next row, column by column."""
         return index_order(self.problem)
 
     @cached_property
@@ -135,7 +139,7 @@ class ImpliedOrder:
 
     @cached_property
     def full(self) -> Dag:
-        """Precedences, index order and what memory implies.
+        """Precedences, index order and the precedences that memory implies.
 
         Raises
         ------
@@ -163,7 +167,18 @@ class ImpliedOrder:
         }
 
     def follows(self, first: Column, second: Column) -> bool:
-        """Whether the second column's op follows the first one's in every row."""
+        """Return true if the second column's op follows the first one's in every row.
+
+        Parameters
+        ----------
+        first, second : Column
+            Columns of one family.
+
+        Returns
+        -------
+        bool
+            False too where only index order or memory puts them in that order.
+        """
         return second in self._follows[first]
 
     def ops(self, column: Column) -> IntArray:
@@ -200,7 +215,8 @@ class ImpliedOrder:
 
     def _pool_order(self, pool: Pool, links: Links) -> PoolOrder:
         holds = holds_of(self.problem, pool, links)
-        check_needs(self.problem, pool, holds, self._different(pool.acquire_op), links)
+        acquires = self._representatives(pool.acquire_op)
+        check_requirements(self.problem, pool, holds, acquires, links)
         lanes = self._lanes(holds)
         pairs = [pair for lane in lanes for pair in self._forced(pool, holds, lanes, lane)]
         edges = np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
@@ -236,16 +252,16 @@ class ImpliedOrder:
     ) -> list[tuple[int, int]]:
         """Return (release op, acquire op) pairs that the capacity forces on one lane.
 
-        At the start of acquire j, the lane and every lane around it (acquired earlier, given back
-        later in the same row) have acquired j+1 times, and no column has released more than j
-        times. Column t gates itself and the releases that follow it, so it must have released at
-        least k times, where k * gated + j * others >= (j + 1) * amount - available.
+        At the start of acquire j, every lane of the nest has acquired j+1 times, and no column has
+        released more than j times. Column t gates itself and the releases that follow it, so it
+        must have released at least k times, where
+        k * gated + j * others >= (j + 1) * amount - available.
         """
-        around = self.around(lanes, lane)
-        if self.may_be_instant(lane, around):
+        nest = self.nest_of(lanes, lane)
+        if self.may_be_instant(lane, nest):
             return []
-        amount = sum((other.amount for other in around), Fraction(0))
-        releases = [part for other in around for part in other.releases]
+        amount = sum((other.amount for other in nest), Fraction(0))
+        releases = [part for other in nest for part in other.releases]
         available = pool.limit - holds.base
         acquires = self.ops(lane.acquire)
         pairs = []
@@ -253,23 +269,36 @@ class ImpliedOrder:
             behind = {column} | self._follows[column]
             gated = sum((part for other, part in releases if other in behind), Fraction(0))
             others = sum((part for other, part in releases if other not in behind), Fraction(0))
-            needed = _needed(len(acquires), amount, others, gated, available)
+            required = _required_releases(len(acquires), amount, others, gated, available)
             gate = self.ops(column)
-            for j in np.flatnonzero(needed > 0).tolist():
-                place = min(int(needed[j]), len(gate)) - 1
+            for j in np.flatnonzero(required > 0).tolist():
+                place = min(int(required[j]), len(gate)) - 1
                 pairs.append((int(gate[place]), int(acquires[j])))
         return pairs
 
-    def _different(self, ops: IntArray) -> list[int]:
-        """Return those of `ops` that are alone, or the first of several alike."""
+    def _representatives(self, ops: IntArray) -> list[int]:
+        """Return the ops that have no family or are in the first row of theirs."""
         _, row, _ = self._position
         chosen: list[int] = ops[row[ops] <= 0].tolist()
         return chosen
 
     def may_be_instant(self, lane: Lane, nest: Sequence[Lane]) -> bool:
-        """Whether row j of a nest may give something back at the very start of acquire j.
+        """Return true if row j of a nest may release something at the very start of acquire j.
 
-        Then more can be released by the start of acquire j than the j acquired before it.
+        That takes ops of duration zero. More can then be released by the start of acquire j than
+        the j rows before it acquired, and the implied precedences would cut off schedules.
+
+        Parameters
+        ----------
+        lane : Lane
+            The innermost lane.
+        nest : sequence of Lane
+            See `nest_of`.
+
+        Returns
+        -------
+        bool
+            True if the acquire and some release of the nest take no time.
         """
         duration = self.problem.duration
         columns = [column for other in nest for column, _ in other.releases]
@@ -277,8 +306,21 @@ class ImpliedOrder:
             not duration[self.ops(column)[0]] for column in columns
         )
 
-    def around(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
-        """Return `lane` and the lanes that acquire before it and give back after, row by row."""
+    def nest_of(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
+        """Return a lane and the lanes that acquire before it and release after it, row by row.
+
+        Parameters
+        ----------
+        lanes : sequence of Lane
+            All lanes of a pool.
+        lane : Lane
+            One of them, the innermost.
+
+        Returns
+        -------
+        list of Lane
+            Lanes in the order of `lanes`.
+        """
         return [other for other in lanes if other is lane or self._encloses(other, lane)]
 
     def _encloses(self, outer: Lane, inner: Lane) -> bool:
@@ -290,12 +332,12 @@ class ImpliedOrder:
         )
 
 
-def _needed(
+def _required_releases(
     members: int, amount: Fraction, others: Fraction, gated: Fraction, available: Fraction
 ) -> IntArray:
-    """Return, for each acquire j, how many releases of the gate it has to wait for."""
+    """Return the number of releases of the gate that must precede each acquire j."""
     parts = (amount, others, gated, available)
     unit = math.lcm(*(part.denominator for part in parts))
-    whole, elsewhere, gate, room = (int(part * unit) for part in parts)
-    missing = [(j + 1) * whole - room - j * elsewhere for j in range(members)]
-    return np.array([max(0, -(-need // gate)) for need in missing], dtype=np.int64)
+    acquired, elsewhere, gate, limit = (int(part * unit) for part in parts)
+    missing = [(j + 1) * acquired - limit - j * elsewhere for j in range(members)]
+    return np.array([max(0, -(-shortage // gate)) for shortage in missing], dtype=np.int64)

@@ -14,6 +14,8 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
 
 _CYCLE_SEARCHES = 64
+"""Ops of a cycle from which a shorter one is searched; each search walks the stuck ops once. With
+fewer the reported cycle may be longer, never wrong."""
 
 
 class Network:
@@ -59,12 +61,12 @@ class Network:
 def time_orders(
     problem: Problem, orders: Sequence[IntArray], extra: Edges | None = None
 ) -> Schedule:
-    """Start every op as early as the given orders allow.
+    """Start every op as early as the orders allow.
 
     Every op starts at the largest of: the end of the op before it in an order, the end of each
     predecessor plus its lag, its release time, its pinned start. A resource whose ops are not all
-    in one of the orders serves those that are ready first come first served, ties by op number.
-    An op that is in no order runs as soon as it is ready.
+    in one of the orders serves them first come first served, ties by op number. An op that is in
+    no order runs as soon as it is ready.
 
     Parameters
     ----------
@@ -79,12 +81,12 @@ def time_orders(
     -------
     Schedule
         Starts in ticks. Where an order makes a pinned start impossible, that op starts later than
-        its pin; memory is not looked at. The checker tells.
+        its pin; memory is ignored. The checker reports both.
 
     Raises
     ------
     DeadlockError
-        The orders and precedences wait for each other; names a short cycle of ops.
+        The orders and precedences form a cycle; names the ops of a short one.
     """
     chains = chain_edges(orders)
     network = Network(problem, chains, *([extra] if extra is not None else []))
@@ -95,7 +97,7 @@ def time_orders(
 def _first_come_resources(
     problem: Problem, orders: Sequence[IntArray], network: Network
 ) -> list[list[int]]:
-    """Return, per op, the resources it occupies that no single order serves completely."""
+    """Return, per op, its resources whose ops are not all in one order."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
     busy = problem.duration[owner] > 0
     users = np.bincount(problem.resource_idx[busy], minlength=problem.num_resources)
@@ -115,7 +117,7 @@ def _first_come_resources(
 
 
 def _simulate(network: Network, served: list[list[int]]) -> list[int]:
-    """Serve ops in the order in which they become ready; return the starts."""
+    """Return the starts of ops that are served in the order in which they become ready."""
     duration, pointer = network.duration, network.pointer
     successor, lag = network.successor, network.lag
     ready, missing = list(network.earliest), list(network.num_predecessors)
@@ -166,11 +168,11 @@ class _PinnedIntervals:
         self.exist = bool(self.busy)
 
     def is_kept(self, op: int, time: int) -> bool:
-        """Return whether `op`, ready at `time`, can take the interval that was kept for it."""
+        """Return true if an op that is ready at `time` takes the interval that is kept for it."""
         return self.pins.get(op) == time
 
     def earliest(self, op: int, time: int, length: int) -> int:
-        """Return the first moment from `time` on at which `op` meets no pinned interval."""
+        """Return the first moment >= `time` at which `op` overlaps no pinned interval."""
         moved = True
         while moved:
             moved = False
@@ -189,7 +191,12 @@ def short_cycle(network: Network, stuck: set[int]) -> list[int]:
     network : Network
         The precedences.
     stuck : set of int
-        Ops of which each waits for another one of them; at least one cycle is among them.
+        Ops of which each waits for another one of them, so that they contain a cycle.
+
+    Returns
+    -------
+    list of int
+        Op numbers, the smallest first.
     """
     best = _any_cycle(network, stuck)
     for origin in sorted(best)[:_CYCLE_SEARCHES]:
@@ -217,7 +224,7 @@ def _any_cycle(network: Network, stuck: set[int]) -> list[int]:
 def _shortest_through(
     network: Network, stuck: set[int], origin: int, limit: int
 ) -> list[int] | None:
-    """Return the shortest cycle through `origin` if it is shorter than `limit`."""
+    """Return the shortest cycle through `origin`, None unless it is shorter than `limit`."""
     parent = {origin: origin}
     frontier = deque([(origin, 1)])
     while frontier:

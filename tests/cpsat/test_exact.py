@@ -18,7 +18,7 @@ from ppsolve.solver.cpsat.engine import index_ordered
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.bruteforce import brute_force
 from tests.strategies import serial_schedule, tiny_problems
 

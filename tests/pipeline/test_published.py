@@ -224,5 +224,5 @@ def test_registry_order_and_words() -> None:
         "gpipe", "1f1b", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
         "interleaved-zb", "zbv", "dualpipe-v", "chimera",
     ]  # fmt: skip
-    assert all_heuristics()["chimera"].needs == "needs a pipeline, bidirectional pipes"
-    assert all_heuristics()["list-tail"].needs == "applies to everything"
+    assert all_heuristics()["chimera"].requirements_text == "needs a pipeline, bidirectional pipes"
+    assert all_heuristics()["list-tail"].requirements_text == "applies to everything"

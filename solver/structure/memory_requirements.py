@@ -1,4 +1,4 @@
-"""What a pool must hold at one moment, whatever the schedule."""
+"""Memory that a pool must hold at one moment in every schedule."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from ppsolve.models.core.problem import Pool, Problem
 from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, reachable
 
 MAX_STEPS = 30_000_000
-"""Ops times ops that are looked at; huge problems without alike micro-batches are left out."""
+"""Acquires x ops up to which every acquire is checked. Above it, on huge problems without alike
+micro-batches, the check is skipped and the capacity is left to heuristics and search."""
 
 
 class MemoryInfeasible(Exception):
-    """A pool cannot hold what a single op or chain of ops needs at once."""
+    """A pool cannot hold the memory that an op or a chain of ops requires at once."""
 
 
-def check_needs(
+def check_requirements(
     problem: Problem, pool: Pool, holds: Holds, acquires: Iterable[int], links: Links
 ) -> None:
-    """Refuse a pool that cannot hold what is inevitably in use when some op starts.
+    """Refuse a pool that cannot hold the memory in use at the start of some op in every schedule.
 
-    At the start of an op, whatever its predecessors acquired and only its successors give back is
-    in use. A release counts as later only if it must end later, not at the same moment.
+    At the start of an op, everything is in use that its predecessors acquired and its successors
+    release. A release counts as later only if it must end later, not at the same moment.
 
     Parameters
     ----------
@@ -33,14 +34,14 @@ def check_needs(
     holds : Holds
         The pool's holds.
     acquires : iterable of int
-        Acquiring ops to look at; one of several alike is enough.
+        Acquiring ops to check; one of several alike is enough.
     links : Links
         Direct successors and predecessors of every op.
 
     Raises
     ------
     MemoryInfeasible
-        Names the op, what it needs, and the capacity.
+        Names the op, the memory that it requires, and the capacity.
     """
     if pool.initial > pool.limit:
         raise MemoryInfeasible(
