@@ -18,8 +18,9 @@ import numpy as np
 
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import write_instances
+from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.models.plan.request import REQUEST_SUFFIX, PlanRequest
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.solver.goodput.model import GoodputModel
 
 HOME = Path(__file__).resolve().parent.parent / "instances"
 FAMILY = "plans"

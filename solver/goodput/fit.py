@@ -53,7 +53,7 @@ SMOOTHING = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
 """What the best descent is repeated with: the objective has a kink at a perfect fit."""
 
 
-def fit(
+def fit_goodput(
     num_nodes: ArrayLike,
     num_replicas: ArrayLike,
     atomic_bsz: ArrayLike,

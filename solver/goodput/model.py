@@ -22,12 +22,8 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.files import ParamsDocument
-from ppsolve.models.goodput.observations import Fit
-from ppsolve.models.goodput.params import GradParams, PerfParams, configuration, gamma_norm
-from ppsolve.solver.goodput.fit import fit
+from ppsolve.models.goodput.params import GradParams, PerfParams, configuration
 from ppsolve.solver.goodput.search import BatchLimits, Best, best_configurations
-
-__all__ = ["Fit", "GoodputModel", "GradParams", "PerfParams", "fit", "gamma_norm"]
 
 
 @dataclass(frozen=True)

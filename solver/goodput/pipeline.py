@@ -20,6 +20,7 @@ from ppsolve.models.core.arrays import (
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.goodput.params import gamma_norm
 from ppsolve.solver.goodput.choice import (
     Interval,
     PipelineChoice,
@@ -27,7 +28,7 @@ from ppsolve.solver.goodput.choice import (
     candidates,
 )
 from ppsolve.solver.goodput.curve import ScheduleCurve, at_most
-from ppsolve.solver.goodput.model import GoodputModel, gamma_norm
+from ppsolve.solver.goodput.model import GoodputModel
 
 __all__ = ["Interval", "PipelineChoice", "PipelineEvaluation", "PipelineGoodput"]
 

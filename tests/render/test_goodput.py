@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.models.goodput.result import GoodputRow
-from ppsolve.solver.goodput.fit import fit
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.solver.goodput.fit import fit_goodput
+from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.rows import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
 from ppsolve.solver.render.goodput.chart import goodput_charts
@@ -142,8 +143,8 @@ class TestFits:
             grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64])
         )
         times = MODEL.accum_time(size), MODEL.optim_time(nodes, replicas, size)
-        whole = fit(nodes, replicas, size, *times)
-        alone = fit([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
+        whole = fit_goodput(nodes, replicas, size, *times)
+        alone = fit_goodput([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
         return whole, alone
 
     def test_a_whole_fit(self, fits):

@@ -170,13 +170,15 @@ def goodput_fit_command(
     check_outputs({"--output": output}, observations)
     from ppsolve.models.documents.files import source_name
     from ppsolve.models.goodput.files import ParamsDocument, load_observations
-    from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit
+    from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
     from ppsolve.solver.render.goodput.report import fit_line, fit_report
 
     observed = load_observations(observations)
     with about_options():
         grad = given_grad(grad_sqr, grad_var)
-        fitted = fit(*observed.columns(), starts=DEFAULT_STARTS if starts is None else starts)
+        fitted = fit_goodput(
+            *observed.columns(), starts=DEFAULT_STARTS if starts is None else starts
+        )
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
     is_table = False
     if not deliver(document, output, as_json=as_json):

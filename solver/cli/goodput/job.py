@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ppsolve.solver.cli.guard import say
 
 if TYPE_CHECKING:
-    from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+    from ppsolve.models.goodput.params import GradParams, PerfParams
+    from ppsolve.solver.goodput.model import GoodputModel
 
 OPTION_OF = {
     "num_nodes": "--nodes",
@@ -94,7 +95,7 @@ def given_grad(sqr: float | None, var: float | None) -> GradParams | None:
         Only one of them is given.
     """
     from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.goodput.model import GradParams
+    from ppsolve.models.goodput.params import GradParams
 
     if (sqr is None) != (var is None):
         field = "--grad-sqr" if sqr is None else "--grad-var"
