@@ -9,24 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.render.figures import figure
-from ppsolve.solver.render.line_chart import MARKS, LineChart, Series
+from ppsolve.solver.render.line_chart import LineChart, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS = {".png": "png", ".svg": "svg"}
 PANEL_INCHES = (6.4, 4.6)
-DOTS_PER_INCH = 150
-SHIFT = 0.009
-"""Of the width of a chart: half of what series stand apart that are side by side."""
+SHIFT = 0.018
+"""Of the length of the horizontal axis: how far apart series stand that are side by side."""
 
-SHAPES = dict(zip(MARKS, ("o", "s", "^", "D", "*", "v"), strict=True))
+HEADROOM = 1.05
+"""The vertical axis ends above the largest figure by this, so that no mark is cut."""
+
+SHAPES = ("o", "s", "^", "D", "*", "v")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which most colour-blind people can tell apart."""
+"""The colours of Okabe and Ito, which most colour-blind people tell apart."""
+
+LIMITS = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
 
 STYLE = {
     "svg.hashsalt": "ppsolve",
     "svg.fonttype": "path",
+    "savefig.dpi": 150,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -41,7 +47,7 @@ STYLE = {
 
 
 def chart_format(path: str | Path) -> str:
-    """Return what a file of this name holds: png or svg.
+    """Return the format of a file by its name: png or svg.
 
     Raises
     ------
@@ -73,73 +79,63 @@ def chart_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
         At least one.
     kind : str
         ``png`` or ``svg``.
+
+    Returns
+    -------
+    bytes
+        The content of the file.
     """
     import matplotlib
     import matplotlib.style
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
+    stream = io.BytesIO()
+    undated = {"Date": None} if kind == "svg" else {"Software": None}
     with matplotlib.style.context("default"), matplotlib.rc_context(STYLE):
-        width, height = PANEL_INCHES
-        size = (width * len(charts), height)
-        drawn = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-        FigureCanvasAgg(drawn)
-        panels = drawn.subplots(1, len(charts), squeeze=False)[0]
-        for axes, chart in zip(panels, charts, strict=True):
-            _draw(axes, chart)
-        stream = io.BytesIO()
-        undated = {"Date": None} if kind == "svg" else {"Software": None}
-        drawn.savefig(stream, format=kind, metadata=undated)
+        chart_figure(charts).savefig(stream, format=kind, metadata=undated)
     return stream.getvalue()
 
 
+def chart_figure(charts: Sequence[LineChart]) -> Figure:
+    """Return a figure with one panel for each chart."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width, height = PANEL_INCHES
+    drawn = Figure(figsize=(width * len(charts), height), layout="constrained")
+    FigureCanvasAgg(drawn)
+    panels = drawn.subplots(1, len(charts), squeeze=False)[0]
+    for axes, chart in zip(panels, charts, strict=True):
+        _draw(axes, chart)
+    return drawn
+
+
 def _draw(axes: Axes, chart: LineChart) -> None:
-    _label(axes, chart)
+    axes.set(title=chart.title, xlabel=chart.x_name, xscale="log")
+    ticks = chart.x_ticks()
+    axes.set_xticks(ticks, [figure(x) for x in ticks])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda y, _: figure(y))
+    apart = (chart.xs[-1] / chart.xs[0]) ** SHIFT if chart.is_shifted else 1.0
     for number, series in enumerate(chart.series):
-        shift = SHIFT * (2 * number - len(chart.series) + 1) if chart.is_shifted else 0.0
-        _draw_series(axes, chart, series, number, shift)
-    if chart.has_limits:
-        for name, face in (("reached by a schedule", "#555555"), ("proved: at most", "white")):
-            look: dict[str, Any] = {
-                "color": "#555555",
-                "markerfacecolor": face,
-                "linestyle": "none",
-            }
-            axes.plot([], [], marker="o", label=name, **look)
+        _draw_series(axes, series, number, apart ** (number - (len(chart.series) - 1) / 2))
+    for name, face in LIMITS if chart.has_limits else ():
+        look: dict[str, Any] = {"color": "#555555", "markerfacecolor": face, "linestyle": "none"}
+        axes.plot([], [], marker="o", label=name, **look)
+    axes.set_ylim(0, HEADROOM * max(series.most for series in chart.series) or 1.0)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
     axes.legend(ncols=2 if chart.has_limits else 3, **below)
 
 
-def _label(axes: Axes, chart: LineChart) -> None:
-    """Set up the axes: places from 0 to 1, named by what they stand for."""
-    axes.set_title(chart.title)
-    axes.set_xlabel(chart.x_name)
-    ticks = chart.x_ticks()
-    axes.set_xticks([chart.place(x) for x in ticks], [figure(x) for x in ticks])
-    axes.set_xlim(-0.05, 1.05)
-    steps = chart.y_ticks(5)
-    axes.set_yticks(steps, [figure(y) for y in steps])
-    axes.set_ylim(0, chart.top * 1.02)
-
-
-def _draw_series(axes: Axes, chart: LineChart, series: Series, number: int, shift: float) -> None:
-    colour, shape = COLOURS[number], SHAPES[MARKS[number]]
-
-    def across(x: float) -> float:
-        return chart.place(x) + shift
-
-    def mark(x: float, y: float, face: str) -> None:
-        look: dict[str, Any] = {"markerfacecolor": face, "zorder": 3, "markersize": 7}
-        axes.plot([across(x)], [y], marker=shape, color=colour, **look)
-
-    places = [across(x) for x, _ in series.line]
-    axes.plot(places, [y for _, y in series.line], color=colour, linewidth=1.6)
-    for point in series.marked:
-        if point.low is not None and point.low < point.high:
-            axes.plot([across(point.x)] * 2, [point.low, point.high], color=colour, ls=":", lw=1.2)
-        if point.low != point.high:
-            mark(point.x, point.high, "white")
-        if point.low is not None:
-            mark(point.x, point.low, colour)
-    legend: dict[str, Any] = {"linestyle": "-" if series.line else "none", "label": series.name}
-    axes.plot([], [], marker=shape, color=colour, **legend)
+def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:
+    """Draw the line, the ranges, and above them the marks; places are multiplied by a factor."""
+    colour = COLOURS[number]
+    marks: dict[str, Any] = {"marker": SHAPES[number], "color": colour, "markersize": 7}
+    axes.plot([x * factor for x, _ in series.line], [y for _, y in series.line], color=colour)
+    reached = [(p.x * factor, p.low) for p in series.marked if p.low is not None]
+    limits = [(p.x * factor, p.high, p.low) for p in series.marked if p.low != p.high]
+    for x, high, low in limits:
+        axes.plot([x, x], [high if low is None else low, high], color=colour, ls=":", lw=1.2)
+    hollow: dict[str, Any] = {**marks, "markerfacecolor": "white", "ls": "none", "zorder": 3}
+    axes.plot([x for x, *_ in limits], [high for _, high, _ in limits], **hollow)
+    axes.plot([x for x, _ in reached], [y for _, y in reached], ls="none", zorder=3, **marks)
+    axes.plot([], [], label=series.name, linestyle="-" if series.line else "none", **marks)

@@ -19,7 +19,7 @@ LEAST_PLACES = 3
 """Fewer numbers of replicas are told by the table well enough."""
 
 MOST_MARKS = 8
-"""Along a line with more points only the last one is marked."""
+"""A line with more points has no marks: they would hide it."""
 
 GOODPUT = "goodput (samples/s)"
 
@@ -107,5 +107,5 @@ def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
 def _best_of_each(name: str, rows: Sequence[GoodputRow]) -> Series:
     best = {row.num_replicas: row.goodput or 0.0 for row in rows}
     line = sorted(best.items())
-    marked = line if len(line) <= MOST_MARKS else line[-1:]
-    return Series(name, line, [Point(x, y, y) for x, y in marked])
+    marked = [Point(x, y, y) for x, y in line] if len(line) <= MOST_MARKS else []
+    return Series(name, line, marked)
