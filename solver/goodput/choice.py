@@ -10,24 +10,12 @@ import numpy as np
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.solver.goodput.curve import ScheduleCurve
+from ppsolve.solver.goodput.step import Interval
 
 EVERY_UP_TO = 64
 """Up to here every number of micro-batches is tried; beyond, `PER_DOUBLING` per doubling."""
 
 PER_DOUBLING = 8
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure that is at least `low` and at most `high`; floats, or arrays of one shape.
-
-    Of a time `high` is what the measured schedules take, and no schedule takes less than `low`; of
-    throughput and goodput `low` is what they reach, and none reaches more than `high`. The end of
-    the schedules is an estimate where it is extrapolated, all else is proved.
-    """
-
-    low: Any
-    high: Any
 
 
 @dataclass(frozen=True)

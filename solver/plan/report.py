@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.optimize.report import versions
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
@@ -52,7 +53,7 @@ def _group(search: PlanSearch, candidate: Candidate) -> int:
         return 0
     if candidate.ruled_out is not None:
         return 3
-    return 1 if candidate.reached is not None else 2
+    return 1 if candidate.step.reached is not None else 2
 
 
 def _status(search: PlanSearch, reached: Range | None) -> Status:
@@ -69,11 +70,11 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
     if candidate.ruled_out is not None:
         return Verdict.LOST, candidate.ruled_out
     if candidate.is_final:
-        is_scheduled = candidate.reached is not None
+        is_scheduled = candidate.step.reached is not None
         return Verdict.LOST, Rule.ALLOWED if is_scheduled else Rule.NOT_APPLICABLE
     if not _may_win(search, candidate):
         return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
-    if candidate.failures and candidate.reached is None:
+    if candidate.step.reached is None and (candidate.is_stuck or candidate.step.failures):
         return Verdict.OPEN, Rule.NO_SCHEDULE
     return Verdict.OPEN, Rule.LIMIT
 
@@ -94,24 +95,24 @@ def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
         lost_by=rule,
         reason=_reason(search, candidate, rule),
         efficiency=candidate.efficiency,
-        schedule_by=candidate.schedule_by,
+        schedule_by=candidate.step.method,
         layers_per_stage=_layers(candidate),
         split_proved=candidate.split_proved,
     )
     if candidate.ruled_out is not None:
         return row
-    goodput, floor = candidate.goodput, float(candidate.floor)
+    goodput, has_schedule = candidate.goodput, candidate.step.reached is not None
     return row.model_copy(
         update={
-            "goodput": goodput,
-            "throughput": Range(
-                low=goodput.low / candidate.efficiency, high=goodput.high / candidate.efficiency
-            ),
-            "step_time": None
-            if candidate.reached is None
-            else Range(low=min(floor, candidate.reached), high=candidate.reached),
+            "goodput": _range(goodput),
+            "throughput": _range(goodput, candidate.efficiency),
+            "step_time": _range(candidate.step.time) if has_schedule else None,
         }
     )
+
+
+def _range(interval: Interval, divisor: float = 1.0) -> Range:
+    return Range(low=interval.low / divisor, high=interval.high / divisor)
 
 
 def _layers(candidate: Candidate) -> tuple[int, ...] | None:
@@ -127,14 +128,15 @@ def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
     if rule is None:
         return _winning_reason(search, candidate)
     if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}:
-        return "no schedule: " + ("; ".join(candidate.failures[:3]) or "none found that fits")
+        failures = (f"{failed.name}: {failed.reason}" for failed in candidate.step.failures[:3])
+        return f"no schedule: {candidate.reason or '; '.join(failures) or 'none found that fits'}"
     return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
 
 
 def _reaches(candidate: Candidate) -> str:
-    if candidate.reached is None:
+    if candidate.step.reached is None:
         return "not scheduled"
-    return f"reaches {candidate.low:.6g} samples/s by {candidate.schedule_by}"
+    return f"reaches {candidate.low:.6g} samples/s by {candidate.step.method}"
 
 
 def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:

@@ -14,6 +14,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import lower
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+from ppsolve.solver.optimize import run as running
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.optimize.registry import (
     HEURISTICS,
@@ -102,7 +103,7 @@ class TestMeasuring:
                 return HeuristicOutcome(name, HeuristicStatus.FEASIBLE, schedule)
             return outcome
 
-        monkeypatch.setattr(measuring, "run_heuristic", late)
+        monkeypatch.setattr(running, "run_heuristic", late)
         measured = measure_curve(pipeline(), [4, 5, 6], heuristics=["1f1b"])
         assert measured.makespan(5) == measured.makespan(6) > measured.makespan(4)
 
@@ -174,10 +175,10 @@ class TestFailures:
             start = np.zeros(problem.num_ops, dtype=np.int64)
             return HeuristicOutcome(name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
 
-        monkeypatch.setattr(measuring, "run_heuristic", wrong)
+        monkeypatch.setattr(running, "run_heuristic", wrong)
         with pytest.raises(WrongScheduleError, match="1f1b: "):
             measure_curve(pipeline(), [4], heuristics=["1f1b"])
-        monkeypatch.setattr(measuring, "check_schedule", lambda *_: [])
+        monkeypatch.setattr(running, "check_schedule", lambda *_: [])
         with pytest.raises(WrongScheduleError, match="1f1b found 2 below the bound 27 of work"):
             measure_curve(pipeline(), [4], heuristics=["1f1b"])
 
