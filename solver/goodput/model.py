@@ -193,6 +193,12 @@ class GoodputModel:
         limits = BatchLimits.of(
             self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
         )
+        return self.best(num_nodes, num_replicas, limits)
+
+    def best(
+        self, num_nodes: ArrayLike, num_replicas: ArrayLike, limits: BatchLimits
+    ) -> tuple[Quantity, Amount, Amount]:
+        """Return what `optimize` does, within limits that are already checked."""
         nodes, replicas = allocation(num_nodes, num_replicas)
         best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
         best = Best(*(values.reshape(nodes.shape) for values in best))

@@ -36,10 +36,8 @@ def drawn(renderable, width=100):
 
 class TestGoodput:
     def rows(self, allocations, most=4096, low=None, high=None, accumulation=False, compat=False):
-        rows = best_rows(
-            MODEL, allocations, most, (low, high), accumulation=accumulation, compat=compat
-        )
         limits = BatchLimits.of(128, most, (low, high), accumulation, compat)
+        rows = best_rows(MODEL, allocations, limits)
         return rows, goodput_charts(MODEL, rows, limits)
 
     def test_best_rows_are_those_of_the_library(self):
