@@ -63,7 +63,15 @@ def check_chart(path: Path | None) -> None:
 
 
 def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
-    """Draw charts side by side, if a file is given; says so where there are none."""
+    """Draw charts side by side, if a file is given; say so where there are none.
+
+    Parameters
+    ----------
+    path : Path or None
+        A file that `check_chart` has passed.
+    charts : sequence of LineChart
+        Any number.
+    """
     from ppsolve.models.documents.files import write_bytes
     from ppsolve.solver.render.line_plot import chart_bytes, chart_format
 

@@ -69,9 +69,23 @@ class PipelineChoice:
 def candidates(
     curve: ScheduleCurve, least: Floats, most: Floats, given: IntArray | None
 ) -> tuple[IntArray, BoolArray]:
-    """Return numbers of micro-batches, int64[cases, k], and which of them are within the limits.
+    """Return numbers of micro-batches to try, and which of them are within the limits.
 
-    In place of one that is not stands a measured one. Limits are float64[cases, 1].
+    Parameters
+    ----------
+    curve : ScheduleCurve
+        The schedules of one micro-batch size.
+    least, most : float64[cases, 1]
+        Limits on the number of micro-batches.
+    given : int64[k] or None
+        The numbers to choose from; by default those of `ScheduleCurve` and a grid.
+
+    Returns
+    -------
+    counts : int64[cases, k]
+        Multiples of `ScheduleCurve.multiple`; in place of one that is not allowed a measured one.
+    fits : bool[cases, k]
+        Whether each is within the limits.
     """
     unit = curve.multiple
     first = unit * np.ceil(least / unit).astype(np.int64)

@@ -22,10 +22,20 @@ class WrongBoundError(Exception):
 
 
 def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
-    """Return lower bounds without what rounding puts them above what is reached.
+    """Return lower bounds cut to the times reached, which rounding may have put them above.
 
-    Rounding is up to `TOLERANCE` of what is reached or of `largest`, the greatest figure that went
-    into the bounds.
+    Parameters
+    ----------
+    bounds, reached : float64[...]
+        Proven bounds, and the times of schedules; they broadcast.
+    largest : float
+        The greatest figure that went into the bounds. Rounding is up to `TOLERANCE` of it or of
+        the time reached.
+
+    Returns
+    -------
+    float64[...]
+        At most `reached`.
 
     Raises
     ------
@@ -42,6 +52,18 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
 
 def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
     """Return the number of copies that a sync was timed for, checked.
+
+    Parameters
+    ----------
+    replicas : int or None
+        The number; None if it is not known.
+    has_sync : bool
+        Whether there is a sync in the schedules.
+
+    Returns
+    -------
+    int or None
+        The number.
 
     Raises
     ------

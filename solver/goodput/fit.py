@@ -76,6 +76,11 @@ def fit_goodput(
     starts : int
         How many starts are tried, the published one first.
 
+    Returns
+    -------
+    Fit
+        The parameters, their errors, and the warnings about what the data leave open.
+
     Raises
     ------
     InputError
@@ -154,7 +159,7 @@ class FitObjective:
         return accum - self.log_accum, optim - self.log_optim
 
     def value(self, params: Floats, smoothing: float = 0.0) -> float:
-        """Return the objective; with `smoothing` its kinks at no error are rounded off."""
+        """Return the objective; `smoothing`, added to the errors' mean square, rounds off kinks."""
         accum, optim = self.errors(params)
         ratios = params[[BETA_N, BETA_R]] / params[[ALPHA_N, ALPHA_R]]
         prior = GAMMA_WEIGHT * (params[GAMMA] - 1) ** 2 + RATIO_WEIGHT * (ratios @ ratios)

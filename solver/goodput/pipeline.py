@@ -233,6 +233,11 @@ class PipelineGoodput:
             replicas that the sync in the schedules was not timed for.
         max_batch_size, microbatches
             As for `optimize`.
+
+        Returns
+        -------
+        PipelineChoice
+            Arrays [n, k].
         """
         nodes, replicas = broadcast(
             num_nodes=np.atleast_1d(whole_numbers("num_nodes", num_nodes))[:, None],

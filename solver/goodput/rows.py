@@ -21,7 +21,7 @@ Configuration = tuple[int, int, int, int]
 def predicted_rows(
     perf: PerfParams, model: GoodputModel | None, configurations: Sequence[Configuration]
 ) -> tuple[GoodputRow, ...]:
-    """Return what each configuration reaches.
+    """Return the step time, throughput, efficiency and goodput of each configuration.
 
     Parameters
     ----------
@@ -32,7 +32,11 @@ def predicted_rows(
     configurations : sequence of Configuration
         At least one.
 
-    Efficiency and goodput are absent below the initial batch size, where they are not defined.
+    Returns
+    -------
+    tuple of GoodputRow
+        One for each; efficiency and goodput are absent below the initial batch size, where they
+        are not defined.
 
     Raises
     ------

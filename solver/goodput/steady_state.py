@@ -85,6 +85,11 @@ def steady_state(
         What made each schedule, and whether it is proved optimal.
     least_slope : float
         Lower bound on the time per micro-batch: a smaller growth cannot go on.
+
+    Returns
+    -------
+    SteadyState
+        The growth that repeats, or the difference quotient of rule 5.
     """
     since = _since(methods, optimal)
     for run in reversed(list(_runs(points[since:]))):

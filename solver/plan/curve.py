@@ -171,6 +171,18 @@ def default_microbatches(instance: PipelineInstance) -> tuple[int, ...]:
 def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstance:
     """Return the pipeline with another number of micro-batches, judged by its makespan.
 
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline; its own number and objective are ignored.
+    number : int
+        Micro-batches.
+
+    Returns
+    -------
+    PipelineInstance
+        Alike in all else.
+
     Raises
     ------
     InputError

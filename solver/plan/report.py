@@ -22,7 +22,20 @@ RULE_OF_LEVEL = {
 
 
 def report(search: PlanSearch, space: Space) -> Plan:
-    """Return the plan that a search has come to."""
+    """Return the plan that a search has come to.
+
+    Parameters
+    ----------
+    search : PlanSearch
+        A search that has ended, or was interrupted.
+    space : Space
+        The configurations it chose from.
+
+    Returns
+    -------
+    Plan
+        Rows ranked by goodput, each with the rule that decided and its reason.
+    """
     winner = search.winner
     ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
     rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
@@ -48,7 +61,7 @@ def report(search: PlanSearch, space: Space) -> Plan:
 
 
 def _group(search: PlanSearch, candidate: Candidate) -> int:
-    """Return what is ranked first: the winner, what is undecided or measured, what does not fit."""
+    """Return the place of a group: winner, those with a schedule, those without, those excluded."""
     if candidate is search.winner:
         return 0
     if candidate.ruled_out is not None:

@@ -300,6 +300,16 @@ def device_floor(problem: SplitProblem) -> int:
 def even_split(num_layers: int, num_stages: int) -> Boundaries:
     """Return the boundaries of stages with equally many layers; the first stages get one more.
 
+    Parameters
+    ----------
+    num_layers, num_stages : int
+        Layers to share out, and the stages that get them.
+
+    Returns
+    -------
+    tuple of int
+        S + 1 ascending layer indices.
+
     Raises
     ------
     InputError

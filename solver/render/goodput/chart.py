@@ -36,7 +36,12 @@ def goodput_charts(
     rows : sequence of GoodputRow
         The best configuration of each allocation.
     limits : BatchLimits
-        What these were chosen from.
+        The limits that these were chosen within.
+
+    Returns
+    -------
+    list of LineChart
+        None, one or both.
     """
     allowed = [row for row in rows if row.is_allowed]
     charts = [_over_batches(model, allowed, limits)] if allowed else []

@@ -70,6 +70,11 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
         Rows of the ranked table; by default ten, or all if `verbose`.
     verbose : bool
         Show each row with its reason.
+
+    Returns
+    -------
+    RenderableType
+        Title, facts, the ranked table, a line for each rule about the rest, and the chart.
     """
     parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
