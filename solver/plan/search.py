@@ -27,27 +27,7 @@ from ppsolve.solver.plan.split import SplitUndecidedError
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """How far to go.
-
-    Parameters
-    ----------
-    seconds : float or None
-        Wall time of the whole plan; heuristics run until there is a winner, whatever it is. In
-        deterministic and exhaustive plans: of each exact search, in deterministic ones in
-        CP-SAT's units.
-    finalists : int
-        Configurations given to the exact solver at most.
-    workers : int or None
-        Search threads.
-    seed : int
-        Random seed.
-    deterministic : bool
-        Same answer on any run: no wall clock decides anything.
-    gap : float
-        A configuration that may be better by no more than this share is left.
-    exhaustive : bool
-        Solve every configuration, prune none.
-    """
+    """How far to go: the options of `ppsolve.plan`; `seconds` is its `time_limit`."""
 
     seconds: float | None
     finalists: int
