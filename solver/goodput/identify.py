@@ -15,15 +15,22 @@ NAMES = tuple(PerfParams.__dataclass_fields__)
 ALPHA_C, BETA_C, ALPHA_N, BETA_N, ALPHA_R, BETA_R, GAMMA = range(7)
 
 LOWER, UPPER = 1e-8, 1e15
-"""Bounds of the times; the published method has no upper one."""
+"""Bounds of the times; AdaptDL has no upper one."""
 
 MOST_GAMMA = 10.0
+"""The upper bound of AdaptDL: beyond it the longer time hides the shorter one completely."""
 
 BLIND = 1e-6
-"""Relative singular value below which a direction changes no prediction."""
+"""Relative singular value below which a direction changes no prediction.
+
+Far above what rounding leaves of a zero; a larger one takes weak dependence for none.
+"""
 
 FAINT = 1e-4
-"""A parameter whose doubling changes all predictions by less than this share is hardly seen."""
+"""A parameter whose doubling changes all predictions by less than this share is hardly seen.
+
+With a larger share more parameters are warned about; no figure depends on it.
+"""
 
 
 class Prediction(NamedTuple):

@@ -23,10 +23,13 @@ ROUNDING = 1e-8
 """Slack of the published rule before a batch size is rounded up."""
 
 MOST_SIZES = 2**14
-"""How many micro-batch sizes are tried where several numbers of steps may be best."""
+"""How many micro-batch sizes are tried where several numbers of steps may be best.
+
+It bounds the time and memory of one allocation; see `GoodputModel.optimize` for what is lost.
+"""
 
 AT_ONCE = 2**19
-"""Configurations that are evaluated together."""
+"""Configurations that are evaluated together: an array of as many doubles takes 4 MB."""
 
 GAIN = 1e-12
 """A better configuration is not looked for where it could gain no more than this share."""

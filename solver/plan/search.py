@@ -73,7 +73,10 @@ TELL_EVERY = 0.1
 """Seconds between reports of progress within a phase."""
 
 SHARE_OF_TIME = 0.2
-"""Of the remaining time, what one finalist may take."""
+"""Of the remaining time, what one finalist may take.
+
+With more the first ones leave no time for the others, with less hard ones end before their proof.
+"""
 
 
 class PlanSearch:

@@ -20,6 +20,7 @@ LEAST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 """Seconds between plain lines: at least where the phase changes, at most where it does not."""
 
 BAR_WIDTH = 12
+"""Columns of the bar."""
 
 
 def plain_plan_line(event: PlanProgress) -> str:
