@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ppsolve
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.observations import Fit, Observations
@@ -349,3 +350,8 @@ GOOD: dict[str, Any] = {
 def test_errors(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         fit_goodput(**{**GOOD, **changed})
+
+
+def test_the_package_itself_offers_the_fit() -> None:
+    assert ppsolve.fit_goodput is fit_goodput
+    assert ppsolve.PerfParams is PerfParams

@@ -87,6 +87,24 @@ class TestMeasuring:
         assert left_out == {"list-sweep"}
         assert all(HEURISTICS[name].is_search for name in left_out)
 
+    def test_the_first_heuristic_is_enough_where_it_is_optimal(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+
+        def told(instance: PipelineInstance, **options: Any) -> Result:
+            asked.append(list(options["heuristics"]))
+            return run(instance, **options)
+
+        run = measuring.optimize
+        monkeypatch.setattr(measuring, "optimize", told)
+        assert measure_curve(pipeline(), [4], heuristics=["gpipe", "1f1b"]).optimal == (True,)
+        assert asked == [["gpipe"]]
+        # Neither one that does not apply nor one that is not optimal ends the search.
+        for names in (["chimera", "gpipe"], ["1f1b", "gpipe"]):
+            assert measure_curve(pipeline(), [16], heuristics=names).methods == ("gpipe",)
+            assert asked[-2:] == [names[:1], names]
+
     def test_decimals_are_kept(self) -> None:
         times = {"forward": 0.1, "backward": 0.2}
         measured = measure_curve(pipeline(times=times, p2p={}), [3, 7], heuristics=["gpipe"])
@@ -233,6 +251,7 @@ class TestFailures:
             ),
             ({}, {"heuristics": ["1f1c"]}, 'unknown heuristic "1f1c"; did you mean "1f1b"'),
             ({}, {"heuristics": []}, "heuristics: expected at least one heuristic"),
+            ({}, {"heuristics": "1f1b"}, 'heuristics: expected .* in a list, got the text "1f1b"'),
         ],
     )
     def test_bad_arguments(
