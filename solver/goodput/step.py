@@ -65,8 +65,8 @@ class Step:
             self.floor = max(self.floor, result.bound)
         if result.makespan is not None and (self.reached is None or result.makespan < self.reached):
             self.reached, self.method = float(result.makespan), result.best_by
-        failed = (e for e in result.heuristics if e.status is not HeuristicStatus.FEASIBLE)
-        last = HeuristicStatus.NOT_APPLICABLE
+        last, feasible = HeuristicStatus.NOT_APPLICABLE, HeuristicStatus.FEASIBLE
+        failed = (e for e in result.heuristics if e.status is not feasible and e.reason)
         self.failures = tuple(sorted(failed, key=lambda entry: entry.status is last))
 
     @property

@@ -101,38 +101,29 @@ def _may_win(search: PlanSearch, candidate: Candidate) -> bool:
 
 def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
     verdict, rule = _verdict(search, candidate)
-    row = PlanRow(
+    goodput = candidate.goodput if candidate.ruled_out is None else None
+    has_time = goodput is not None and candidate.step.reached is not None
+    spans = pairwise(candidate.boundaries or ())
+    return PlanRow(
         rank=rank,
         configuration=candidate.configuration,
         verdict=verdict,
         lost_by=rule,
         reason=_reason(search, candidate, rule),
+        goodput=_range(goodput),
+        throughput=_range(goodput, candidate.efficiency),
+        step_time=_range(candidate.step.time if has_time else None),
         efficiency=candidate.efficiency,
         schedule_by=candidate.step.method,
-        layers_per_stage=_layers(candidate),
         split_proved=candidate.split_proved,
-    )
-    if candidate.ruled_out is not None:
-        return row
-    goodput, has_schedule = candidate.goodput, candidate.step.reached is not None
-    return row.model_copy(
-        update={
-            "goodput": _range(goodput),
-            "throughput": _range(goodput, candidate.efficiency),
-            "step_time": _range(candidate.step.time) if has_schedule else None,
-        }
+        layers_per_stage=tuple(last - first for first, last in spans) or None,
     )
 
 
-def _range(interval: Interval, divisor: float = 1.0) -> Range:
-    return Range(low=interval.low / divisor, high=interval.high / divisor)
-
-
-def _layers(candidate: Candidate) -> tuple[int, ...] | None:
-    bounds = candidate.boundaries
-    if bounds is None:
+def _range(interval: Interval | None, divisor: float = 1.0) -> Range | None:
+    if interval is None:
         return None
-    return tuple(last - first for first, last in pairwise(bounds))
+    return Range(low=interval.low / divisor, high=interval.high / divisor)
 
 
 def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:

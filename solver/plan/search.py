@@ -67,7 +67,11 @@ class PlanProgress:
 PlanListener = Callable[[PlanProgress], None]
 
 SHAPED_PER_SAMPLE = 40
-"""Of so many candidates with a split, one is scheduled whatever the others may reach."""
+"""Of so many candidates with a split, one is scheduled whatever the others may reach.
+
+With 40 heuristics run for 39 of the 1,022 configurations of ``gpt-48x32``. With fewer they run for
+more of them than a proof needs; with more the first schedules, which prune, come later.
+"""
 
 TELL_EVERY = 0.1
 """Seconds between reports of progress within a phase."""
