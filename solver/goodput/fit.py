@@ -169,7 +169,20 @@ class FitObjective:
         return accum - self.log_accum, optim - self.log_optim
 
     def value(self, params: Floats, smoothing: float = 0.0) -> float:
-        """Return the objective; `smoothing`, added to the errors' mean square, rounds off kinks."""
+        """Return the objective of AdaptDL, without unit.
+
+        Parameters
+        ----------
+        params : float64[7]
+            In the order of `PerfParams`.
+        smoothing : float
+            Its square is added to the mean squares, which rounds off the kinks at no error.
+
+        Returns
+        -------
+        float
+            Both root mean squares of the logarithmic errors, and the priors.
+        """
         accum, optim = self.errors(params)
         ratios = params[[BETA_N, BETA_R]] / params[[ALPHA_N, ALPHA_R]]
         prior = GAMMA_WEIGHT * (params[GAMMA] - 1) ** 2 + RATIO_WEIGHT * (ratios @ ratios)
@@ -179,6 +192,7 @@ class FitObjective:
         """Return the objective, its gradient [7] and a Gauss-Newton curvature [7, 7].
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
+        Parameters are those of `value`.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum
