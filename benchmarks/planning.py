@@ -15,8 +15,9 @@ from shipped import INSTANCES
 
 import ppsolve
 from ppsolve.models.goodput.files import load_observations
-from ppsolve.solver.goodput.fit import fit
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.solver.goodput.fit import fit_goodput
+from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.table import goodput_table
 
 PLANS = INSTANCES / "plans"
@@ -39,7 +40,7 @@ def seconds(run: Callable[[], object], times: int = 5) -> float:
 def main() -> None:
     """Print one line per figure."""
     observed = load_observations(PLANS / "observations.csv").columns()
-    starts = fit(*observed).starts
+    starts = fit_goodput(*observed).starts
     print(f"fit of {len(observed[0])} observations, per start   {report_fit(observed, starts)}")
     table = seconds(lambda: goodput_table(MODEL, PAIRS, PAIRS, max_batch_size=8192))
     print(f"goodput_table, 10,000 pairs            {1e3 * table:.1f} ms")
@@ -61,7 +62,7 @@ def main() -> None:
 
 def report_fit(observed: tuple[np.ndarray, ...], starts: int) -> str:
     """Return milliseconds per start."""
-    return f"{1e3 * seconds(lambda: fit(*observed)) / starts:.1f} ms"
+    return f"{1e3 * seconds(lambda: fit_goodput(*observed)) / starts:.1f} ms"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         NotApplicableError,
         PpsolveError,
     )
+    from ppsolve.models.goodput.params import GradParams, PerfParams
     from ppsolve.models.graph import GraphInstance
     from ppsolve.models.instances import Instance
     from ppsolve.models.kfac.instance import KfacInstance
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from ppsolve.models.plan.request import PlanRequest, load_request
     from ppsolve.models.plan.result import Plan
     from ppsolve.solver.goodput.curve import ScheduleCurve
-    from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+    from ppsolve.solver.goodput.fit import fit_goodput
+    from ppsolve.solver.goodput.model import GoodputModel
     from ppsolve.solver.goodput.pipeline import PipelineGoodput
     from ppsolve.solver.goodput.table import goodput_table
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 _HOME = {
     "DeadlockError": "models.documents.errors",
     "GoodputModel": "solver.goodput.model",
-    "GradParams": "solver.goodput.model",
+    "GradParams": "models.goodput.params",
     "GraphInstance": "models.graph",
     "HeuristicEntry": "models.core.result",
     "InputError": "models.documents.errors",
@@ -57,7 +59,7 @@ _HOME = {
     "OverlapEntry": "models.overlap.result",
     "OverlapInstance": "models.overlap.instance",
     "OverlapResult": "models.overlap.result",
-    "PerfParams": "solver.goodput.model",
+    "PerfParams": "models.goodput.params",
     "PipelineGoodput": "solver.goodput.pipeline",
     "PipelineInstance": "models.pipeline.instance",
     "Plan": "models.plan.result",
@@ -73,6 +75,7 @@ _HOME = {
     "Violation": "models.core.violation",
     "check": "solver.optimize.api",
     "compare": "solver.optimize.api",
+    "fit_goodput": "solver.goodput.fit",
     "goodput_table": "solver.goodput.table",
     "load_instance": "solver.optimize.kinds",
     "load_request": "models.plan.request",
@@ -115,6 +118,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "fit_goodput",
     "goodput_table",
     "load_instance",
     "load_request",

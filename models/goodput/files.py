@@ -216,6 +216,20 @@ class ParamsDocument(StrictModel):
     ) -> Self:
         """Return the document of a fit, and of what else is known about the job.
 
+        Parameters
+        ----------
+        fitted : Fit
+            Parameters, errors and warnings.
+        grad : GradParams, optional
+            Gradient statistics.
+        init_batch_size : float, optional
+            Batch size of efficiency 1.
+
+        Returns
+        -------
+        ParamsDocument
+            As `load_params` reads it.
+
         Raises
         ------
         InputError

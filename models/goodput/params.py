@@ -86,13 +86,16 @@ class PerfParams:
         return plain(self._accum(as_array("atomic_bsz", atomic_bsz, above=0)))
 
     def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return the time of the gradient exchange."""
+        """Return the time of the gradient exchange; parameters as for `step_time`."""
         return plain(self._network(*allocation(num_nodes, num_replicas)))
 
     def optim_time(
         self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
     ) -> Quantity:
-        """Return the time of a step that exchanges gradients: the gamma-norm of both times."""
+        """Return the time of a step that exchanges gradients: the gamma-norm of both times.
+
+        Parameters are as for `step_time`.
+        """
         return plain(self._optim(*configuration(num_nodes, num_replicas, atomic_bsz, 0)[:3]))
 
     def step_time(
@@ -112,6 +115,12 @@ class PerfParams:
             Samples per micro-batch and replica, above 0.
         accum_steps : array_like
             Micro-batches before the one that exchanges gradients, from 0 on.
+
+        Returns
+        -------
+        float or float64[...]
+            ``accum_steps * T_accum + T_optim`` as in Pollux (OSDI 2021), in the unit of the
+            parameters.
 
         Raises
         ------
@@ -197,7 +206,7 @@ class GradParams:
 def configuration(
     num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike, accum_steps: ArrayLike
 ) -> tuple[IntArray, IntArray, Floats, Floats]:
-    """Return the arguments of `PerfParams.step_time`, checked and broadcast together."""
+    """Return the arguments of `PerfParams.step_time`, checked and broadcast to one shape."""
     nodes, replicas = allocation(num_nodes, num_replicas)
     atomic = as_array("atomic_bsz", atomic_bsz, above=0)
     accum = as_array("accum_steps", accum_steps)

@@ -12,6 +12,7 @@ from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 
 MAX_DEVICES = 65_536
+"""Larger clusters are refused: links are looked for replica by replica."""
 
 
 class RankOrder(StrEnum):
@@ -32,7 +33,20 @@ class Link(StrictModel):
         return Fraction(self.latency) + amount / Fraction(self.bandwidth)
 
     def ring_allreduce(self, amount: Fraction, members: int) -> Fraction:
-        """Return the time of a ring all-reduce: 2 (n - 1) steps of bytes / n each; 0 of nothing."""
+        """Return the time of a ring all-reduce: 2 (n - 1) steps of bytes / n each; 0 of nothing.
+
+        Parameters
+        ----------
+        amount : Fraction
+            Bytes that every member has.
+        members : int
+            Members n of the ring (Patarasuk and Yuan 2009).
+
+        Returns
+        -------
+        Fraction
+            In the time unit of the link.
+        """
         if members == 1 or not amount:
             return Fraction(0)
         return 2 * (members - 1) * self.transfer(amount / members)
@@ -84,14 +98,42 @@ class Cluster(StrictModel):
         return self.nodes * self.devices_per_node
 
     def rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:
-        """Return the rank of a pipeline device of a replica; `shape` is (depth, replicas)."""
+        """Return the rank of a pipeline device of a replica.
+
+        Parameters
+        ----------
+        device, replica : int
+            From 0 on.
+        shape : pair of int
+            Pipeline depth and number of replicas.
+        order : RankOrder
+            Which ranks are neighbours.
+
+        Returns
+        -------
+        int
+            From 0 on; those of one node are neighbours.
+        """
         depth, replicas = shape
         if order is RankOrder.STAGES_FIRST:
             return replica * depth + device
         return device * replicas + replica
 
     def p2p(self, a: int, b: int, shape: tuple[int, int], order: RankOrder) -> Link:
-        """Return the slowest link over all replicas between two pipeline devices."""
+        """Return the slowest link over all replicas between two pipeline devices.
+
+        Parameters
+        ----------
+        a, b : int
+            The devices.
+        shape, order
+            As for `rank`.
+
+        Returns
+        -------
+        Link
+            That between nodes, if the two are on different nodes in some replica.
+        """
         crosses = any(
             self._node(self.rank(a, replica, shape, order))
             != self._node(self.rank(b, replica, shape, order))
@@ -100,7 +142,20 @@ class Cluster(StrictModel):
         return self._link(crosses, self.within_node, self.between_nodes)
 
     def allreduce(self, device: int, shape: tuple[int, int], order: RankOrder) -> Link:
-        """Return the link that the replicas of a pipeline device all-reduce over."""
+        """Return the link that the replicas of a pipeline device all-reduce over.
+
+        Parameters
+        ----------
+        device : int
+            The pipeline device.
+        shape, order
+            As for `rank`.
+
+        Returns
+        -------
+        Link
+            That between nodes, if the replicas are on several.
+        """
         ranks = (self.rank(device, replica, shape, order) for replica in range(shape[1]))
         crosses = len({self._node(rank) for rank in ranks}) > 1
         return self._link(

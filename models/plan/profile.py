@@ -208,11 +208,11 @@ class ModelProfile(StrictModel):
         )
 
     def activation_bytes(self, size: int) -> list[Fraction]:
-        """Return what a micro-batch keeps in every layer."""
+        """Return the bytes that a micro-batch keeps in every layer."""
         return self._each(lambda layer: self._at(layer.activation_bytes, size))
 
     def output_bytes(self, size: int) -> list[Fraction]:
-        """Return what a micro-batch sends on behind every layer."""
+        """Return the bytes that a micro-batch sends on behind every layer."""
         return self._each(lambda layer: self._at(layer.output_bytes, size))
 
     def parameter_bytes(self) -> list[Fraction]:
@@ -220,7 +220,7 @@ class ModelProfile(StrictModel):
         return self._each(lambda layer: Fraction(layer.parameter_bytes))
 
     def state_bytes(self) -> list[Fraction]:
-        """Return what every layer always takes."""
+        """Return the bytes that every layer always takes."""
         return self._each(
             lambda layer: Fraction(
                 layer.parameter_bytes * self.state_factor

@@ -159,6 +159,18 @@ class PlanRequest(StrictModel):
 def parse_request(data: Any, source: str | None = None) -> PlanRequest:
     """Validate parsed JSON as a request.
 
+    Parameters
+    ----------
+    data : object
+        The document.
+    source : str, optional
+        The name of its file, for errors.
+
+    Returns
+    -------
+    PlanRequest
+        Checked, with all defaults.
+
     Raises
     ------
     InputError

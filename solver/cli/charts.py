@@ -13,7 +13,7 @@ from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, save
 
 if TYPE_CHECKING:
-    from ppsolve.solver.render.line_chart import LineChart
+    from ppsolve.solver.render.charts import LineChart
 
 Chart = Annotated[
     Path | None,
@@ -57,15 +57,23 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
 
 def check_chart(path: Path | None) -> None:
     """Refuse a chart that could not be drawn in the end; errors as in `chart_format`."""
-    from ppsolve.solver.render.line_plot import chart_format
+    from ppsolve.solver.render.figure_file import chart_format
 
     if path is not None:
         chart_format(path)
 
 
 def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
-    """Draw charts side by side, if a file is given; says so where there are none."""
-    from ppsolve.solver.render.line_plot import chart_bytes, chart_format
+    """Draw charts side by side, if a file is given; say so where there are none.
+
+    Parameters
+    ----------
+    path : Path or None
+        A file that `check_chart` has passed.
+    charts : sequence of LineChart
+        Any number.
+    """
+    from ppsolve.solver.render.figure_file import chart_bytes, chart_format
 
     if path is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,75 +18,35 @@ from ppsolve.solver.cli.output import deliver, json_text, save, stdout_console
 if TYPE_CHECKING:
     from ppsolve.models.plan.result import Plan
 
+in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)
+in_output = partial(typer.Option, rich_help_panel=opt.OUTPUT)
+
 RequestFile = Annotated[
     Path,
     typer.Argument(metavar="REQUEST", help="Plan request (JSON); - is stdin.", show_default=False),
 ]
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        "--time-limit",
-        "-t",
-        metavar="S",
-        min=0,
-        help="Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
-        "of each exact search.",
-        rich_help_panel=opt.LIMITS,
-    ),
-]
+SECONDS = (
+    "Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
+    "of each exact search."
+)
+TimeLimit = Annotated[float, in_limits("--time-limit", "-t", metavar="S", min=0, help=SECONDS)]
 Finalists = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="Configurations given to the exact solver at most.",
-        rich_help_panel=opt.LIMITS,
-    ),
+    int, in_limits(metavar="N", min=0, help="Configurations given to the exact solver at most.")
 ]
-Gap = Annotated[
-    float,
-    typer.Option(
-        metavar="G",
-        min=0,
-        max=1,
-        help="Leave configurations that may be better by at most this share.",
-        rich_help_panel=opt.LIMITS,
-    ),
-]
+LEAVE = "Leave configurations that may be better by at most this share."
+Gap = Annotated[float, in_limits(metavar="G", min=0, max=1, help=LEAVE)]
+NO_BOUNDS = "Prune nothing by bounds: all go to the exact solver."
 Exhaustive = Annotated[
-    bool,
-    typer.Option(
-        "--exhaustive",
-        help="Prune nothing by bounds: all go to the exact solver.",
-        rich_help_panel=opt.SEARCH,
-    ),
+    bool, typer.Option("--exhaustive", help=NO_BOUNDS, rich_help_panel=opt.SEARCH)
 ]
 InstanceOut = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write the winner's pipeline instance here.",
-        rich_help_panel=opt.OUTPUT,
-    ),
+    Path | None, in_output(metavar="FILE", help="Write the winner's pipeline instance here.")
 ]
 ResultOut = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write the winner's result with its schedule here.",
-        rich_help_panel=opt.OUTPUT,
-    ),
+    Path | None, in_output(metavar="FILE", help="Write the winner's result with its schedule here.")
 ]
-Top = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="Rows of the table [10; all with --verbose].",
-        show_default=False,
-        rich_help_panel=opt.OUTPUT,
-    ),
-]
+ROWS = "Rows of the table [10; all with --verbose]."
+Top = Annotated[int | None, in_output(metavar="N", min=0, help=ROWS, show_default=False)]
 
 OPTION_OF = {"time_limit": "--time-limit", "finalists": "--finalists", "gap": "--gap"}
 """Options by the names that the library gives them in errors."""
@@ -137,7 +98,10 @@ def plan_command(
     plan = _plan(request, options, quiet=quiet, verbose=verbose)
     _write_winner(plan, instance_out, result_out)
     if chart is not None:
-        _draw(plan, chart)
+        from ppsolve.solver.render.plan.report import plan_chart
+
+        drawn = plan_chart(plan)
+        write_chart(chart, [] if drawn is None else [drawn])
     if not deliver(plan, output, as_json=as_json):
         _print(plan, top=top, quiet=quiet, verbose=verbose)
     raise typer.Exit(_exit_code(plan))
@@ -181,13 +145,6 @@ def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None
         save(instance_out, instance_text(plan.instance))
     if result_out is not None and plan.result is not None:
         save(result_out, json_text(plan.result))
-
-
-def _draw(plan: Plan, path: Path) -> None:
-    from ppsolve.solver.render.plan.report import plan_chart
-
-    chart = plan_chart(plan)
-    write_chart(path, [] if chart is None else [chart])
 
 
 def _print(plan: Plan, *, top: int | None, quiet: bool, verbose: bool) -> None:

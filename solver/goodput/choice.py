@@ -10,24 +10,17 @@ import numpy as np
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.solver.goodput.curve import ScheduleCurve
+from ppsolve.solver.goodput.step import Interval
 
 EVERY_UP_TO = 64
 """Up to here every number of micro-batches is tried; beyond, `PER_DOUBLING` per doubling."""
 
 PER_DOUBLING = 8
+"""Neighbours differ by 9 % then.
 
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure that is at least `low` and at most `high`; floats, or arrays of one shape.
-
-    Of a time `high` is what the measured schedules take, and no schedule takes less than `low`; of
-    throughput and goodput `low` is what they reach, and none reaches more than `high`. The end of
-    the schedules is an estimate where it is extrapolated, all else is proved.
-    """
-
-    low: Any
-    high: Any
+With 1F1B curves of four micro-batch sizes and 1 to 100 replicas, 8 to 128 single numbers and 2 to
+16 per doubling all gave the goodput of trying each number up to 2,000: the limits are tried anyhow.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,9 +74,23 @@ class PipelineChoice:
 def candidates(
     curve: ScheduleCurve, least: Floats, most: Floats, given: IntArray | None
 ) -> tuple[IntArray, BoolArray]:
-    """Return numbers of micro-batches, int64[cases, k], and which of them are within the limits.
+    """Return numbers of micro-batches to try, and which of them are within the limits.
 
-    In place of one that is not stands a measured one. Limits are float64[cases, 1].
+    Parameters
+    ----------
+    curve : ScheduleCurve
+        The schedules of one micro-batch size.
+    least, most : float64[cases, 1]
+        Limits on the number of micro-batches.
+    given : int64[k] or None
+        The numbers to choose from; by default those of `ScheduleCurve` and a grid.
+
+    Returns
+    -------
+    counts : int64[cases, k]
+        Multiples of `ScheduleCurve.multiple`; in place of one that is not allowed a measured one.
+    fits : bool[cases, k]
+        Whether each is within the limits.
     """
     unit = curve.multiple
     first = unit * np.ceil(least / unit).astype(np.int64)

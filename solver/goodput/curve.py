@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,29 @@ from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.goodput.steady_state import TOLERANCE, SteadyState, steady_state
 
+TIMES = ("makespans", "bounds", "work_bounds")
+"""Fields of a curve with a time for each number of micro-batches."""
+
 
 class WrongBoundError(Exception):
     """A lower bound above what a schedule reaches: a defect, as one of the two must be wrong."""
 
 
 def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
-    """Return lower bounds without what rounding puts them above what is reached.
+    """Return lower bounds cut to the times reached, which rounding may have put them above.
 
-    Rounding is up to `TOLERANCE` of what is reached or of `largest`, the greatest figure that went
-    into the bounds.
+    Parameters
+    ----------
+    bounds, reached : float64[...]
+        Proven bounds, and the times of schedules; they broadcast.
+    largest : float
+        The greatest figure that went into the bounds. Rounding is up to `TOLERANCE` of it or of
+        the time reached.
+
+    Returns
+    -------
+    float64[...]
+        At most `reached`.
 
     Raises
     ------
@@ -42,6 +54,18 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
 
 def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
     """Return the number of copies that a sync was timed for, checked.
+
+    Parameters
+    ----------
+    replicas : int or None
+        The number; None if it is not known.
+    has_sync : bool
+        Whether there is a sync in the schedules.
+
+    Returns
+    -------
+    int or None
+        The number.
 
     Raises
     ------
@@ -111,20 +135,25 @@ class ScheduleCurve:
 
     def __post_init__(self) -> None:
         """Check the figures, and keep them as tuples."""
-        points = whole_numbers("microbatches", self.microbatches)
-        object.__setattr__(self, "microbatches", tuple(np.atleast_1d(points).tolist()))
-        for field in ("makespans", "bounds", "work_bounds"):
+        points = np.atleast_1d(whole_numbers("microbatches", self.microbatches))
+        object.__setattr__(self, "microbatches", tuple(points.tolist()))
+        for field in TIMES:
             times = np.atleast_1d(as_array(field, getattr(self, field)))
             object.__setattr__(self, field, tuple(times.tolist()))
         object.__setattr__(self, "methods", tuple(self.methods))
         self._check_microbatches()
         self._check_times()
         self._check_work()
-        self._check_sync()
+        if not isinstance(self.has_sync, bool):
+            raise InputError(
+                f"expected true or false, got {describe(self.has_sync)}", field="has_sync"
+            )
+        replicas = timed_replicas(self.replicas, has_sync=self.has_sync)
+        object.__setattr__(self, "replicas", replicas)
 
     def _check_microbatches(self) -> None:
-        points = self.microbatches
-        if not points or any(a >= b for a, b in pairwise(points)):
+        points = self._points
+        if not len(points) or np.any(np.diff(points) <= 0):
             raise InputError(
                 "expected at least one number, in ascending order", field="microbatches"
             )
@@ -133,8 +162,8 @@ class ScheduleCurve:
                 f"expected a whole number of at least 1, got {describe(self.multiple)}",
                 field="multiple",
             )
-        self._check_multiples(np.array(points))
-        for field in ("makespans", "bounds", "work_bounds", "methods"):
+        self._check_multiples(points)
+        for field in (*TIMES, "methods"):
             found = len(getattr(self, field))
             if found != len(points):
                 raise InputError(
@@ -148,7 +177,7 @@ class ScheduleCurve:
         refuse("microbatches", microbatches, odd, f"a multiple of {self.multiple}")
 
     def _check_times(self) -> None:
-        makespans, bounds, work = self._arrays
+        makespans, bounds, work = (np.array(getattr(self, field)) for field in TIMES)
         refuse("makespans", makespans, makespans <= 0, "a time > 0")
         if np.any(np.diff(makespans) < 0):
             raise InputError(
@@ -156,12 +185,11 @@ class ScheduleCurve:
                 "leaves a schedule",
                 field="makespans",
             )
-        for field, low, high in (("bounds", bounds, makespans), ("work_bounds", work, bounds)):
-            above = "makespan" if field == "bounds" else "bound"
-            refuse(field, low, low > high, f"at most the {above}")
+        refuse("bounds", bounds, bounds > makespans, "at most the makespan")
+        refuse("work_bounds", work, work > bounds, "at most the bound")
 
     def _check_work(self) -> None:
-        work, gaps = self._arrays[2], np.diff(self._points)
+        work, gaps = self._work, np.diff(self._points)
         rise = np.diff(work) / gaps
         bent = -np.diff(rise) * np.maximum(gaps[1:], gaps[:-1])
         if np.any(rise < 0) or np.any(bent > TOLERANCE * work[-1]):
@@ -171,21 +199,17 @@ class ScheduleCurve:
                 field="work_bounds",
             )
 
-    def _check_sync(self) -> None:
-        if not isinstance(self.has_sync, bool):
-            raise InputError(
-                f"expected true or false, got {describe(self.has_sync)}", field="has_sync"
-            )
-        replicas = timed_replicas(self.replicas, has_sync=self.has_sync)
-        object.__setattr__(self, "replicas", replicas)
-
     @cached_property
     def _points(self) -> IntArray:
         return np.array(self.microbatches, dtype=np.int64)
 
     @cached_property
-    def _arrays(self) -> tuple[Floats, Floats, Floats]:
-        return np.array(self.makespans), np.array(self.bounds), np.array(self.work_bounds)
+    def _makespans(self) -> Floats:
+        return np.array(self.makespans)
+
+    @cached_property
+    def _work(self) -> Floats:
+        return np.array(self.work_bounds)
 
     @property
     def optimal(self) -> tuple[bool, ...]:
@@ -204,7 +228,7 @@ class ScheduleCurve:
             Only one number of micro-batches was measured.
         """
         return steady_state(
-            self._points, self._arrays[0], self.methods, self.optimal, self.bound_slope
+            self._points, self._makespans, self.methods, self.optimal, self.bound_slope
         )
 
     @property
@@ -224,17 +248,14 @@ class ScheduleCurve:
         InputError
             Only one number of micro-batches was measured.
         """
-        self._need_two()
-        work = self._arrays[2]
-        return float((work[-1] - work[-2]) / (self._points[-1] - self._points[-2]))
-
-    def _need_two(self) -> None:
         if len(self.microbatches) < 2:
             raise InputError(
                 "expected at least two measured numbers of micro-batches to know the time of one "
                 f"more, got only {self.microbatches[0]}",
                 field="microbatches",
             )
+        work = self._work
+        return float((work[-1] - work[-2]) / (self._points[-1] - self._points[-2]))
 
     def makespan(self, microbatches: Any) -> Any:
         """Return the makespan of the schedules.
@@ -296,7 +317,7 @@ class ScheduleCurve:
     def _carried(self, wanted: IntArray) -> Floats:
         """Return the makespan of the first point with at least so many micro-batches."""
         place = np.searchsorted(self._points, wanted)
-        carried: Floats = self._arrays[0][np.minimum(place, len(self._points) - 1)]
+        carried: Floats = self._makespans[np.minimum(place, len(self._points) - 1)]
         return carried
 
     def _extended(self, wanted: IntArray) -> Floats:
@@ -308,11 +329,11 @@ class ScheduleCurve:
             more = wanted - steady.last
             # Multiplied first: whole times stay exact over whole periods.
             rise = np.maximum(more * steady.growth / steady.period, more * self.bound_slope)
-            found = self._arrays[0][-1] + rise
+            found = self._makespans[-1] + rise
         return np.maximum(found, at_most(self._bound(wanted), found))
 
     def _bound(self, wanted: IntArray) -> Floats:
-        bounds = self._arrays[1]
+        bounds = np.array(self.bounds)
         place = np.searchsorted(self._points, wanted, side="right") - 1
         carried = np.maximum.accumulate(bounds)[np.maximum(place, 0)]
         best = np.where(place >= 0, carried, bounds[0] / -(-self._points[0] // wanted))
@@ -330,7 +351,7 @@ class ScheduleCurve:
         """
         exists = (first >= 0) & (first + 1 < len(self._points))
         a = np.where(exists, first, 0)
-        points, work = self._points, self._arrays[2]
+        points, work = self._points, self._work
         base = np.where(wanted > points[a], a + 1, a)
         rise = (wanted - points[base]) * (work[a + 1] - work[a]) / (points[a + 1] - points[a])
         return np.where(exists, np.maximum(work[base] + rise, 0.0), 0.0)

@@ -29,31 +29,41 @@ from ppsolve.solver.goodput.identify import (
 )
 
 PUBLISHED_START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+"""Where AdaptDL's `fit_perf_params` begins."""
+
 GAMMA_WEIGHT, RATIO_WEIGHT = 1e-3, 1e-2
-"""Weights of the published priors on gamma and on the two ratios of beta to alpha."""
+"""Weights of AdaptDL's priors on gamma and on the two ratios of beta to alpha."""
 
 MULTI_NODE_FACTOR = 1.1
-"""Several nodes are taken to be at least this much slower than one where none was observed."""
+"""Several nodes take at least this much longer than one if none was observed (as in AdaptDL)."""
 
 GUESSED_GAMMAS = (1.001, 2.0, 5.0, 1.4)
-"""Overlaps that the first guesses from the data assume; one start each."""
+"""Overlaps that the first guesses from the data assume; one start each.
+
+They guard against bad luck: in 25 random jobs of 18 steps with 5 % noise the published start alone
+found the objective of 40 starts. Each more takes the time of one descent.
+"""
 
 DEFAULT_STARTS, MOST_STARTS = 1 + len(GUESSED_GAMMAS), 1000
 
 MOST_TRIALS = 200
-"""Steps that a descent may try."""
+"""Steps that a descent may try: with 25 one of 29 fits did not come to rest, with 50 all did."""
 
 SHORTER = 0.9
-"""A step with gradient exchange is not shorter than one without by more than noise."""
+"""A step with gradient exchange that takes less than this share of one without is no noise."""
 
 ROUGH, FINE = 1e-9, 1e-12
 """Gain of a step at which a descent, and the last one, is at rest."""
 
 SMOOTHING = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
-"""What the best descent is repeated with: the objective has a kink at a perfect fit."""
+"""What the best descent is repeated with: the objective has a kink at a perfect fit.
+
+Of 40 jobs without noise all come to rest within 1e-15 of the best of 40 starts; with the last one
+alone two do not, and end up to 1e-8 above.
+"""
 
 
-def fit(
+def fit_goodput(
     num_nodes: ArrayLike,
     num_replicas: ArrayLike,
     atomic_bsz: ArrayLike,
@@ -75,6 +85,11 @@ def fit(
         As in `Observations`.
     starts : int
         How many starts are tried, the published one first.
+
+    Returns
+    -------
+    Fit
+        The parameters, their errors, and the warnings about what the data leave open.
 
     Raises
     ------
@@ -154,7 +169,20 @@ class FitObjective:
         return accum - self.log_accum, optim - self.log_optim
 
     def value(self, params: Floats, smoothing: float = 0.0) -> float:
-        """Return the objective; with `smoothing` its kinks at no error are rounded off."""
+        """Return the objective of AdaptDL, without unit.
+
+        Parameters
+        ----------
+        params : float64[7]
+            In the order of `PerfParams`.
+        smoothing : float
+            Its square is added to the mean squares, which rounds off the kinks at no error.
+
+        Returns
+        -------
+        float
+            Both root mean squares of the logarithmic errors, and the priors.
+        """
         accum, optim = self.errors(params)
         ratios = params[[BETA_N, BETA_R]] / params[[ALPHA_N, ALPHA_R]]
         prior = GAMMA_WEIGHT * (params[GAMMA] - 1) ** 2 + RATIO_WEIGHT * (ratios @ ratios)
@@ -164,6 +192,7 @@ class FitObjective:
         """Return the objective, its gradient [7] and a Gauss-Newton curvature [7, 7].
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
+        Parameters are those of `value`.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum

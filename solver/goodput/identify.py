@@ -15,15 +15,22 @@ NAMES = tuple(PerfParams.__dataclass_fields__)
 ALPHA_C, BETA_C, ALPHA_N, BETA_N, ALPHA_R, BETA_R, GAMMA = range(7)
 
 LOWER, UPPER = 1e-8, 1e15
-"""Bounds of the times; the published method has no upper one."""
+"""Bounds of the times; AdaptDL has no upper one."""
 
 MOST_GAMMA = 10.0
+"""The upper bound of AdaptDL: beyond it the longer time hides the shorter one completely."""
 
 BLIND = 1e-6
-"""Relative singular value below which a direction changes no prediction."""
+"""Relative singular value below which a direction changes no prediction.
+
+Far above what rounding leaves of a zero; a larger one takes weak dependence for none.
+"""
 
 FAINT = 1e-4
-"""A parameter whose doubling changes all predictions by less than this share is hardly seen."""
+"""A parameter whose doubling changes all predictions by less than this share is hardly seen.
+
+With a larger share more parameters are warned about; no figure depends on it.
+"""
 
 
 class Prediction(NamedTuple):
@@ -94,7 +101,21 @@ class Box:
 
     @classmethod
     def of(cls, design: Design, accum_times: Floats) -> Box:
-        """Return the published bounds for these observations."""
+        """Return the published bounds for observations.
+
+        Parameters
+        ----------
+        design : Design
+            The configurations that were observed.
+        accum_times : float64[n]
+            Their times of an accumulation step.
+
+        Returns
+        -------
+        Box
+            Parameters that no observation depends on are fixed at their lower bound, alpha_c at
+            half of the mean time where there is one micro-batch size only (both as AdaptDL does).
+        """
         lower = np.array([LOWER] * GAMMA + [1.0])
         upper = np.array([UPPER] * GAMMA + [MOST_GAMMA])
         fixed: dict[str, str] = {}
@@ -136,6 +157,20 @@ def unidentified(design: Design, box: Box, params: Floats) -> tuple[str, ...]:
     A group is found as the null space of the slopes of all predicted logarithms by the
     logarithms of the parameters, at a point where no part of the times is negligible. A single
     parameter is also named if at `params`, away from its bounds, hardly any prediction moves.
+
+    Parameters
+    ----------
+    design : Design
+        The configurations that were observed.
+    box : Box
+        The bounds, and which parameters are free.
+    params : float64[7]
+        The fitted parameters.
+
+    Returns
+    -------
+    tuple of str
+        Sentences that begin with the names of the parameters.
     """
     free = np.array(box.free, dtype=np.int64)
     slopes = _slopes(design, box.clip(_balanced(design, params)))[:, free]

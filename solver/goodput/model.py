@@ -22,12 +22,8 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.files import ParamsDocument
-from ppsolve.models.goodput.observations import Fit
-from ppsolve.models.goodput.params import GradParams, PerfParams, configuration, gamma_norm
-from ppsolve.solver.goodput.fit import fit
+from ppsolve.models.goodput.params import GradParams, PerfParams, configuration
 from ppsolve.solver.goodput.search import BatchLimits, Best, best_configurations
-
-__all__ = ["Fit", "GoodputModel", "GradParams", "PerfParams", "fit", "gamma_norm"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +60,20 @@ class GoodputModel:
     ) -> GoodputModel:
         """Return the model of a parameter document; arguments replace what it has or lacks.
 
+        Parameters
+        ----------
+        document : ParamsDocument
+            Step times, and perhaps the rest.
+        grad : GradParams, optional
+            Gradient statistics.
+        init_batch_size : float, optional
+            Batch size of efficiency 1.
+
+        Returns
+        -------
+        GoodputModel
+            In the time unit of the document.
+
         Raises
         ------
         InputError
@@ -89,13 +99,13 @@ class GoodputModel:
         return self.perf.accum_time(atomic_bsz)
 
     def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return `PerfParams.network_time`."""
+        """Return `PerfParams.network_time`, with its parameters."""
         return self.perf.network_time(num_nodes, num_replicas)
 
     def optim_time(
         self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
     ) -> Quantity:
-        """Return `PerfParams.optim_time`."""
+        """Return `PerfParams.optim_time`, with its parameters."""
         return self.perf.optim_time(num_nodes, num_replicas, atomic_bsz)
 
     def step_time(
@@ -105,7 +115,7 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return `PerfParams.step_time`."""
+        """Return `PerfParams.step_time`, with its parameters."""
         return self.perf.step_time(num_nodes, num_replicas, atomic_bsz, accum_steps)
 
     def throughput(
@@ -115,7 +125,7 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return samples per unit of time; arguments and errors as in `PerfParams.step_time`."""
+        """Return samples per unit of time; parameters and errors as in `PerfParams.step_time`."""
         values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
         return plain(_batch(*values) / self.perf.step_time(*values))
 
@@ -131,7 +141,13 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return the goodput, throughput times efficiency; arguments as in `step_time`.
+        """Return the goodput, throughput times efficiency; parameters as in `step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            Useful samples per unit of time (Pollux, OSDI 2021): as many samples of the initial
+            batch size make the same progress.
 
         Raises
         ------
@@ -197,6 +213,30 @@ class GoodputModel:
         limits = BatchLimits.of(
             self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
         )
+        return self.best(num_nodes, num_replicas, limits)
+
+    def best(
+        self, num_nodes: ArrayLike, num_replicas: ArrayLike, limits: BatchLimits
+    ) -> tuple[Quantity, Amount, Amount]:
+        """Return the best goodput of each allocation within limits, as `optimize` does.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : array_like
+            Whole numbers, 1 <= nodes <= replicas; they broadcast.
+        limits : BatchLimits
+            The configurations to choose from.
+
+        Returns
+        -------
+        goodput, atomic_bsz, accum_steps
+            As of `optimize`.
+
+        Raises
+        ------
+        InputError
+            An allocation that cannot be.
+        """
         nodes, replicas = allocation(num_nodes, num_replicas)
         best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
         best = Best(*(values.reshape(nodes.shape) for values in best))

@@ -20,16 +20,11 @@ from ppsolve.models.core.arrays import (
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.goodput.choice import (
-    Interval,
-    PipelineChoice,
-    PipelineEvaluation,
-    candidates,
-)
+from ppsolve.models.goodput.params import gamma_norm
+from ppsolve.solver.goodput.choice import PipelineChoice, PipelineEvaluation, candidates
 from ppsolve.solver.goodput.curve import ScheduleCurve, at_most
-from ppsolve.solver.goodput.model import GoodputModel, gamma_norm
-
-__all__ = ["Interval", "PipelineChoice", "PipelineEvaluation", "PipelineGoodput"]
+from ppsolve.solver.goodput.model import GoodputModel
+from ppsolve.solver.goodput.step import Interval
 
 
 @dataclass(frozen=True)
@@ -134,8 +129,7 @@ class PipelineGoodput:
         nodes, replicas, sizes, counts = self._configurations(
             num_nodes, num_replicas, atomic_bsz, microbatches
         )
-        found = self._step_times(self._network_time(nodes, replicas), sizes, counts)
-        return _plain(found)
+        return self._step_times(self._network_time(nodes, replicas), sizes, counts).plain()
 
     def evaluate(
         self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, microbatches: Any
@@ -173,11 +167,11 @@ class PipelineGoodput:
         expected = f"replicas x micro-batch size x micro-batches of at least {least:g}"
         refuse("microbatches", batch, batch < least, expected)
         return PipelineEvaluation(
-            batch_size=plain(found.batch_size.astype(np.int64)),
-            step_time=_plain(found.step_time),
-            throughput=_plain(found.throughput),
+            batch_size=plain(batch.astype(np.int64)),
+            step_time=found.step_time.plain(),
+            throughput=found.throughput.plain(),
             efficiency=plain(found.efficiency),
-            goodput=_plain(found.goodput),
+            goodput=found.goodput.plain(),
             extrapolated=plain(found.extrapolated),
         )
 
@@ -239,6 +233,11 @@ class PipelineGoodput:
             replicas that the sync in the schedules was not timed for.
         max_batch_size, microbatches
             As for `optimize`.
+
+        Returns
+        -------
+        PipelineChoice
+            Arrays [n, k].
         """
         nodes, replicas = broadcast(
             num_nodes=np.atleast_1d(whole_numbers("num_nodes", num_nodes))[:, None],
@@ -343,9 +342,7 @@ class PipelineGoodput:
         """Evaluate arrays of `sizes` and `counts`, of one shape that the others broadcast to."""
         batch = replicas.astype(np.float64) * sizes * counts
         step, efficiency = self._step_times(network, sizes, counts), self._efficiency(batch)
-        samples = batch * self._factor
-        with np.errstate(divide="ignore"):
-            throughput = Interval(samples / step.high, samples / step.low)
+        throughput = step.rate(batch * self._factor)
         extrapolated = np.zeros(sizes.shape, dtype=np.bool_)
         for size, curve in self.curves.items():
             chosen = sizes == size
@@ -355,7 +352,7 @@ class PipelineGoodput:
             step_time=step,
             throughput=throughput,
             efficiency=efficiency,
-            goodput=Interval(throughput.low * efficiency, throughput.high * efficiency),
+            goodput=throughput * efficiency,
             extrapolated=extrapolated,
         )
 
@@ -392,7 +389,3 @@ class PipelineGoodput:
         steady = np.minimum(steady, makespan)
         total: Floats = steady + gamma_norm(makespan - steady, network, self.model.perf.gamma)
         return total
-
-
-def _plain(interval: Interval) -> Interval:
-    return Interval(plain(interval.low), plain(interval.high))

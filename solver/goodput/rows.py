@@ -12,6 +12,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.goodput.params import PerfParams
 from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.model import GoodputModel
+from ppsolve.solver.goodput.search import BatchLimits
 
 Configuration = tuple[int, int, int, int]
 """Nodes, replicas, samples of a micro-batch and replica, accumulation steps."""
@@ -20,7 +21,7 @@ Configuration = tuple[int, int, int, int]
 def predicted_rows(
     perf: PerfParams, model: GoodputModel | None, configurations: Sequence[Configuration]
 ) -> tuple[GoodputRow, ...]:
-    """Return what each configuration reaches.
+    """Return the step time, throughput, efficiency and goodput of each configuration.
 
     Parameters
     ----------
@@ -31,7 +32,11 @@ def predicted_rows(
     configurations : sequence of Configuration
         At least one.
 
-    Efficiency and goodput are absent below the initial batch size, where they are not defined.
+    Returns
+    -------
+    tuple of GoodputRow
+        One for each; efficiency and goodput are absent below the initial batch size, where they
+        are not defined.
 
     Raises
     ------
@@ -48,13 +53,7 @@ def predicted_rows(
 
 
 def best_rows(
-    model: GoodputModel,
-    allocations: Sequence[tuple[int, int]],
-    max_batch_size: float,
-    atomic_bsz_range: tuple[float | None, float | None],
-    *,
-    accumulation: bool = False,
-    compat: bool = False,
+    model: GoodputModel, allocations: Sequence[tuple[int, int]], limits: BatchLimits
 ) -> tuple[GoodputRow, ...]:
     """Return the best configuration of each allocation.
 
@@ -64,18 +63,21 @@ def best_rows(
         The job.
     allocations : sequence of (int, int)
         Nodes and replicas; at least one pair.
-    max_batch_size, atomic_bsz_range, accumulation, compat
-        As in `GoodputModel.optimize`.
+    limits : BatchLimits
+        What the configurations are chosen from.
+
+    Returns
+    -------
+    tuple of GoodputRow
+        One row for each allocation, of goodput 0 where the limits allow nothing.
 
     Raises
     ------
     InputError
-        As in `GoodputModel.optimize`.
+        An allocation that cannot be, as in `GoodputModel.optimize`.
     """
     nodes, replicas = np.array(allocations, dtype=np.int64).T
-    goodput, atomic, accum = model.optimize(
-        nodes, replicas, max_batch_size, atomic_bsz_range, accumulation, compat
-    )
+    goodput, atomic, accum = model.best(nodes, replicas, limits)
     chosen = np.array([nodes, replicas, atomic, accum])
     allowed = np.asarray(goodput) > 0
     figures = np.zeros((4, len(nodes)))

@@ -23,10 +23,13 @@ ROUNDING = 1e-8
 """Slack of the published rule before a batch size is rounded up."""
 
 MOST_SIZES = 2**14
-"""How many micro-batch sizes are tried where several numbers of steps may be best."""
+"""How many micro-batch sizes are tried where several numbers of steps may be best.
+
+It bounds the time and memory of one allocation; see `GoodputModel.optimize` for what is lost.
+"""
 
 AT_ONCE = 2**19
-"""Configurations that are evaluated together."""
+"""Configurations that are evaluated together: an array of as many doubles takes 4 MB."""
 
 GAIN = 1e-12
 """A better configuration is not looked for where it could gain no more than this share."""
@@ -68,6 +71,18 @@ class BatchLimits:
     ) -> BatchLimits:
         """Return the limits that the arguments of `GoodputModel.optimize` stand for.
 
+        Parameters
+        ----------
+        init_batch_size : float
+            Least batch size; also the largest, if none is given.
+        max_batch_size, atomic_bsz_range, accumulation, compat
+            As in `GoodputModel.optimize`.
+
+        Returns
+        -------
+        BatchLimits
+            Without contradictions.
+
         Raises
         ------
         InputError
@@ -91,7 +106,13 @@ class BatchLimits:
         return cls(low, greatest, init_batch_size, most, accumulation, compat)
 
     def allow(self, replicas: NDArray[Any], atomic: Floats, accum: Floats) -> BoolArray:
-        """Return which configurations are allowed; arrays that broadcast."""
+        """Return which configurations are allowed, bool[...].
+
+        Parameters
+        ----------
+        replicas, atomic, accum : arrays that broadcast
+            Replicas, micro-batch sizes and accumulation steps.
+        """
         batch = replicas * atomic * (accum + 1)
         allowed: BoolArray = (self.low <= atomic) & (atomic <= self.high) & (self.least <= batch)
         if self.compat:
@@ -145,7 +166,12 @@ def best_configurations(
     nodes, replicas : int64[n]
         Allocations that are possible.
     limits : BatchLimits
-        What is allowed; `BatchLimits.least` is the initial batch size.
+        The configurations to choose from; `BatchLimits.least` is the initial batch size.
+
+    Returns
+    -------
+    Best
+        Arrays [n]; all 0 where the limits allow nothing (with `compat` only the goodput is).
     """
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
@@ -156,7 +182,20 @@ def best_configurations(
 
 
 def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> Floats:
-    """Return the fewest accumulation steps that batches per replica take; arrays of one shape."""
+    """Return the fewest accumulation steps that batches per replica take.
+
+    Parameters
+    ----------
+    local, replicas : float64[...]
+        Samples per replica and step, and replicas; of one shape.
+    limits : BatchLimits
+        The greatest micro-batch, and whether accumulation is allowed.
+
+    Returns
+    -------
+    float64[...]
+        Whole numbers, by the rule of AdaptDL's ``GoodputFunction.optimize``.
+    """
     if not limits.accumulation:
         return np.zeros_like(local)
     steps: Floats = np.ceil(local / limits.high - ROUNDING) - 1
@@ -267,7 +306,7 @@ class Search:
         return found
 
     def _best_steps(self, case: IntArray, atomic: Floats) -> Iterator[Best]:
-        """Yield what these sizes reach with the ideal number of micro-batches rounded each way."""
+        """Yield the best of sizes with the ideal number of micro-batches, rounded each way."""
         samples = self.replicas[case] * atomic
         alone = (self.replicas[case] == 1) & (atomic > np.ceil(self.limits.least))
         first = np.maximum(np.ceil(self.limits.least / samples), 1.0 + alone)
@@ -277,7 +316,7 @@ class Search:
             yield Best(self._allowed_goodput(case, atomic, steps), atomic, steps - 1)
 
     def _potential(self, case: IntArray, atomic: Floats, fewest: Floats) -> Floats:
-        """Return what a size reaches with at least `fewest` micro-batches, any real number."""
+        """Return the goodput of a size with at least `fewest` micro-batches, any real number."""
         samples = self.replicas[case] * np.maximum(atomic, 1.0)
         ideal = np.maximum(self._ideal_steps(case, atomic), self.limits.least / samples)
         return self._goodput(

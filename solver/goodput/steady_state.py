@@ -15,7 +15,11 @@ TOLERANCE = 1e-9
 """Relative to the largest time: below it, two times differ by rounding only."""
 
 LEAST_COVER = 4
-"""A run of evenly spaced points is trusted if its length is at least its end divided by this."""
+"""A run of evenly spaced points is trusted if its length is at least its end divided by this.
+
+With a larger one a short run far out may hide a longer period; with 2 the run of the default
+numbers of micro-batches, from 4D to 6D, would not be trusted.
+"""
 
 LEAST_RUN = 4
 """A run of fewer points is not trusted: of three, two steps may be the same by chance."""
@@ -85,6 +89,11 @@ def steady_state(
         What made each schedule, and whether it is proved optimal.
     least_slope : float
         Lower bound on the time per micro-batch: a smaller growth cannot go on.
+
+    Returns
+    -------
+    SteadyState
+        The growth that repeats, or the difference quotient of rule 5.
     """
     since = _since(methods, optimal)
     for run in reversed(list(_runs(points[since:]))):

@@ -65,6 +65,11 @@ def goodput_table(
     max_batch_size, atomic_bsz_range, accumulation
         As in `GoodputModel.optimize`.
 
+    Returns
+    -------
+    GoodputTable
+        Read-only arrays [nodes, replicas].
+
     Raises
     ------
     InputError

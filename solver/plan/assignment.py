@@ -196,7 +196,24 @@ class _Model:
     def minimise(
         self, value: cp_model.IntVar, floor: int, hint: Boundaries, limit: float
     ) -> _Found:
-        """Search for the split with the least slowest device or stage, known to reach `floor`."""
+        """Search for the split with the least slowest device or stage.
+
+        Parameters
+        ----------
+        value : IntVar
+            The slowest device or the slowest stage, in ticks.
+        floor : int
+            A proven lower bound on it.
+        hint : tuple of int
+            Boundaries to start from.
+        limit : float
+            Deterministic seconds.
+
+        Returns
+        -------
+        _Found
+            The best boundaries found, and what is proved.
+        """
         self.model.add(value >= floor)
         self.model.minimize(value)
         self._hint(hint)

@@ -26,10 +26,14 @@ from ppsolve.solver.plan.split import (
 )
 
 DIGITS = 8
-"""Stage times keep this many digits of one pass through the whole model."""
+"""Stage times keep this many digits of one pass through the whole model.
+
+So a layer is off by 5e-8 of a pass at most, and the ticks of a pass are below 1e8, far from the
+limits of splits (`MOST_SEARCHED_TICKS`).
+"""
 
 MOST_OPS = 100_000
-"""Pipelines with more ops are not planned with."""
+"""Pipelines with more ops are not planned with: their heuristics take minutes."""
 
 
 @dataclass(frozen=True)
@@ -219,101 +223,120 @@ class Builder:
     def instance(self, configuration: Configuration, boundaries: Sequence[int]) -> PipelineInstance:
         """Return the pipeline of one replica under a configuration and a split.
 
+        Parameters
+        ----------
+        configuration : Configuration
+            What is built.
+        boundaries : sequence of int
+            S + 1 ascending layer indices where stages begin and end.
+
+        Returns
+        -------
+        PipelineInstance
+            In the time unit of the request; all-reduces are those among all replicas.
+
         Raises
         ------
         InputError
             The pipeline is too large, or its times or amounts are.
         """
         layers = self.layers(configuration.microbatch_size)
-        stages = [slice(first, last) for first, last in pairwise(boundaries)]
         devices = self.stage_to_device(configuration)
+        return _Pipeline(self.request, configuration, layers, boundaries, devices).instance()
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """The pipeline of a configuration whose layers are on stages, field by field."""
+
+    request: PlanRequest
+    configuration: Configuration
+    layers: Layers
+    boundaries: Sequence[int]
+    devices: Sequence[int]
+
+    def instance(self) -> PipelineInstance:
+        chosen, optimizer = self.configuration, self.layers.optimizer
         document = {
-            "name": self._name(configuration),
+            "name": self._name(),
             "time_unit": self.request.time_unit,
-            "num_devices": configuration.pipeline_depth,
-            "stages_per_device": configuration.virtual_stages,
-            "num_microbatches": configuration.microbatches,
-            "placement": configuration.placement,
-            "times": self._times(configuration, layers, stages),
-            "p2p": {"latency": self._latencies(configuration, layers, boundaries, devices)},
-            "memory": self._memory(layers, stages),
-            "allreduce": self._allreduces(configuration, layers, stages, devices),
-            "optimizer": _times(layers, layers.optimizer, stages)
-            if any(layers.optimizer)
-            else None,
+            "num_devices": chosen.pipeline_depth,
+            "stages_per_device": chosen.virtual_stages,
+            "num_microbatches": chosen.microbatches,
+            "placement": chosen.placement,
+            "times": {
+                field: self._times(getattr(self.layers, field))
+                for field in ("forward", *self._backwards)
+            },
+            "p2p": {"latency": self._latencies()},
+            "memory": self._memory(),
+            "allreduce": self._allreduces(),
+            "optimizer": self._times(optimizer) if any(optimizer) else None,
         }
         given = {field: value for field, value in document.items() if value is not None}
         return PipelineInstance.parse(given)
 
-    def _name(self, configuration: Configuration) -> str:
-        c = configuration
+    def _name(self) -> str:
+        c = self.configuration
         return (
             f"{self.request.name} p{c.pipeline_depth}x{c.virtual_stages} {c.placement} "
             f"dp{c.replicas} b{c.microbatch_size} m{c.microbatches} {c.rank_order} {c.backward} "
             f"{c.layer_split}"
         )
 
-    def _times(
-        self, configuration: Configuration, layers: Layers, stages: list[slice]
-    ) -> dict[str, list[Decimal]]:
-        if configuration.backward == "fused":
-            parts = {"forward": layers.forward, "backward": layers.backward}
-        else:
-            parts = {
-                "forward": layers.forward,
-                "backward_input": layers.backward_input,
-                "backward_weight": layers.backward_weight,
-            }
-        return {field: _times(layers, times, stages) for field, times in parts.items()}
+    @property
+    def _backwards(self) -> tuple[str, ...]:
+        """The fields with the times of backwards; the last one makes gradients of weights."""
+        is_fused = self.configuration.backward == "fused"
+        return ("backward",) if is_fused else ("backward_input", "backward_weight")
 
-    def _memory(self, layers: Layers, stages: list[slice]) -> dict[str, Any] | None:
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.configuration.pipeline_depth, self.configuration.replicas
+
+    def _stages(self, amounts: list[Fraction]) -> list[list[Fraction]]:
+        """Return the amounts of the layers of every stage."""
+        return [amounts[first:last] for first, last in pairwise(self.boundaries)]
+
+    def _times(self, times: list[Fraction]) -> list[Decimal]:
+        return [self.layers.decimal(sum(stage, Fraction(0))) for stage in self._stages(times)]
+
+    def _memory(self) -> dict[str, Any] | None:
         if self.request.cluster.memory is None:
             return None
+        layers = self.layers
         return {
             "capacity": self.request.cluster.memory,
-            "activation": [_decimal(sum(layers.activation[stage])) for stage in stages],
-            "static": [_decimal(sum(layers.state[stage])) for stage in stages],
+            "activation": [_decimal(sum(stage)) for stage in self._stages(layers.activation)],
+            "static": [_decimal(sum(stage)) for stage in self._stages(layers.state)],
             "released_by_backward_weight": self.request.model.released_by_backward_weight,
         }
 
-    def _latencies(
-        self,
-        configuration: Configuration,
-        layers: Layers,
-        boundaries: Sequence[int],
-        devices: Sequence[int],
-    ) -> list[list[Decimal]]:
+    def _latencies(self) -> list[list[Decimal]]:
         """Return the time of a transfer by pair of devices: of the largest tensor between them."""
-        shape = (configuration.pipeline_depth, configuration.replicas)
-        slowest = [[Decimal(0)] * shape[0] for _ in range(shape[0])]
-        for (a, b), end in zip(pairwise(devices), boundaries[1:-1], strict=True):
-            link = self.request.cluster.p2p(a, b, shape, configuration.rank_order)
+        depth, layers = self._shape[0], self.layers
+        slowest = [[Decimal(0)] * depth for _ in range(depth)]
+        for (a, b), end in zip(pairwise(self.devices), self.boundaries[1:-1], strict=True):
+            link = self.request.cluster.p2p(a, b, self._shape, self.configuration.rank_order)
             time = Decimal(0) if a == b else layers.decimal(link.transfer(layers.output[end - 1]))
             slowest[a][b] = slowest[b][a] = max(slowest[a][b], time)
         return slowest
 
-    def _allreduces(
-        self,
-        configuration: Configuration,
-        layers: Layers,
-        stages: list[slice],
-        devices: Sequence[int],
-    ) -> list[Decimal] | None:
-        """Return what each stage's all-reduce adds to its last backward; None without replicas."""
-        shape = (configuration.pipeline_depth, configuration.replicas)
-        if configuration.replicas == 1:
+    def _allreduces(self) -> list[Decimal] | None:
+        """Return the time that each stage's all-reduce adds to its last backward, if replicated."""
+        if self.configuration.replicas == 1:
             return None
         by_layer = self.request.cluster.gradient_buckets == "layer"
-        fused = configuration.backward == "fused"
-        backward = layers.backward if fused else layers.backward_weight
+        backward = self._stages(getattr(self.layers, self._backwards[-1]))
+        stages = zip(self.devices, self._stages(self.layers.parameters), backward, strict=True)
         times = []
-        for device, stage in zip(devices, stages, strict=True):
-            link = self.request.cluster.allreduce(device, shape, configuration.rank_order)
-            amounts = layers.parameters[stage]
+        for device, amounts, last_backward in stages:
+            order = self.configuration.rank_order
+            link = self.request.cluster.allreduce(device, self._shape, order)
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
-            reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
-            left = _left_after(backward[stage], reduced) if by_layer else reduced[0]
-            times.append(layers.decimal(left))
+            reduced = [link.ring_allreduce(amount, self._shape[1]) for amount in buckets]
+            left = _left_after(last_backward, reduced) if by_layer else reduced[0]
+            times.append(self.layers.decimal(left))
         return times
 
 
@@ -337,10 +360,6 @@ def _stage_to_device(depth: int, virtual_stages: int, placement: str) -> tuple[i
         "times": {"forward": 1, "backward": 1},
     }
     return PipelineInstance.parse(pipeline).stage_to_device
-
-
-def _times(layers: Layers, times: list[Fraction], stages: list[slice]) -> list[Decimal]:
-    return [layers.decimal(sum(times[stage], Fraction(0))) for stage in stages]
 
 
 def _decimal(amount: Fraction | int) -> Decimal:

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.arrays import whole_numbers
-from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.models.core.result import HeuristicStatus, Result, Status, StopReason
-from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.problem import IntArray, Objective
+from ppsolve.models.core.result import Status, StopReason
+from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
-from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.goodput.curve import ScheduleCurve, timed_replicas
+from ppsolve.solver.goodput.step import Step
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.api import check, optimize
 from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
-from ppsolve.solver.optimize.registry import find_heuristic, quick_heuristics, run_heuristic
-from ppsolve.solver.structure.implied import ImpliedOrder
-from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+from ppsolve.solver.optimize.registry import quick_heuristics
 
 LONGEST_RUN = 17
 """Neighbouring numbers of micro-batches that are measured by default, at most."""
 
-MEMORY_SPACING = 1.25
-"""Bounds that count memory take long; they are found anew once M has grown by this factor."""
+QUICK: dict[str, Any] = {"time_limit": 0.0}
+"""Options of runs that only make bounds and schedules of heuristics."""
 
 
 class NoScheduleError(PpsolveError):
@@ -112,19 +111,34 @@ def measure_curve(
     """
     _check_alike(instance)
     copies = timed_replicas(replicas, has_sync=_has_sync(instance))
-    wanted = sorted(set(np.atleast_1d(_whole(microbatches)).tolist()))
-    measuring = _Measuring(heuristics, round_up, on_progress)
-    passed_on = {"heuristics": heuristics, "round_up": round_up, "on_progress": on_progress}
-    points: list[_Point] = []
-    for place, number in enumerate(wanted):
+    if isinstance(heuristics, str) or (heuristics is not None and not len(heuristics)):
+        text = f"expected at least one heuristic in a list, got {describe(heuristics)}"
+        raise InputError(text, field="heuristics")
+    began, numbers = time.monotonic(), np.unique(_whole(microbatches)).tolist()
+    steps, work, rounded = [], [], {"round_up": round_up}
+    for place, number in enumerate(numbers):
+        if on_progress is not None:
+            told = f"{number} micro-batches ({place + 1} of {len(numbers)})"
+            on_progress(Progress("phase", time.monotonic() - began, told))
         sized = with_microbatches(instance, number)
-        measuring.tell(f"{number} micro-batches ({place + 1} of {len(wanted)})")
         if exact:
-            result = optimize(sized, **{"time_limit": 10.0, **options, **passed_on})
-            points.append(_solved(sized, result, round_up=round_up))
+            run = {"time_limit": 10.0, "on_progress": on_progress, **options}
+            steps.append(_measured(sized, exact=True, heuristics=heuristics, **rounded, **run))
         else:
-            points.append(measuring.point(sized))
-    return _curve(instance, points, copies)
+            steps.append(_quick(sized, heuristics, **rounded))
+        work.append(work_time(sized, **rounded))
+    _leave_out(steps)
+    return ScheduleCurve(
+        microbatches=numbers,
+        makespans=[step.time.high for step in steps],
+        bounds=[float(step.floor) for step in steps],
+        work_bounds=work,
+        methods=[step.method or "" for step in steps],
+        time_unit=instance.time_unit,
+        multiple=2 if instance.placement == "bidirectional" else 1,
+        has_sync=_has_sync(instance),
+        replicas=copies,
+    )
 
 
 def default_microbatches(instance: PipelineInstance) -> tuple[int, ...]:
@@ -156,6 +170,18 @@ def default_microbatches(instance: PipelineInstance) -> tuple[int, ...]:
 
 def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstance:
     """Return the pipeline with another number of micro-batches, judged by its makespan.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline; its own number and objective are ignored.
+    number : int
+        Micro-batches.
+
+    Returns
+    -------
+    PipelineInstance
+        Alike in all else.
 
     Raises
     ------
@@ -198,130 +224,65 @@ def _check_alike(instance: PipelineInstance) -> None:
                 )
 
 
-@dataclass(frozen=True)
-class _Point:
-    """One measured number of micro-batches; times in the unit of the instance."""
+def work_time(instance: PipelineInstance, *, round_up: bool = False) -> float:
+    """Return the work bound on the makespan of a pipeline, in its time unit.
 
-    microbatches: int
-    makespan: float
-    bound: float
-    work_bound: float
-    method: str
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline.
+    round_up : bool
+        Round times up where they have no common tick.
 
+    Returns
+    -------
+    float
+        No schedule is shorter.
 
-def _curve(instance: PipelineInstance, points: list[_Point], replicas: int | None) -> ScheduleCurve:
-    best = points[-1]
-    for place in range(len(points) - 1, -1, -1):
-        point = points[place]
-        if point.makespan > best.makespan:
-            point = replace(point, makespan=best.makespan, method=best.method)
-            points[place] = point
-        best = point
-    return ScheduleCurve(
-        microbatches=[point.microbatches for point in points],
-        makespans=[point.makespan for point in points],
-        bounds=[point.bound for point in points],
-        work_bounds=[point.work_bound for point in points],
-        methods=[point.method for point in points],
-        time_unit=instance.time_unit,
-        multiple=2 if instance.placement == "bidirectional" else 1,
-        has_sync=_has_sync(instance),
-        replicas=replicas,
-    )
-
-
-def _solved(instance: PipelineInstance, result: Result, *, round_up: bool) -> _Point:
-    number = instance.num_microbatches
-    if result.stop_reason is StopReason.INTERRUPTED:
-        raise KeyboardInterrupt
-    if result.makespan is None or result.bound is None:
-        reasons = [result.reason or f"stopped: {result.stop_reason}"]
-        raise NoScheduleError(number, reasons, is_proved=result.status is Status.INFEASIBLE)
-    violations = check(instance, result, round_up=round_up)
-    if violations:
-        raise WrongScheduleError(f"{result.best_by}: {violations[0]} ({len(violations)} in all)")
-    work = _work(lower_instance(instance, round_up=round_up))
-    return _Point(number, result.makespan, result.bound, work, result.best_by or "")
-
-
-def _work(problem: Problem) -> float:
+    Raises
+    ------
+    InputError
+        The times have no common tick.
+    """
+    problem = lower_instance(instance, round_up=round_up)
     return problem.scale.time(work_bound(problem))
 
 
-class _Measuring:
-    """Measures points by heuristics, cheapest first; remembers when memory was last counted."""
-
-    def __init__(
-        self,
-        heuristics: Sequence[str] | None,
-        round_up: bool,
-        listener: ProgressListener | None,
-    ) -> None:
-        if isinstance(heuristics, str):
-            raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
-        self._names = None if heuristics is None else [find_heuristic(h).name for h in heuristics]
-        if self._names == []:
-            raise InputError("expected at least one heuristic", field="heuristics")
-        self._round_up = round_up
-        self._listener = listener
-        self._began = time.monotonic()
-        self._counted = 0
-
-    def tell(self, what: str) -> None:
-        if self._listener is not None:
-            self._listener(Progress("phase", time.monotonic() - self._began, what))
-
-    def point(self, instance: PipelineInstance) -> _Point:
-        problem = lower_instance(instance, round_up=self._round_up)
-        bounds = self._bounds(instance, problem)
-        bound = best_bound(bounds)
-        schedule, method = self._best(instance, problem, bound)
-        in_units = problem.scale.time
-        return _Point(
-            instance.num_microbatches,
-            in_units(schedule.makespan),
-            in_units(bound.value),
-            _work(problem),
-            method,
-        )
-
-    def _bounds(self, instance: PipelineInstance, problem: Problem) -> list[Bound]:
-        """Return bounds; those without memory, which hold as well, near a point with it."""
-        number = instance.num_microbatches
-        if number < MEMORY_SPACING * self._counted:
-            return lower_bounds(ImpliedOrder(replace(problem, pools=())))
-        self._counted = number
-        try:
-            return lower_bounds(ImpliedOrder(problem))
-        except MemoryInfeasible as error:
-            raise NoScheduleError(number, [str(error)], is_proved=True) from None
-
-    def _best(
-        self, instance: PipelineInstance, problem: Problem, bound: Bound
-    ) -> tuple[Schedule, str]:
-        best: tuple[Schedule, str] | None = None
-        reasons = []
-        for name in self._names or quick_heuristics(instance):
-            outcome = run_heuristic(name, instance, problem)
-            if outcome.status is not HeuristicStatus.FEASIBLE or outcome.schedule is None:
-                reasons.append(f"{name} {outcome.status.replace('_', ' ')}: {outcome.reason}")
-                continue
-            schedule = _checked(outcome.schedule.normalised(), name, bound)
-            if best is None or schedule.makespan < best[0].makespan:
-                best = schedule, name
-            if schedule.makespan == bound.value:
-                break
-        if best is None:
-            raise NoScheduleError(instance.num_microbatches, reasons, is_proved=False)
-        return best
+def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None, **options: Any) -> Step:
+    """Return the step of a pipeline by heuristics, by the first alone where that is optimal."""
+    names = heuristics or quick_heuristics(instance)
+    if instance.memory is None and len(names) > 1:
+        # GPipe, the first, is optimal for most pipelines without a limit; all of them took 3 to 5
+        # times as long (4 and 16 equal stages, default numbers of micro-batches).
+        with suppress(NoScheduleError):
+            step = _measured(instance, exact=False, heuristics=names[:1], **options, **QUICK)
+            if step.time.high == step.floor:
+                return step
+    return _measured(instance, exact=False, heuristics=names, **options, **QUICK)
 
 
-def _checked(schedule: Schedule, name: str, bound: Bound) -> Schedule:
-    violations = check_schedule(schedule.problem, schedule)
+def _measured(instance: PipelineInstance, *, exact: bool, round_up: bool, **options: Any) -> Step:
+    """Return the step of a pipeline by one run with these options of `ppsolve.optimize`."""
+    result, step = optimize(instance, round_up=round_up, **options), Step()
+    step.learn(result)
+    if result.stop_reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    if step.reached is None:
+        reasons = [result.reason or f"stopped: {result.stop_reason}"]
+        if not exact and result.reason is None:
+            failed = ((e.name, e.status.replace("_", " "), e.reason) for e in step.failures)
+            reasons = [f"{name} {status}: {reason}" for name, status, reason in failed]
+        is_proved = result.status is Status.INFEASIBLE
+        raise NoScheduleError(instance.num_microbatches, reasons, is_proved=is_proved)
+    # Runs check every schedule; of exact ones also the document that holds it is checked.
+    violations = check(instance, result, round_up=round_up) if exact else ()
     if violations:
-        raise WrongScheduleError(f"{name}: {violations[0]} ({len(violations)} in all)")
-    if schedule.makespan < bound.value:
-        raise WrongScheduleError(
-            f"{name} found {schedule.makespan} below the bound {bound.value} of {bound.name}"
-        )
-    return schedule
+        raise WrongScheduleError(f"{step.method}: {violations[0]} ({len(violations)} in all)")
+    return step
+
+
+def _leave_out(steps: Sequence[Step]) -> None:
+    """Let fewer micro-batches take no longer than more: by their schedule, some left out."""
+    for fewer, more in reversed(list(pairwise(steps))):
+        if fewer.time.high > more.time.high:
+            fewer.reached, fewer.method = more.reached, more.method

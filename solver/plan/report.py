@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.kinds.entries import versions
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
@@ -21,7 +22,20 @@ RULE_OF_LEVEL = {
 
 
 def report(search: PlanSearch, space: Space) -> Plan:
-    """Return the plan that a search has come to."""
+    """Return the plan that a search has come to.
+
+    Parameters
+    ----------
+    search : PlanSearch
+        A search that has ended, or was interrupted.
+    space : Space
+        The configurations it chose from.
+
+    Returns
+    -------
+    Plan
+        Rows ranked by goodput, each with the rule that decided and its reason.
+    """
     winner = search.winner
     ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
     rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
@@ -47,12 +61,12 @@ def report(search: PlanSearch, space: Space) -> Plan:
 
 
 def _group(search: PlanSearch, candidate: Candidate) -> int:
-    """Return what is ranked first: the winner, what is undecided or measured, what does not fit."""
+    """Return the place of a group: winner, those with a schedule, those without, those excluded."""
     if candidate is search.winner:
         return 0
     if candidate.ruled_out is not None:
         return 3
-    return 1 if candidate.reached is not None else 2
+    return 1 if candidate.step.reached is not None else 2
 
 
 def _status(search: PlanSearch, reached: Range | None) -> Status:
@@ -69,11 +83,11 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
     if candidate.ruled_out is not None:
         return Verdict.LOST, candidate.ruled_out
     if candidate.is_final:
-        is_scheduled = candidate.reached is not None
+        is_scheduled = candidate.step.reached is not None
         return Verdict.LOST, Rule.ALLOWED if is_scheduled else Rule.NOT_APPLICABLE
     if not _may_win(search, candidate):
         return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
-    if candidate.failures and candidate.reached is None:
+    if candidate.step.reached is None and (candidate.is_stuck or candidate.step.failures):
         return Verdict.OPEN, Rule.NO_SCHEDULE
     return Verdict.OPEN, Rule.LIMIT
 
@@ -87,38 +101,29 @@ def _may_win(search: PlanSearch, candidate: Candidate) -> bool:
 
 def _row(search: PlanSearch, candidate: Candidate, rank: int) -> PlanRow:
     verdict, rule = _verdict(search, candidate)
-    row = PlanRow(
+    goodput = candidate.goodput if candidate.ruled_out is None else None
+    has_time = goodput is not None and candidate.step.reached is not None
+    spans = pairwise(candidate.boundaries or ())
+    return PlanRow(
         rank=rank,
         configuration=candidate.configuration,
         verdict=verdict,
         lost_by=rule,
         reason=_reason(search, candidate, rule),
+        goodput=_range(goodput),
+        throughput=_range(goodput, candidate.efficiency),
+        step_time=_range(candidate.step.time if has_time else None),
         efficiency=candidate.efficiency,
-        schedule_by=candidate.schedule_by,
-        layers_per_stage=_layers(candidate),
+        schedule_by=candidate.step.method,
         split_proved=candidate.split_proved,
-    )
-    if candidate.ruled_out is not None:
-        return row
-    goodput, floor = candidate.goodput, float(candidate.floor)
-    return row.model_copy(
-        update={
-            "goodput": goodput,
-            "throughput": Range(
-                low=goodput.low / candidate.efficiency, high=goodput.high / candidate.efficiency
-            ),
-            "step_time": None
-            if candidate.reached is None
-            else Range(low=min(floor, candidate.reached), high=candidate.reached),
-        }
+        layers_per_stage=tuple(last - first for first, last in spans) or None,
     )
 
 
-def _layers(candidate: Candidate) -> tuple[int, ...] | None:
-    bounds = candidate.boundaries
-    if bounds is None:
+def _range(interval: Interval | None, divisor: float = 1.0) -> Range | None:
+    if interval is None:
         return None
-    return tuple(last - first for first, last in pairwise(bounds))
+    return Range(low=interval.low / divisor, high=interval.high / divisor)
 
 
 def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
@@ -127,14 +132,15 @@ def _reason(search: PlanSearch, candidate: Candidate, rule: Rule | None) -> str:
     if rule is None:
         return _winning_reason(search, candidate)
     if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}:
-        return "no schedule: " + ("; ".join(candidate.failures[:3]) or "none found that fits")
+        failures = (f"{failed.name}: {failed.reason}" for failed in candidate.step.failures[:3])
+        return f"no schedule: {candidate.reason or '; '.join(failures) or 'none found that fits'}"
     return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
 
 
 def _reaches(candidate: Candidate) -> str:
-    if candidate.reached is None:
+    if candidate.step.reached is None:
         return "not scheduled"
-    return f"reaches {candidate.low:.6g} samples/s by {candidate.schedule_by}"
+    return f"reaches {candidate.low:.6g} samples/s by {candidate.step.method}"
 
 
 def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:

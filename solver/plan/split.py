@@ -29,10 +29,18 @@ MOST_BYTES = 10**16
 """Largest sum of all layers' bytes with every activation in flight, for the same reason."""
 
 SEARCH_LIMIT = 0.25
-"""Deterministic seconds of search where stages share devices; real ones are 2 to 4 times that."""
+"""Deterministic seconds of search where stages share devices; real ones are 2 to 4 times that.
+
+A plan has a split for each placement and micro-batch size: more makes plans longer, less leaves
+more splits unproved.
+"""
 
 COARSE_SHARE, COARSE_TICKS = 0.2, 8
-"""Share of the limit for a search with rounded times, and their ticks per median layer."""
+"""Share of the limit for a search with rounded times, and their ticks per median layer.
+
+In 12 random models (24 to 60 layers of nearly two lengths, 4 or 8 devices of two stages) shares
+from 0 to 0.4 end within 0.03 % of each other on average; models of nearly equal layers need some.
+"""
 
 Boundaries = tuple[int, ...]
 
@@ -299,6 +307,16 @@ def device_floor(problem: SplitProblem) -> int:
 
 def even_split(num_layers: int, num_stages: int) -> Boundaries:
     """Return the boundaries of stages with equally many layers; the first stages get one more.
+
+    Parameters
+    ----------
+    num_layers, num_stages : int
+        Layers to share out, and the stages that get them.
+
+    Returns
+    -------
+    tuple of int
+        S + 1 ascending layer indices.
 
     Raises
     ------

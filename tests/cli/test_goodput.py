@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.files import load_params
+from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.models.goodput.result import GoodputRows
 from ppsolve.solver.cli.counts import broadcast, parse_counts
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.table import goodput_table
 
 PERF = {
@@ -257,7 +258,7 @@ class TestOptimize:
         assert (done.exit_code, done.stderr) == (0, "")
         assert "goodput (samples/s) over batch size, best marked" in done.stdout
         assert "goodput (samples/s) over replicas" in done.stdout
-        assert "● 1 replica on 1 node" in done.stdout
+        assert "batch size         on 1 node          on 1 node         on 2 nodes" in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 80
 
     def test_quiet_is_a_line_each(self, run):

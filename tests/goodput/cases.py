@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.solver.goodput.model import GoodputModel
 
 PERF = PerfParams(0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75)
 MODEL = GoodputModel(PERF, GradParams(0.0002, 0.09), 128)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.goodput.curve import ScheduleCurve
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.plan.curve import default_microbatches, measure_curve
 
 GRAD = GradParams(0.002, 0.03)

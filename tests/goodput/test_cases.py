@@ -10,8 +10,9 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.observations import Observations
-from ppsolve.solver.goodput.fit import FitObjective
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams, fit
+from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.solver.goodput.fit import FitObjective, fit_goodput
+from ppsolve.solver.goodput.model import GoodputModel
 from tests.paths import DATA
 
 FOLDER = DATA / "goodput" / "cases.json"
@@ -78,7 +79,7 @@ def test_the_objective_is_the_published_one(case: dict[str, Any]) -> None:
 
 @cases("fit")
 def test_fits(case: dict[str, Any]) -> None:
-    found, expected = fit(**case["args"]), case["expect"]
+    found, expected = fit_goodput(**case["args"]), case["expect"]
     assert found.objective <= expected["objective_raw"] + 1e-5
     if found.objective > expected["objective_raw"] - 1e-6:
         args = case["args"]
@@ -93,7 +94,7 @@ def test_fits(case: dict[str, Any]) -> None:
 
 @cases("fit")
 def test_the_prior_on_nodes_is_the_published_one(case: dict[str, Any]) -> None:
-    found, expected = fit(**case["args"]).params, case["expect"]["perf_params"]
+    found, expected = fit_goodput(**case["args"]).params, case["expect"]["perf_params"]
     if max(case["args"]["num_nodes"]) == 1:
         assert (found.alpha_n, found.beta_n) == (1.1 * found.alpha_r, 1.1 * found.beta_r)
         assert (found.alpha_n, found.beta_n) == (expected["alpha_n"], expected["beta_n"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.goodput.curve import ScheduleCurve
-from ppsolve.solver.goodput.pipeline import Interval, PipelineGoodput
+from ppsolve.solver.goodput.pipeline import PipelineGoodput
+from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.plan.curve import default_microbatches, measure_curve
 from tests.goodput.pipeline_cases import SIZES, measured, model, pipeline
 

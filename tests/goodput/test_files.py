@@ -12,7 +12,9 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.files import COLUMNS, ParamsDocument, load_observations, load_params
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, fit
+from ppsolve.models.goodput.params import GradParams
+from ppsolve.solver.goodput.fit import fit_goodput
+from ppsolve.solver.goodput.model import GoodputModel
 
 ROWS = [(1, 1, 16, 0.05, 0.051), (1, 2, 16, 0.05, 0.06), (2, 4, 32.0, 0.0801, 0.2)]
 PERF = dict.fromkeys(("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r"), 1)
@@ -129,7 +131,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_fit_makes_a_round_trip(tmp_path: Path) -> None:
-    fitted = fit(*zip(*ROWS, strict=True), starts=1)
+    fitted = fit_goodput(*zip(*ROWS, strict=True), starts=1)
     grad = GradParams(2e-40, 3e40)
     document = ParamsDocument.of(fitted, grad=grad, init_batch_size=32)
     path = write(tmp_path, "params.json", document.model_dump_json(exclude_none=True))
@@ -207,6 +209,6 @@ def test_documents_that_hold_no_parameters(tmp_path: Path, content: Any, message
 
 
 def test_a_document_is_not_made_of_a_wrong_batch_size() -> None:
-    fitted = fit(*zip(*ROWS, strict=True), starts=1)
+    fitted = fit_goodput(*zip(*ROWS, strict=True), starts=1)
     with pytest.raises(InputError, match=r"^init_batch_size: expected a number > 0, got 0$"):
         ParamsDocument.of(fitted, init_batch_size=0)

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ppsolve
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.observations import Observations
-from ppsolve.solver.goodput.fit import FitObjective
+from ppsolve.models.goodput.observations import Fit, Observations
+from ppsolve.models.goodput.params import PerfParams
+from ppsolve.solver.goodput.fit import FitObjective, fit_goodput
 from ppsolve.solver.goodput.identify import Design
-from ppsolve.solver.goodput.model import Fit, GoodputModel, PerfParams, fit
+from ppsolve.solver.goodput.model import GoodputModel
 
 TRUTH = (0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75)
 GRID = [
@@ -40,7 +42,7 @@ def observe(
 
 
 def fitted(observed: Observations, **options: Any) -> Fit:
-    return fit(*observed.columns(), **options)
+    return fit_goodput(*observed.columns(), **options)
 
 
 def objective_of(observed: Observations) -> FitObjective:
@@ -153,7 +155,7 @@ def test_a_known_job_is_recovered() -> None:
 
 
 def test_a_perfect_fit_to_one_observation() -> None:
-    found = fit([2], [4], [16], [0.1], [0.3])
+    found = fit_goodput([2], [4], [16], [0.1], [0.3])
     np.testing.assert_allclose(found.residuals, 0, atol=1e-9)
     assert found.objective == pytest.approx(1e-2, abs=1e-6)
 
@@ -162,8 +164,8 @@ def test_a_perfect_fit_to_one_observation() -> None:
 @given(st.permutations(range(len(GRID))))
 def test_the_order_of_observations_does_not_matter(order: list[int]) -> None:
     columns = observe(GRID, noise=0.1).columns()
-    first = fit(*columns, starts=2)
-    second = fit(*(column[order] for column in columns), starts=2)
+    first = fit_goodput(*columns, starts=2)
+    second = fit_goodput(*(column[order] for column in columns), starts=2)
     assert (first.params, first.objective) == (second.params, second.objective)
     assert (first.fixed, first.warnings) == (second.fixed, second.warnings)
     np.testing.assert_array_equal(first.residuals[order], second.residuals)
@@ -192,10 +194,10 @@ def test_lists_are_taken_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     columns = observe(GRID).columns()
-    assert fit(*(column.tolist() for column in columns), starts=1) is not None
+    assert fit_goodput(*(column.tolist() for column in columns), starts=1) is not None
     with pytest.raises(InputError):
-        fit([1, None], [1], [1], [1], [1])
-    assert fit(*columns, starts=1).converged
+        fit_goodput([1, None], [1], [1], [1], [1])
+    assert fit_goodput(*columns, starts=1).converged
     assert list(tmp_path.iterdir()) == []
 
 
@@ -278,7 +280,7 @@ def test_what_the_observations_leave_open(
 
 
 def test_fixed_parameters_stay_where_the_rules_put_them() -> None:
-    found = fit([1, 1], [2, 4], [16, 16], [0.1, 0.3], [0.2, 0.4])
+    found = fit_goodput([1, 1], [2, 4], [16, 16], [0.1, 0.3], [0.2, 0.4])
     assert found.raw_params.alpha_c == 0.1
     assert (found.raw_params.alpha_n, found.raw_params.beta_n) == (1e-8, 1e-8)
     assert found.params.alpha_n == pytest.approx(1.1 * found.params.alpha_r, rel=1e-15)
@@ -307,7 +309,7 @@ def test_times_near_the_lower_bound_are_named() -> None:
 
 @pytest.mark.parametrize("time", [1e-30, 1e-12, 1e12, 1e15])
 def test_absurd_times_are_fitted_without_a_foreign_error(time: float) -> None:
-    found = fit([1, 1, 2], [1, 2, 4], [1, 10**15, 3], [time, 1, 1], [1, time, 1], starts=6)
+    found = fit_goodput([1, 1, 2], [1, 2, 4], [1, 10**15, 3], [time, 1, 1], [1, time, 1], starts=6)
     assert np.isfinite(found.objective)
     assert np.all(np.isfinite(found.residuals))
 
@@ -347,4 +349,9 @@ GOOD: dict[str, Any] = {
 )
 def test_errors(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
-        fit(**{**GOOD, **changed})
+        fit_goodput(**{**GOOD, **changed})
+
+
+def test_the_package_itself_offers_the_fit() -> None:
+    assert ppsolve.fit_goodput is fit_goodput
+    assert ppsolve.PerfParams is PerfParams

@@ -13,7 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams, gamma_norm
+from ppsolve.models.goodput.params import GradParams, PerfParams, gamma_norm
+from ppsolve.solver.goodput.model import GoodputModel
 from tests.goodput.cases import MODEL, PERF, allocations, amounts, models
 
 

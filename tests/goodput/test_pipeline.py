@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.goodput.params import PerfParams
 from ppsolve.solver.goodput.curve import ScheduleCurve, WrongBoundError
-from ppsolve.solver.goodput.model import GoodputModel, PerfParams
-from ppsolve.solver.goodput.pipeline import Interval, PipelineGoodput
+from ppsolve.solver.goodput.model import GoodputModel
+from ppsolve.solver.goodput.pipeline import PipelineGoodput
+from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.plan.curve import default_microbatches, measure_curve
 from tests.goodput.pipeline_cases import GRAD, SIZES, measured, model, performance, pipeline
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.goodput.params import GradParams
 from ppsolve.solver.goodput import search as goodput_search
-from ppsolve.solver.goodput.model import GoodputModel, GradParams
+from ppsolve.solver.goodput.model import GoodputModel
 from tests.goodput.cases import MODEL, PERF, Search, random_search, searches
 
 NAN = float("nan")

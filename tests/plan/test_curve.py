@@ -12,7 +12,9 @@ from ppsolve.models.core.result import HeuristicStatus, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.kinds import scheduling
+from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.progress import Progress
@@ -20,7 +22,6 @@ from ppsolve.solver.optimize.registry import (
     all_heuristics,
     heuristics_for,
     quick_heuristics,
-    run_heuristic,
 )
 from ppsolve.solver.plan import curve as measuring
 from ppsolve.solver.plan.curve import (
@@ -86,23 +87,42 @@ class TestMeasuring:
         assert left_out == {"list-sweep"}
         assert all(all_heuristics()[name].is_search for name in left_out)
 
+    def test_the_first_heuristic_is_enough_where_it_is_optimal(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+
+        def told(instance: PipelineInstance, **options: Any) -> Result:
+            asked.append(list(options["heuristics"]))
+            return run(instance, **options)
+
+        run = measuring.optimize
+        monkeypatch.setattr(measuring, "optimize", told)
+        assert measure_curve(pipeline(), [4], heuristics=["gpipe", "1f1b"]).optimal == (True,)
+        assert asked == [["gpipe"]]
+        # Neither one that does not apply nor one that is not optimal ends the search.
+        for names in (["chimera", "gpipe"], ["1f1b", "gpipe"]):
+            assert measure_curve(pipeline(), [16], heuristics=names).methods == ("gpipe",)
+            assert asked[-2:] == [names[:1], names]
+
     def test_decimals_are_kept(self) -> None:
         times = {"forward": 0.1, "backward": 0.2}
         measured = measure_curve(pipeline(times=times, p2p={}), [3, 7], heuristics=["gpipe"])
         assert measured.makespans == (1.8, 3.0)
 
     def test_fewer_microbatches_are_never_slower(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def late(name: str, instance: PipelineInstance, problem: Problem) -> HeuristicOutcome:
-            outcome = run_heuristic(name, instance, problem)
+        def late(kind: Any, one: Heuristic, instance: Any, problem: Problem) -> HeuristicOutcome:
+            outcome = original(kind, one, instance, problem)
             assert outcome.schedule is not None
             if instance.num_microbatches == 5:
                 start = outcome.schedule.start.copy()
                 start[int(outcome.schedule.end.argmax())] += 1000
                 schedule = Schedule(problem, start)
-                return HeuristicOutcome(name, HeuristicStatus.FEASIBLE, schedule)
+                return HeuristicOutcome(one.name, HeuristicStatus.FEASIBLE, schedule)
             return outcome
 
-        monkeypatch.setattr(measuring, "run_heuristic", late)
+        original = Kind.run_heuristic
+        monkeypatch.setattr(Kind, "run_heuristic", late)
         measured = measure_curve(pipeline(), [4, 5, 6], heuristics=["1f1b"])
         assert measured.makespan(5) == measured.makespan(6) > measured.makespan(4)
 
@@ -170,14 +190,14 @@ class TestFailures:
             measure_curve(tight, [8], heuristics=["gpipe"], exact=True, time_limit=0)
 
     def test_wrong_schedule(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def wrong(name: str, _: PipelineInstance, problem: Problem) -> HeuristicOutcome:
+        def wrong(_: Any, one: Heuristic, __: Any, problem: Problem) -> HeuristicOutcome:
             start = np.zeros(problem.num_ops, dtype=np.int64)
-            return HeuristicOutcome(name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
+            return HeuristicOutcome(one.name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
 
-        monkeypatch.setattr(measuring, "run_heuristic", wrong)
+        monkeypatch.setattr(Kind, "run_heuristic", wrong)
         with pytest.raises(WrongScheduleError, match="1f1b: "):
             measure_curve(pipeline(), [4], heuristics=["1f1b"])
-        monkeypatch.setattr(measuring, "check_schedule", lambda *_: [])
+        monkeypatch.setattr(scheduling, "check_schedule", lambda *_: [])
         with pytest.raises(WrongScheduleError, match="1f1b found 2 below the bound 27 of work"):
             measure_curve(pipeline(), [4], heuristics=["1f1b"])
 
@@ -232,6 +252,7 @@ class TestFailures:
             ),
             ({}, {"heuristics": ["1f1c"]}, 'unknown heuristic "1f1c"; did you mean "1f1b"'),
             ({}, {"heuristics": []}, "heuristics: expected at least one heuristic"),
+            ({}, {"heuristics": "1f1b"}, 'heuristics: expected .* in a list, got the text "1f1b"'),
         ],
     )
     def test_bad_arguments(

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.models.goodput.result import GoodputRow
-from ppsolve.solver.goodput.fit import fit
-from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+from ppsolve.solver.goodput.fit import fit_goodput
+from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.rows import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
+from ppsolve.solver.render.charts import Point
 from ppsolve.solver.render.goodput.chart import goodput_charts
 from ppsolve.solver.render.goodput.report import (
     fit_line,
@@ -20,7 +22,6 @@ from ppsolve.solver.render.goodput.report import (
     row_line,
     rows_table,
 )
-from ppsolve.solver.render.line_chart import Point
 
 MODEL = GoodputModel(
     PerfParams(0.02, 0.002, 0.1, 0.007, 0.01, 0.001, 2.5), GradParams(0.0002, 0.09), 128
@@ -35,10 +36,8 @@ def drawn(renderable, width=100):
 
 class TestGoodput:
     def rows(self, allocations, most=4096, low=None, high=None, accumulation=False, compat=False):
-        rows = best_rows(
-            MODEL, allocations, most, (low, high), accumulation=accumulation, compat=compat
-        )
         limits = BatchLimits.of(128, most, (low, high), accumulation, compat)
+        rows = best_rows(MODEL, allocations, limits)
         return rows, goodput_charts(MODEL, rows, limits)
 
     def test_best_rows_are_those_of_the_library(self):
@@ -106,7 +105,7 @@ class TestGoodput:
         assert "6 of 60 allocations" in charts[0].title
         assert len(charts[0].series) == 6
         assert [series.name for series in charts[1].series] == ["on one node", "on several nodes"]
-        assert all(len(series.marked) == 1 for series in charts[1].series)
+        assert all(series.marked == [] for series in charts[1].series)
         assert len(self.rows([(1, 2), (1, 4)])[1]) == 1
         few = self.rows([(1, 2), (1, 4), (1, 8)])[1][1]
         assert [len(series.marked) for series in few.series] == [3]
@@ -142,8 +141,8 @@ class TestFits:
             grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64])
         )
         times = MODEL.accum_time(size), MODEL.optim_time(nodes, replicas, size)
-        whole = fit(nodes, replicas, size, *times)
-        alone = fit([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
+        whole = fit_goodput(nodes, replicas, size, *times)
+        alone = fit_goodput([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
         return whole, alone
 
     def test_a_whole_fit(self, fits):

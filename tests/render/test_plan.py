@@ -16,8 +16,8 @@ from ppsolve.models.plan.result import Range, Rule
 from ppsolve.solver.plan.search import PlanProgress
 from ppsolve.solver.plan.service import plan
 from ppsolve.solver.render.axis import round_step
-from ppsolve.solver.render.line_chart import LineChart, Point, Series
-from ppsolve.solver.render.line_plot import chart_bytes, chart_format
+from ppsolve.solver.render.charts import LineChart, Point, Series
+from ppsolve.solver.render.figure_file import chart_bytes, chart_figure, chart_format
 from ppsolve.solver.render.plan.progress import (
     LivePlanProgress,
     PlainPlanProgress,
@@ -192,7 +192,7 @@ class TestPlanCharts:
         chart = plan_chart(found.model_copy(update={"table": table}))
         assert not chart.has_limits
         assert all(len(series.line) == 2 for series in chart.series)
-        assert "proved" not in drawn(chart)
+        assert " to " not in drawn(chart)
         assert all(
             series.line == [] for series in plan_chart(found).series if series.marked[0].low is None
         )
@@ -203,58 +203,47 @@ def chart_of(*series, **options):
 
 
 class TestLineCharts:
-    def test_marks_and_labels(self):
-        chart = chart_of(
-            Series("a", [(1, 10), (4, 30)], [Point(1, 10, 10), Point(4, 30, 20)]),
-            Series("b", [], [Point(2, 25)]),
-            is_shifted=True,
-        )
-        lines = drawn(chart, 60).splitlines()
-        assert lines[0] == "goodput"
-        assert lines[1].startswith("30 ┤")
-        assert lines[-4].split() == ["1", "2", "4"]
-        assert lines[-3].strip() == "batch size"
-        assert lines[-2].strip() == "● a   ■ b"
-        assert lines[-1].strip() == "● reached by a schedule   ○ proved: at most"
-        body = "\n".join(lines[1:-5])
-        assert body.count("●") == 2
-        assert (body.count("○"), body.count("□"), body.count("┊")) == (1, 1, 3)
+    MIXED = chart_of(
+        Series("a on 1", [(1, 10), (4, 30)], [Point(1, 10, 10), Point(4, 30, 20)]),
+        Series("b", [], [Point(2, 25)]),
+        is_shifted=True,
+    )
 
-    def test_plain_characters(self):
-        series = [Series(str(n), [(1, n), (2, 2 * n)], [Point(1, n + 1, n)]) for n in range(1, 7)]
-        text = drawn(chart_of(*series), 60, encoding="ascii")
-        assert text.isascii()
-        assert "O 1   X 2   A 3   # 4   Q 5   % 6" in text
+    def test_a_row_for_each_place_and_a_column_for_each_series(self):
+        lines = [line.split("  ") for line in drawn(self.MIXED).splitlines()]
+        cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+        assert cells[0] == ["goodput"]
+        assert cells[1:3] == [["a"], ["batch size", "on 1", "b"]]
+        assert cells[4:] == [["1", "10", "-"], ["2", "-", "at most 25"], ["4", "20 to 30", "-"]]
 
-    def test_a_point_is_drawn_at_its_figure(self):
-        chart = chart_of(Series("a", [], [Point(1, 0, 0), Point(2, 50, 50), Point(4, 100, 100)]))
-        lines = drawn(chart, 80).splitlines()[1:15]
-        rows = [index for index, line in enumerate(lines) if "●" in line]
-        assert rows == [0, 6, 13]
-        assert lines[0].startswith("100 ┤")
-        assert lines[13].startswith("  0 ┤●")
-        assert lines[0].endswith("●")
+    def test_the_choice_among_many_is_marked_and_nearest_figures_say_where_they_are(self):
+        line = [(float(x), 2.0 * x) for x in range(3, 40)]
+        text = drawn(chart_of(Series("a", line, [Point(10, 20, 20)])))
+        rows = [row.split() for row in text.splitlines()[3:]]
+        assert rows == [
+            ["4", "8"], ["8", "16"], ["10", "20", "*"], ["16", "32"], ["32", "64"],
+        ]  # fmt: skip
+        few = chart_of(Series("a", [(3, 5.5), (64, 7)], []), Series("b", [(4, 1)], []))
+        rows = [row.split() for row in drawn(few).splitlines()[3:]]
+        assert rows == [["3", "5.5", "1", "(4)"], ["4", "5.5", "(3)", "1"], ["64", "7", "-"]]
 
     @given(
         st.lists(
-            st.tuples(st.integers(1, 10**6), st.floats(0, 1e12), st.none() | st.floats(0, 1)),
+            st.tuples(st.integers(1, 10**6), st.floats(0, 1e9), st.none() | st.floats(0, 1)),
             min_size=1,
             max_size=12,
             unique_by=lambda point: point[0],
         ),
-        st.integers(30, 130),
-        st.booleans(),
+        st.integers(60, 130),
     )
-    def test_any_figures_fit(self, points, width, shifted):
+    def test_any_figures_fit(self, points, width):
         marked = [
             Point(x, y, None if share is None else share * y) for x, y, share in sorted(points)
         ]
-        line = [(point.x, point.high) for point in marked]
-        chart = chart_of(Series("a", line, marked), Series("b", [], marked), is_shifted=shifted)
-        text = drawn(chart, width)
-        assert max(map(len, text.splitlines())) <= width
-        assert 19 <= len(text.splitlines()) <= 22
-        assert chart.top >= max(point.high for point in marked)
+        chart = chart_of(*(Series(name, [(p.x, p.high) for p in marked], marked) for name in "ab"))
+        lines = drawn(chart, width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert len(lines) == 3 + len(marked)
 
     @given(st.floats(1e-9, 1e15), st.integers(2, 10))
     def test_round_steps(self, most, wanted):
@@ -268,21 +257,34 @@ class TestLineCharts:
         assert chart_of(Series("a", [(5, 1), (6, 1)], [])).x_ticks() == [5, 6]
         narrow = [(x, 1.0) for x in range(33, 60)]
         assert chart_of(Series("a", narrow, [])).x_ticks() == [33, 59]
-        assert drawn(chart_of(Series("zero", [(1, 0), (2, 0)], []))).startswith("goodput\n  1 ┤")
 
 
 class TestFiles:
-    CHART = chart_of(
-        Series("a", [(1, 10), (4, 30)], [Point(1, 10, 10), Point(4, 30, 20)]),
-        Series("b", [], [Point(2, 25)]),
-        is_shifted=True,
-    )
+    CHART = TestLineCharts.MIXED
 
     @pytest.mark.parametrize("kind", ["png", "svg"])
     def test_equal_charts_give_equal_bytes(self, kind):
         first = chart_bytes([self.CHART], kind)
         assert first == chart_bytes([self.CHART], kind)
         assert len(chart_bytes([self.CHART, self.CHART], kind)) > len(first)
+
+    def test_the_figure_holds_every_number(self):
+        (axes,) = chart_figure([self.CHART]).axes
+        assert (axes.get_title(), axes.get_xlabel()) == ("goodput", "batch size")
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
+        assert axes.get_ylim() == (0, 1.05 * 30)
+        drawn = [list(map(float, line.get_ydata())) for line in axes.lines]
+        # Of each series the line, its ranges, what is proved, what is reached, the legend.
+        assert drawn[:5] == [[10, 30], [20, 30], [30], [10, 20], []]
+        assert drawn[5:10] == [[], [25, 25], [25], [], []]
+        places = [float(line.get_xdata()[0]) for line in (axes.lines[2], axes.lines[7])]
+        assert places == pytest.approx([4 / 4**0.009, 2 * 4**0.009])
+        legend = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert legend == ["a on 1", "b", "reached by a schedule", "proved: at most"]
+
+    def test_figures_of_nothing_but_zero(self):
+        (axes,) = chart_figure([chart_of(Series("zero", [(1, 0), (2, 0)], []))]).axes
+        assert axes.get_ylim() == (0, 1)
 
     def test_the_state_of_matplotlib_is_left_alone(self):
         import matplotlib

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.counts import MOST_NUMBERS, broadcast, parse_counts
 from ppsolve.solver.cli.goodput.job import (
-    Job,
     about_options,
     given_grad,
     lack,
@@ -23,114 +23,50 @@ from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
 
 if TYPE_CHECKING:
-    from ppsolve.models.goodput.result import GoodputRows
-    from ppsolve.solver.render.line_chart import LineChart
+    from ppsolve.models.goodput.result import GoodputRow
+    from ppsolve.solver.render.charts import LineChart
 
-JOB = "Job"
+in_job = partial(typer.Option, rich_help_panel="Job")
+in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)
+in_search = partial(typer.Option, rich_help_panel=opt.SEARCH)
+argument = partial(typer.Argument, show_default=False)
 
-ObservationFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="OBSERVATIONS",
-        help="Measured steps, times in seconds: JSON list, or CSV if named .csv; - is stdin.",
-        show_default=False,
-    ),
-]
+OBSERVED = "Measured steps, times in seconds: JSON list, or CSV if named .csv; - is stdin."
+ObservationFile = Annotated[Path, argument(metavar="OBSERVATIONS", help=OBSERVED)]
 ParamsFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PARAMS", help="Parameters, as `fit` writes them; - is stdin.", show_default=False
-    ),
+    Path, argument(metavar="PARAMS", help="Parameters, as `fit` writes them; - is stdin.")
 ]
-Starts = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Descents to try [5].", rich_help_panel=opt.SEARCH),
-]
+Starts = Annotated[int | None, in_search(metavar="N", min=1, help="Descents to try [5].")]
 InitBatchSize = Annotated[
-    float | None,
-    typer.Option(metavar="N", min=0, help="Batch size of efficiency 1.", rich_help_panel=JOB),
+    float | None, in_job(metavar="N", min=0, help="Batch size of efficiency 1.")
 ]
 GradSqr = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X", min=0, help="Squared norm of the mean gradient.", rich_help_panel=JOB
-    ),
+    float | None, in_job(metavar="X", min=0, help="Squared norm of the mean gradient.")
 ]
-GradVar = Annotated[
-    float | None,
-    typer.Option(metavar="Y", min=0, help="Variance of the gradient.", rich_help_panel=JOB),
-]
-Nodes = Annotated[
-    str, typer.Option(metavar="LIST", help="Nodes: 1,2,4 or 1-8.", rich_help_panel=JOB)
-]
-Replicas = Annotated[
-    str,
-    typer.Option(
-        metavar="LIST",
-        help="Replicas over all nodes, one for each of the nodes given.",
-        show_default=False,
-        rich_help_panel=JOB,
-    ),
-]
+GradVar = Annotated[float | None, in_job(metavar="Y", min=0, help="Variance of the gradient.")]
+Nodes = Annotated[str, in_job(metavar="LIST", help="Nodes: 1,2,4 or 1-8.")]
+REPLICAS = "Replicas over all nodes, one for each of the nodes given."
+Replicas = Annotated[str, in_job(metavar="LIST", help=REPLICAS, show_default=False)]
+PER_REPLICA = "Samples of a micro-batch of each replica."
 PerReplica = Annotated[
-    str,
-    typer.Option(
-        "--batch-per-replica",
-        metavar="LIST",
-        help="Samples of a micro-batch of each replica.",
-        show_default=False,
-        rich_help_panel=JOB,
-    ),
+    str, in_job("--batch-per-replica", metavar="LIST", help=PER_REPLICA, show_default=False)
 ]
 AccumulationSteps = Annotated[
-    str,
-    typer.Option(
-        metavar="LIST",
-        help="Micro-batches before the one that exchanges gradients.",
-        rich_help_panel=JOB,
-    ),
+    str, in_job(metavar="LIST", help="Micro-batches before the one that exchanges gradients.")
 ]
 MaxBatchSize = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Largest batch over all replicas.",
-        show_default=False,
-        rich_help_panel=opt.LIMITS,
-    ),
+    int, in_limits(metavar="N", min=1, help="Largest batch over all replicas.", show_default=False)
 ]
 MinPerReplica = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", min=1, help="Least micro-batch of a replica [1].", rich_help_panel=opt.LIMITS
-    ),
+    int | None, in_limits(metavar="N", min=1, help="Least micro-batch of a replica [1].")
 ]
 MaxPerReplica = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Largest micro-batch of a replica [none].",
-        rich_help_panel=opt.LIMITS,
-    ),
+    int | None, in_limits(metavar="N", min=1, help="Largest micro-batch of a replica [none].")
 ]
-Accumulation = Annotated[
-    bool,
-    typer.Option("--accumulation", help="Allow accumulation steps.", rich_help_panel=opt.LIMITS),
-]
-Compat = Annotated[
-    bool,
-    typer.Option(
-        "--compat",
-        help="The published search: 50 batch sizes, may exceed the largest batch.",
-        rich_help_panel=opt.SEARCH,
-    ),
-]
-Grid = Annotated[
-    bool,
-    typer.Option("--grid", help="All pairs of nodes and replicas instead.", rich_help_panel=JOB),
-]
+Accumulation = Annotated[bool, in_limits("--accumulation", help="Allow accumulation steps.")]
+COMPAT = "The published search: 50 batch sizes, may exceed the largest batch."
+Compat = Annotated[bool, in_search("--compat", help=COMPAT)]
+Grid = Annotated[bool, in_job("--grid", help="All pairs of nodes and replicas instead.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -170,13 +106,15 @@ def goodput_fit_command(
     check_outputs({"--output": output}, observations)
     from ppsolve.models.documents.files import source_name
     from ppsolve.models.goodput.files import ParamsDocument, load_observations
-    from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit
+    from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
     from ppsolve.solver.render.goodput.report import fit_line, fit_report
 
     observed = load_observations(observations)
     with about_options():
         grad = given_grad(grad_sqr, grad_var)
-        fitted = fit(*observed.columns(), starts=DEFAULT_STARTS if starts is None else starts)
+        fitted = fit_goodput(
+            *observed.columns(), starts=DEFAULT_STARTS if starts is None else starts
+        )
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
     is_table = False
     if not deliver(document, output, as_json=as_json):
@@ -254,23 +192,29 @@ def goodput_optimize_command(
     check_outputs({"--output": output, "--chart": chart}, params)
     check_chart(chart)
     allocations = _allocations(nodes, replicas, is_grid=grid)
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.models.goodput.result import GoodputRows
+    from ppsolve.solver.goodput.rows import best_rows
+    from ppsolve.solver.goodput.search import BatchLimits
+    from ppsolve.solver.render.goodput.chart import goodput_charts
+
     job = read_job(params, grad_sqr, grad_var, init_batch_size)
     warn_of_guesses(job, allocations)
-    per_replica = (min_per_replica, max_per_replica)
-    found = _optimum(job, allocations, max_batch_size, per_replica, accumulation, compat)
-    write_chart(chart, found.charts)
-    is_found = any(row.is_allowed for row in found.answer.rows)
-    if not deliver(found.answer, output, as_json=as_json) and is_found:
-        _print_optimum(found, is_grid=grid, quiet=quiet)
+    if job.model is None:
+        raise InputError(lack(job.path))
+    least, per_replica = job.model.init_batch_size, (min_per_replica, max_per_replica)
+    with about_options():
+        limits = BatchLimits.of(least, max_batch_size, per_replica, accumulation, compat)
+        rows = best_rows(job.model, allocations, limits)
+    charts = goodput_charts(job.model, rows, limits)
+    write_chart(chart, charts)
+    is_found = any(row.is_allowed for row in rows)
+    answer = GoodputRows(what="optimum", init_batch_size=least, rows=rows)
+    if not deliver(answer, output, as_json=as_json) and is_found:
+        _print_optimum(rows, charts, is_grid=grid, quiet=quiet)
     if not is_found:
         say(f"{params}: the limits allow no configuration of any of these allocations")
         raise typer.Exit(ExitCode.INFEASIBLE)
-
-
-@dataclass(frozen=True)
-class _Optimum:
-    answer: GoodputRows
-    charts: list[LineChart]
 
 
 def _configurations(
@@ -305,49 +249,18 @@ def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int,
     return pairs
 
 
-def _optimum(
-    job: Job,
-    allocations: list[tuple[int, int]],
-    max_batch_size: int,
-    per_replica: tuple[int | None, int | None],
-    accumulation: bool,
-    compat: bool,
-) -> _Optimum:
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.goodput.result import GoodputRows
-    from ppsolve.solver.goodput.rows import best_rows
-    from ppsolve.solver.goodput.search import BatchLimits
-    from ppsolve.solver.render.goodput.chart import goodput_charts
-
-    model = job.model
-    if model is None:
-        raise InputError(lack(job.path))
-    with about_options():
-        limits = BatchLimits.of(
-            model.init_batch_size, max_batch_size, per_replica, accumulation, compat
-        )
-        rows = best_rows(
-            model,
-            allocations,
-            max_batch_size,
-            per_replica,
-            accumulation=accumulation,
-            compat=compat,
-        )
-    answer = GoodputRows(what="optimum", init_batch_size=model.init_batch_size, rows=rows)
-    return _Optimum(answer, goodput_charts(model, rows, limits))
-
-
-def _print_optimum(found: _Optimum, *, is_grid: bool, quiet: bool) -> None:
+def _print_optimum(
+    rows: Sequence[GoodputRow], charts: Sequence[LineChart], *, is_grid: bool, quiet: bool
+) -> None:
     from rich.text import Text
 
     from ppsolve.solver.render.goodput.report import grid_table, row_line, rows_table
 
-    console, rows = stdout_console(), found.answer.rows
+    console = stdout_console()
     if quiet:
         for row in rows:
             console.print(row_line(row), soft_wrap=True)
         return
     console.print((grid_table if is_grid else rows_table)(rows))
-    for chart in found.charts:
+    for chart in charts:
         console.print(Text(), chart, sep="\n")

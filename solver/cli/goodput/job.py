@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ppsolve.solver.cli.guard import say
 
 if TYPE_CHECKING:
-    from ppsolve.solver.goodput.model import GoodputModel, GradParams, PerfParams
+    from ppsolve.models.goodput.params import GradParams, PerfParams
+    from ppsolve.solver.goodput.model import GoodputModel
 
 OPTION_OF = {
     "num_nodes": "--nodes",
@@ -50,6 +51,18 @@ def read_job(
 ) -> Job:
     """Read parameters; what is given as options replaces what the file has or lacks.
 
+    Parameters
+    ----------
+    path : Path
+        A parameter document; ``-`` is standard input.
+    grad_sqr, grad_var, init_batch_size : float or None
+        The options.
+
+    Returns
+    -------
+    Job
+        Without a model where gradient statistics or initial batch size are not known.
+
     Raises
     ------
     InputError
@@ -69,7 +82,15 @@ def read_job(
 
 
 def warn_of_guesses(job: Job, allocations: Iterable[tuple[int, int]]) -> None:
-    """Say on stderr which parameters are used that no observation speaks of."""
+    """Say on stderr which parameters are used that no observation speaks of.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+    allocations : iterable of (int, int)
+        Nodes and replicas.
+    """
     from ppsolve.models.documents.files import source_name
 
     used = set()
@@ -86,7 +107,7 @@ def warn_of_guesses(job: Job, allocations: Iterable[tuple[int, int]]) -> None:
 
 
 def given_grad(sqr: float | None, var: float | None) -> GradParams | None:
-    """Return gradient statistics given as options, if they are.
+    """Return gradient statistics given as options; None without them.
 
     Raises
     ------
@@ -94,7 +115,7 @@ def given_grad(sqr: float | None, var: float | None) -> GradParams | None:
         Only one of them is given.
     """
     from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.goodput.model import GradParams
+    from ppsolve.models.goodput.params import GradParams
 
     if (sqr is None) != (var is None):
         field = "--grad-sqr" if sqr is None else "--grad-var"

@@ -10,16 +10,16 @@ from ppsolve.models.core.arrays import Floats
 from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
-from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
+from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series
 
 STEPS = 160
-"""Batch sizes along a line, in geometric steps."""
+"""Batch sizes along a line, in geometric steps: enough that a picture shows no corners."""
 
 LEAST_PLACES = 3
 """Fewer numbers of replicas are told by the table well enough."""
 
 MOST_MARKS = 8
-"""Along a line with more points only the last one is marked."""
+"""A line with more points has no marks: they would hide it."""
 
 GOODPUT = "goodput (samples/s)"
 
@@ -36,7 +36,12 @@ def goodput_charts(
     rows : sequence of GoodputRow
         The best configuration of each allocation.
     limits : BatchLimits
-        What these were chosen from.
+        The limits that these were chosen within.
+
+    Returns
+    -------
+    list of LineChart
+        None, one or both.
     """
     allowed = [row for row in rows if row.is_allowed]
     charts = [_over_batches(model, allowed, limits)] if allowed else []
@@ -107,5 +112,5 @@ def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
 def _best_of_each(name: str, rows: Sequence[GoodputRow]) -> Series:
     best = {row.num_replicas: row.goodput or 0.0 for row in rows}
     line = sorted(best.items())
-    marked = line if len(line) <= MOST_MARKS else line[-1:]
-    return Series(name, line, [Point(x, y, y) for x, y in marked])
+    marked = [Point(x, y, y) for x, y in line] if len(line) <= MOST_MARKS else []
+    return Series(name, line, marked)

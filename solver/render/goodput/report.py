@@ -27,7 +27,20 @@ MEANING = {
 
 
 def fit_report(title: str, fit: Fit) -> RenderableType:
-    """Return a fit: its parameters, how well they predict, and what the data leave open."""
+    """Return a fit: its parameters, how well they predict, and what the data leave open.
+
+    Parameters
+    ----------
+    title : str
+        The first line.
+    fit : Fit
+        The fit.
+
+    Returns
+    -------
+    RenderableType
+        Facts, a table and warnings.
+    """
     table = FittingTable(
         Column("parameter", is_text=True),
         Column("value"),
@@ -43,7 +56,7 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
 
 
 def fit_line(title: str, fit: Fit) -> Text:
-    """Return a fit in one line, for `--quiet`."""
+    """Return a fit in one line, for `--quiet`; parameters as for `fit_report`."""
     errors = ", ".join(f"{name} off by {text}" for name, text in _errors(fit))
     return Text(f"{title}: objective {fit.objective:.6g}, {errors}", overflow="fold")
 
@@ -107,7 +120,7 @@ def _cells(row: GoodputRow, has_efficiency: bool) -> Iterator[str]:
 
 
 def row_line(row: GoodputRow) -> Text:
-    """Return the best configuration of a allocation in one line, for `--quiet`."""
+    """Return the best configuration of an allocation in one line, for `--quiet`."""
     line = f"{allocation_text(row.num_nodes, row.num_replicas)}: "
     if not row.is_allowed:
         return Text(f"{line}none allowed")

@@ -20,6 +20,7 @@ LEAST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 """Seconds between plain lines: at least where the phase changes, at most where it does not."""
 
 BAR_WIDTH = 12
+"""Columns of the bar."""
 
 
 def plain_plan_line(event: PlanProgress) -> str:
@@ -123,7 +124,22 @@ class LivePlanProgress:
 def plan_progress(
     title: str, *, time_limit: float | None, quiet: bool = False, everything: bool = False
 ) -> Iterator[PlanListener | None]:
-    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards."""
+    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards.
+
+    Parameters
+    ----------
+    title : str
+        The name of the request.
+    time_limit : float or None
+        Seconds of the plan, to be told beside those that have passed.
+    quiet, everything : bool
+        Tell nothing; or also every improvement.
+
+    Yields
+    ------
+    callable or None
+        Takes each `PlanProgress`.
+    """
     if quiet:
         yield None
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -11,8 +12,8 @@ from rich.text import Text
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule, Verdict
+from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
-from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.plan.progress import PER_SECOND
 from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
@@ -23,37 +24,27 @@ ROWS = 10
 LONG_RUN = 3
 """Stages with equally many layers that are written as one figure from so many on."""
 
-LOST_BY = {
-    Rule.MEASURED: "measured",
-    Rule.SOLVED: "solved",
-    Rule.BOUND: "bound",
-    Rule.ALLOWED: "schedules",
-    Rule.NOT_APPLICABLE: "not applicable",
-    Rule.NO_SCHEDULE: "no schedule",
-    Rule.LIMIT: "undecided",
-    Rule.MEMORY: "memory",
+RULES = {
+    Rule.MEASURED: ("measured", "decided by heuristics"),
+    Rule.SOLVED: ("solved", "decided by the exact solver"),
+    Rule.BOUND: ("bound", "ruled out by bounds"),
+    Rule.ALLOWED: ("schedules", "not better with the schedules that the request allows"),
+    Rule.NOT_APPLICABLE: ("not applicable", "without a schedule that the request allows"),
+    Rule.NO_SCHEDULE: ("no schedule", "no schedule"),
+    Rule.LIMIT: ("undecided", "undecided when the limits ended"),
+    Rule.MEMORY: ("memory", "proved not to fit the memory"),
 }
-"""What decided, as it is called in the table."""
+"""What decided: as it is called in the table, and in words."""
 
-LEFT_OUT = {
-    Rule.MEASURED: "decided by heuristics",
-    Rule.SOLVED: "decided by the exact solver",
-    Rule.BOUND: "ruled out by bounds",
-    Rule.ALLOWED: "not better with the schedules that the request allows",
-    Rule.NOT_APPLICABLE: "without any schedule that the request allows",
-    Rule.NO_SCHEDULE: "no schedule",
-    Rule.LIMIT: "undecided when the limits ended",
-    Rule.MEMORY: "do not fit the memory",
+COUNTED = {
+    "measured": Rule.MEASURED,
+    "solved": Rule.SOLVED,
+    "pruned_by_bound": Rule.BOUND,
+    "pruned_by_memory": Rule.MEMORY,
+    "not_applicable": Rule.NOT_APPLICABLE,
+    "undecided": Rule.LIMIT,
 }
-
-COUNTED = (
-    ("measured", "decided by heuristics"),
-    ("solved", "decided by the exact solver"),
-    ("pruned_by_bound", "ruled out by bounds"),
-    ("pruned_by_memory", "proved not to fit the memory"),
-    ("not_applicable", "without a schedule that the request allows"),
-    ("undecided", "left undecided"),
-)
+"""Counts of a plan, and the rule that each is about."""
 
 
 def plan_line(plan: Plan) -> Text:
@@ -79,6 +70,11 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
         Rows of the ranked table; by default ten, or all if `verbose`.
     verbose : bool
         Show each row with its reason.
+
+    Returns
+    -------
+    RenderableType
+        Title, facts, the ranked table, a line for each rule about the rest, and the chart.
     """
     parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
@@ -102,15 +98,11 @@ def _title(plan: Plan) -> Text:
 
 
 def _nothing(plan: Plan) -> str:
-    if _all_lack(plan):
+    if plan.counts.pruned_by_memory == plan.counts.enumerated:
         return "no configuration fits the memory (proved)"
     failed = {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE}
     reasons = (row.reason for row in plan.table if row.lost_by in failed)
     return f"no schedule found; e.g. {next(reasons, 'none was tried')}"
-
-
-def _all_lack(plan: Plan) -> bool:
-    return plan.counts.pruned_by_memory == plan.counts.enumerated
 
 
 def in_words(configuration: Configuration) -> str:
@@ -123,7 +115,7 @@ def in_words(configuration: Configuration) -> str:
         f"micro-batch {c.microbatch_size}",
         _counted(c.microbatches, "micro-batch", "micro-batches"),
         f"batch {c.batch_size}",
-        _words(c.rank_order) if _has_ranks(c) else "",
+        c.rank_order.replace("_", " ") if _has_ranks(c) else "",
         f"{c.backward} backward",
     ]
     return ", ".join(part for part in parts if part)
@@ -140,10 +132,6 @@ def _stages(c: Configuration) -> str:
     if c.placement == "linear":
         return "one stage per device"
     return f"{c.virtual_stages} {c.placement} stages per device"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _counted(number: int, word: str, several: str = "") -> str:
@@ -168,7 +156,8 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     else:
         yield "winner", f"none: {_nothing(plan)}"
     counts = plan.counts
-    parts = [f"{number:,} {words}" for name, words in COUNTED if (number := getattr(counts, name))]
+    numbers = ((getattr(counts, name), rule) for name, rule in COUNTED.items())
+    parts = [f"{number:,} {RULES[rule][1]}" for number, rule in numbers if number]
     enumerated = _counted(counts.enumerated, "configuration")
     yield (
         "considered",
@@ -229,65 +218,51 @@ def run_lengths(layers: Iterable[int]) -> str:
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
     """Return the ranked table; what is the same in all rows has no column."""
-    said_once = _shared(rows)
-    features = [name for name in _FEATURES if name not in said_once]
+    chosen = [row.configuration for row in rows]
+    shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
+    features = [feature for feature in _FEATURES if feature not in shared]
     table = FittingTable(
         Column("rank", expendable=0 if verbose else 3),
-        *(_FEATURES[name] for name in features),
+        *(feature.column for feature in features),
         Column("goodput\nreached"),
         Column("goodput\nat most", expendable=1),
         Column("lost by", is_text=True, expendable=2),
     )
     for row in rows:
-        cells = (_cell(name, row.configuration) for name in features)
-        reached, most = _goodputs(row.goodput)
+        cells = (feature.cell(row.configuration) for feature in features)
+        lost_by = row.verdict.value if row.lost_by is None else RULES[row.lost_by][0]
         style = "bold green" if row.verdict is Verdict.WINNER else ""
-        table.add_row(str(row.rank), *cells, reached, most, _lost_by(row), style=style)
-    if not said_once:
-        return table
-    said = ", ".join(
-        _ONCE[name].format(value) for name, value in said_once.items() if value != ABSENT
-    )
-    return Group(table, Text(f"in all these rows: {said}", "dim"))
+        table.add_row(str(row.rank), *cells, *_goodputs(row.goodput), lost_by, style=style)
+    once = ((feature.said_once, feature.cell(chosen[0])) for feature in shared)
+    said = ", ".join(text.format(cell) for text, cell in once if cell != ABSENT)
+    return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
 
 
-_FEATURES = {
-    "pipeline": Column("devices x\nreplicas"),
-    "placement": Column("stages per\ndevice", is_text=True),
-    "microbatches": Column("micro-\nbatches"),
-    "batch": Column("batch", expendable=4),
-    "ranks": Column("rank\norder", is_text=True),
-    "backward": Column("backward", is_text=True),
-    "split": Column("layer\nsplit", is_text=True),
-}
-"""Columns that say what a configuration is."""
+@dataclass(frozen=True)
+class _Feature:
+    """Something that a configuration is: its column, and how it is said once for all rows."""
 
-_ONCE = {
-    "batch": "batch {}",
-    "ranks": "{} first",
-    "backward": "{} backward",
-    "split": "{} layer split",
-}
-"""What is said below the table where it is the same in all rows."""
+    column: Column
+    cell: Callable[[Configuration], str]
+    said_once: str = ""
 
 
-def _cell(feature: str, c: Configuration) -> str:
-    cells = {
-        "pipeline": f"{c.pipeline_depth} x {c.replicas}",
-        "placement": "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
-        "microbatches": f"{c.microbatches} of {c.microbatch_size}",
-        "batch": str(c.batch_size),
-        "ranks": c.rank_order.value.removesuffix("_first") if _has_ranks(c) else ABSENT,
-        "backward": c.backward,
-        "split": c.layer_split,
-    }
-    return cells[feature]
-
-
-def _shared(rows: Sequence[PlanRow]) -> dict[str, str]:
-    """Return the features that all rows have in common; none for a single row."""
-    values = {name: {_cell(name, row.configuration) for row in rows} for name in _ONCE}
-    return {name: min(found) for name, found in values.items() if len(found) == 1}
+_FEATURES = (
+    _Feature(Column("devices x\nreplicas"), lambda c: f"{c.pipeline_depth} x {c.replicas}"),
+    _Feature(
+        Column("stages per\ndevice", is_text=True),
+        lambda c: "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
+    ),
+    _Feature(Column("micro-\nbatches"), lambda c: f"{c.microbatches} of {c.microbatch_size}"),
+    _Feature(Column("batch", expendable=4), lambda c: str(c.batch_size), "batch {}"),
+    _Feature(
+        Column("rank\norder", is_text=True),
+        lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
+        "{} first",
+    ),
+    _Feature(Column("backward", is_text=True), lambda c: c.backward, "{} backward"),
+    _Feature(Column("layer\nsplit", is_text=True), lambda c: c.layer_split, "{} layer split"),
+)
 
 
 def _goodputs(goodput: Range | None) -> tuple[str, str]:
@@ -297,16 +272,12 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
     return (low if goodput.low > 0 else ABSENT), high
 
 
-def _lost_by(row: PlanRow) -> str:
-    return row.verdict.value if row.lost_by is None else LOST_BY[row.lost_by]
-
-
 def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
     """Yield a line for each rule about the rows that are not in the table."""
-    for rule in LOST_BY:
+    for rule, (_, words) in RULES.items():
         high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
         if high:
-            yield f"{len(high):,} more: {LEFT_OUT[rule]}, at most {figure(max(high))} {PER_SECOND}"
+            yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"
     lacking = [row for row in plan.table if row.lost_by is Rule.MEMORY]
     if lacking:
         yield f"{len(lacking):,} do not fit the memory: {_by_depth(plan.table, lacking)}"
@@ -331,40 +302,30 @@ def plan_chart(plan: Plan) -> LineChart | None:
     that place, and proved to be at most the highest bound there.
     """
     rows = [row for row in plan.table if row.goodput is not None]
-    if not rows:
-        return None
-    if len({row.configuration.batch_size for row in rows}) > 1:
-        over, depths = "batch size", sorted({row.configuration.pipeline_depth for row in rows})
-        found = [
-            _series(
-                f"depth {depth}",
-                [(r.configuration.batch_size, r) for r in rows if _depth(r) == depth],
-            )
-            for depth in depths
-        ]
-        title = f"goodput ({PER_SECOND}) over batch size, best of each pipeline depth"
-    else:
-        over = "devices of a pipeline"
-        found = [_series("best of each depth", [(_depth(row), row) for row in rows])]
-        title = f"goodput ({PER_SECOND}) over pipeline depth"
+    by_batch = len({row.configuration.batch_size for row in rows}) > 1
+    series: dict[str, list[tuple[int, Range]]] = {}
+    for row in sorted(rows, key=lambda row: row.configuration.pipeline_depth):
+        batch, depth = row.configuration.batch_size, row.configuration.pipeline_depth
+        name, x = (f"depth {depth}", batch) if by_batch else ("best of each depth", depth)
+        assert row.goodput is not None
+        series.setdefault(name, []).append((x, row.goodput))
+    found = [_series(name, placed) for name, placed in series.items()]
     best = sorted(found, key=lambda series: -series.most)[:MOST_SERIES]
+    over, title = "devices of a pipeline", f"goodput ({PER_SECOND}) over pipeline depth"
+    if by_batch:
+        over = "batch size"
+        title = f"goodput ({PER_SECOND}) over batch size, best of each pipeline depth"
     kept = [series for series in found if series in best]
     chart = LineChart(title, over, kept, is_shifted=True)
     return chart if len(chart.xs) > 1 else None
 
 
-def _depth(row: PlanRow) -> int:
-    return row.configuration.pipeline_depth
-
-
-def _series(name: str, placed: Iterable[tuple[int, PlanRow]]) -> Series:
+def _series(name: str, placed: Iterable[tuple[int, Range]]) -> Series:
     """Return the best that is reached and that is possible at each place."""
-    reached: dict[int, float] = {}
-    most: dict[int, float] = {}
-    for x, row in placed:
-        if row.goodput is not None:
-            reached[x] = max(reached.get(x, 0.0), row.goodput.low)
-            most[x] = max(most.get(x, 0.0), row.goodput.high)
+    reached, most = defaultdict[int, float](float), defaultdict[int, float](float)
+    for x, goodput in placed:
+        reached[x] = max(reached[x], goodput.low)
+        most[x] = max(most[x], goodput.high)
     points = [Point(x, most[x], reached[x] or None) for x in sorted(most)]
     is_known = all(point.low == point.high for point in points)
     return Series(name, [(p.x, p.high) for p in points] if is_known else [], points)
