@@ -12,6 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.collectives import (
     ALL_GATHER_KIND,
     DATA_PARALLEL,
@@ -26,6 +27,10 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
+
+MAX_LOWERED = 1_000_000
+"""Ops of all micro-batches that are scheduled: 192,000 were measured to take 320 MB up to the list
+heuristics, so that this many take about 1.7 GB. An instance may describe more."""
 
 
 def lower_pipeline(
@@ -56,9 +61,22 @@ def lower_pipeline(
     Raises
     ------
     InputError
-        The times have no common tick within the limit and `round_up` is false.
+        The times have no common tick within the limit and `round_up` is false, or there are more
+        than `MAX_LOWERED` ops.
     """
+    _refuse_huge(instance)
     return _Lowering(instance, round_up=round_up, extra_times=extra_times).run()
+
+
+def _refuse_huge(instance: PipelineInstance) -> None:
+    ops = instance.num_stages * instance.num_microbatches * len(instance.times.by_kind())
+    if ops > MAX_LOWERED:
+        raise InputError(
+            f"expected at most {MAX_LOWERED} ops (stages x micro-batches x kinds of op), which "
+            f"need about 1.7 GB of memory, got {ops}",
+            source=instance.name,
+            field="num_microbatches",
+        )
 
 
 def _decimals(entry: Any) -> Iterator[Decimal]:

@@ -188,21 +188,25 @@ def _one_machine(problem: Problem, graph: Dag, heads: IntArray) -> int:
 def _returns(implied: ImpliedOrder, heads: IntArray, moments: int) -> int:
     problem = implied.problem
     tails = end_tails(problem, implied.full) - problem.duration
+    busy = busy_ops(problem)
     return max(
         (
-            return_bound(problem, order, ops, heads, tails, moments)
+            return_bound(problem, order, busy[resource], heads, tails, moments)
             for order in implied.pools
-            for ops in _acquiring(problem, order)
+            for resource in _acquiring(problem, order)
         ),
         default=0,
     )
 
 
-def _acquiring(problem: Problem, order: PoolOrder) -> list[IntArray]:
-    """Return the busy ops of each resource on which an op acquires from the pool."""
+def _acquiring(problem: Problem, order: PoolOrder) -> list[int]:
+    """Return the resources on which something that has a length acquires from the pool."""
     acquires = np.zeros(problem.num_ops, dtype=np.bool_)
     acquires[order.pool.acquire_op] = True
-    return [ops for ops in _busy_ops(problem) if acquires[ops].any()]
+    acquires &= problem.duration > 0
+    occupied = np.repeat(acquires, np.diff(problem.resource_ptr))
+    found: list[int] = np.unique(problem.resource_idx[occupied]).tolist()
+    return found
 
 
 def _busy_ops(problem: Problem) -> list[IntArray]:

@@ -48,6 +48,8 @@ def check_requirements(
             f"memory: {pool.name} holds {_text(pool.initial)} before anything runs, "
             f"capacity {_text(pool.capacity)}"
         )
+    if holds.base + sum(amount for amount in holds.amount if amount > 0) <= pool.limit:
+        return
     chosen = list(acquires)
     if len(chosen) * problem.num_ops > MAX_STEPS:
         return

@@ -222,3 +222,16 @@ class TestMemory:
         if done.returncode:
             assert done.returncode == 1
             assert done.stderr.count("\n") == 1
+
+
+def test_a_pipeline_too_large_to_schedule_is_refused(run, here):
+    data = {**HARD, "name": "huge", "num_devices": 64, "num_microbatches": 26_000}
+    data = {**data, "times": {"forward": 1, "backward": 2}}
+    del data["memory"]
+    (here / "huge.json").write_text(json.dumps(data))
+    done = run("optimize", "huge.json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: huge.json: num_microbatches: expected at most 1000000 ops (stages x micro-batches "
+        "x kinds of op), which need about 1.7 GB of memory, got 3328000\n"
+    )
