@@ -30,6 +30,10 @@ from tests.paths import DATA
 from tests.strategies import tiny_instance
 
 LISTS = [name for name in all_heuristics() if name.startswith("list-")]
+RULES = [name for name in LISTS if name != "list-sweep"]
+SWEEP = "list-sweep"
+"""Tries many rules, so that one run takes as long as all others together."""
+
 SCAN = json.loads((DATA / "zero_bubble_memory_scan_4x8.json").read_text())["rows"]
 PUBLISHED = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]
 CURVE = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][0]
@@ -78,7 +82,7 @@ def values(instance: Any, names: list[str] = LISTS) -> list[int]:
 
 @pytest.mark.parametrize(
     ("devices", "microbatches"),
-    [(4, 8), (8, 16), (16, 32), pytest.param(32, 64, marks=pytest.mark.slow)],
+    first(2, [(4, 8), (8, 16), (16, 32), (32, 64)]),
 )
 @pytest.mark.parametrize("times_p", [1, 2])
 def test_uniform_pipelines_reach_the_bound(devices: int, microbatches: int, times_p: int) -> None:
@@ -91,7 +95,7 @@ def test_uniform_pipelines_reach_the_bound(devices: int, microbatches: int, time
         assert min(values(instance, ["list-tail", "list-sweep"])) <= bound + 1
 
 
-@pytest.mark.parametrize("row", first(4, SCAN), ids=lambda row: f"cap-{row['lim']}")
+@pytest.mark.parametrize("row", first(2, SCAN), ids=lambda row: f"cap-{row['lim']}")
 def test_memory_scan_is_feasible_and_close(row: dict[str, Any]) -> None:
     instance = pipeline(4, 8, row["lim"], **measured(PUBLISHED[2]))
     found = values(instance)
@@ -115,27 +119,36 @@ def test_device_span_beats_the_published_heuristic() -> None:
     assert min(values(instance, ["list-sweep"])) < published
 
 
-@pytest.mark.parametrize("capacity", first(2, [1, 2.4, 1.5, 2]))
-@pytest.mark.parametrize("share", [0, SHARE, 1])
-@pytest.mark.parametrize("name", LISTS)
-def test_less_memory_than_devices(name: str, capacity: float, share: float) -> None:
+TIGHT = [
+    (4, 8, 2, {"placement": "vshape"}),
+    (4, 8, 1, {"placement": "bidirectional"}),
+    (4, 8, 3, {"placement": "vshape", "share": SHARE}),
+    (3, 7, 3, {"placement": "wave", "stages_per_device": 3}),
+    (4, 8, 4, {"placement": "interleaved", "stages_per_device": 3, "share": 0.5}),
+    (5, 10, 2, {"placement": "bidirectional", "share": SHARE}),
+    (3, 6, 3, {"placement": {"stage_to_device": [0, 1, 0, 2, 1, 0]}}),
+]
+"""Devices, micro-batches, capacity and other fields, several chunks on each device."""
+
+LESS = [(share, capacity) for capacity in (1, 2.4, 1.5, 2) for share in (SHARE, 0, 1)]
+"""Share that weight gradients give back, and capacity, on four devices."""
+
+
+def with_sweep(by_rules: int, by_sweep: int, cases: list[Any]) -> list[Any]:
+    """Return every case for every rule and the sweep; the default run takes the first ones."""
+    rules = [(name, *case) for case in cases for name in RULES]
+    return first(by_rules * len(RULES), rules) + first(by_sweep, [(SWEEP, *case) for case in cases])
+
+
+@pytest.mark.parametrize(("name", "share", "capacity"), with_sweep(6, 2, LESS))
+def test_less_memory_than_devices(name: str, share: float, capacity: float) -> None:
     outcome = run(name, pipeline(4, 8, capacity, share=share))
     assert outcome.status is HeuristicStatus.FEASIBLE, outcome.reason
 
 
 @pytest.mark.parametrize(
-    ("devices", "microbatches", "capacity", "fields"),
-    [
-        (4, 8, 2, {"placement": "vshape"}),
-        (4, 8, 3, {"placement": "vshape", "share": SHARE}),
-        (3, 7, 3, {"placement": "wave", "stages_per_device": 3}),
-        (4, 8, 4, {"placement": "interleaved", "stages_per_device": 3, "share": 0.5}),
-        (4, 8, 1, {"placement": "bidirectional"}),
-        (5, 10, 2, {"placement": "bidirectional", "share": SHARE}),
-        (3, 6, 3, {"placement": {"stage_to_device": [0, 1, 0, 2, 1, 0]}}),
-    ],
+    ("name", "devices", "microbatches", "capacity", "fields"), with_sweep(7, 2, TIGHT)
 )
-@pytest.mark.parametrize("name", LISTS)
 def test_promises_avoid_memory_deadlocks(
     name: str, devices: int, microbatches: int, capacity: float, fields: dict[str, Any]
 ) -> None:

@@ -206,7 +206,7 @@ PROVED = {
 }
 """Best published order, least makespan of whole ops, optimum."""
 
-QUICK = ("tp-split-2x4-2p", "tp-uneven-4x8-two-streams")
+QUICK = ("tp-split-2x4-2p",)
 
 
 def compared(name: str) -> Any:
