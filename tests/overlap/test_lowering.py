@@ -56,6 +56,14 @@ def test_a_wait_that_a_collective_uses_or_a_cap_counts_is_inside_no_kernel() -> 
     assert broken(capped, k=0, c0=3, w0=9, launch_c0=0) == []
 
 
+def test_launches_of_a_group_keep_the_frozen_order() -> None:
+    nodes = ("c0 2", "c1 2", "w0 <- c0", "w1 <- c1")
+    starts = {"c0": 5, "c1": 7, "w0": 7, "w1": 9, "launch_c0": 4, "launch_c1": 3}
+    assert broken(program(*nodes, max_in_flight=2), **starts) == ["precedence"]
+    free = program(*nodes, max_in_flight=2, collective_order="free")
+    assert broken(free, **starts) == []
+
+
 # Orders --------------------------------------------------------------------------------------
 
 
