@@ -137,11 +137,11 @@ class CycleRules:
             sync = f"S{factor}{stage}:{name}"
             self._add(sync, module[f"sync_{key}"], *(f"comm {d}" for d in meets)).extend(gate)
             gate = [(sync, 0)]
-        for device in self.holders(stage):
-            inverse = f"I{factor}{stage}:{name}{self.at(stage, device)}"
-            self._add(inverse, module[f"inverse_{key}"], f"device {device}").extend(gate)
+        for holder in self.holders(stage):
+            inverse = f"I{factor}{stage}:{name}{self.at(stage, holder)}"
+            self._add(inverse, module[f"inverse_{key}"], f"device {holder}").extend(gate)
             if self.max_age is not None:
-                user = f"PC{stage}:{name}{self.at(stage, device)}@{self.max_age}"
+                user = f"PC{stage}:{name}{self.at(stage, holder)}@{self.max_age}"
                 self.ops[user].after.append((inverse, 0))
 
     def broken(self, starts: Starts) -> set[str]:
