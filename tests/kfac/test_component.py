@@ -21,7 +21,6 @@ from ppsolve.solver.kfac.component import Answer, Found
 from ppsolve.solver.kfac.exact import Budget, Component
 from ppsolve.solver.kfac.requirements import is_tidy
 from ppsolve.solver.kfac.tie_bounds import completion_bound
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 from tests.kfac.cases import pattern_of
 
 UNKNOWN = ExactAnswer(None, None, False, StopReason.TIME, True, 0.0)
@@ -209,7 +208,7 @@ def test_no_schedule_with_amounts_rounded_up_proves_nothing(
 def test_a_capacity_that_nothing_keeps_refutes_the_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, outcome = attempt(monkeypatch, MemoryInfeasible("too small"))
+    _, outcome = attempt(monkeypatch, exact.MemoryInfeasible("too small"))
     assert (outcome.schedule, outcome.infeasible) == (None, True)
 
 

@@ -15,7 +15,6 @@ from ppsolve.solver.cpsat.engine import ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.overlap import least_bytes as module
 from ppsolve.solver.overlap.least_bytes import LeastBytes, least_bytes
-from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 from tests.overlap.bruteforce import Graph, program
 
 PROGRAM = program("k0 1 b=4", "k1 1 b=2", "k2 1 b=2 <- k1", "k3 1 <- k0", "k4 1 <- k2")
@@ -87,7 +86,7 @@ def test_all_smaller_caps_refuted_is_a_proof(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_cap_that_no_output_keeps_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, found = search(monkeypatch, {2: MemoryInfeasible("too small"), 3: REFUTED})
+    said, found = search(monkeypatch, {2: module.MemoryInfeasible("too small"), 3: REFUTED})
     assert (said.caps, found.lower) == ([2, 3], 8)
 
 
