@@ -17,10 +17,10 @@ from ppsolve.models.kfac.work import (
     FACTORS,
     Place,
     lower_iteration,
-    meeting,
     modules_of,
     places,
     saved_bytes,
+    sync_devices,
     work_time,
 )
 from ppsolve.models.pipeline.instance import MAX_OPS
@@ -145,15 +145,15 @@ class _CycleLowering:
             device
             for module in self.modules
             if module.sync_a or module.sync_b
-            for device in self._meeting(module)
+            for device in self._sync_devices(module)
         }
         self.comm: dict[int, int] = {}
         for device in sorted(devices):
             name = f"comm {device}"
             self.comm[device] = names[name] if name in names else self.builder.add_resource(name)
 
-    def _meeting(self, module: KfacModule) -> tuple[int, ...]:
-        return meeting(module, self.holders[module.stage])
+    def _sync_devices(self, module: KfacModule) -> tuple[int, ...]:
+        return sync_devices(module, self.holders[module.stage])
 
     def _repeat_pipeline(self) -> None:
         one, number = self.iteration, self.number
@@ -294,7 +294,7 @@ class _CycleLowering:
         return self.preconditions[module.stage, device][:, place]
 
     def _add_sync(self, module: KfacModule, factor: str, gate: IntArray) -> IntArray:
-        devices = self._meeting(module)
+        devices = self._sync_devices(module)
         kind = KIND_OF["sync", factor]
         sync = self.builder.add_ops(
             kind,

@@ -16,7 +16,7 @@ Hole = tuple[int, int]
 Member = tuple[int, int]
 """A device and the index of one of its work entries."""
 
-Meetings = dict[Member, tuple[Member, ...]]
+Rendezvous = dict[Member, tuple[Member, ...]]
 """Who meets in each work entry, itself included."""
 
 WORK_KINDS = ("cov", "sync", "inv")
@@ -60,7 +60,7 @@ class Work:
         Length of each part in ticks.
     recorded : (int, int) or None
         Where it was measured, in ticks; None where nothing ran.
-    meets : tuple of int
+    participants : tuple of int
         Devices that meet in it (syncs of replicas), this one included.
     number : int
         Tells entries of a device with the same label apart, from 0.
@@ -70,7 +70,7 @@ class Work:
     parts: int
     length: int
     recorded: tuple[int, int] | None
-    meets: tuple[int, ...]
+    participants: tuple[int, ...]
     number: int = 0
 
     @property
@@ -229,7 +229,7 @@ def common_iterations(iterations: Sequence[int]) -> int:
     return max(iterations, default=1)
 
 
-def meetings(pattern: RefreshPattern) -> Meetings:
+def rendezvous_of(pattern: RefreshPattern) -> Rendezvous:
     """Return the members of each work entry's rendezvous, itself included, by device.
 
     Only syncs meet. Where a device has several syncs of one factor and module, they meet those of
@@ -239,8 +239,8 @@ def meetings(pattern: RefreshPattern) -> Meetings:
     for device in pattern.devices:
         seen: dict[tuple[object, ...], int] = defaultdict(int)
         for index, work in enumerate(device.work):
-            key = (work.meets, work.label.factor, work.label.module)
-            if len(work.meets) < 2:
+            key = (work.participants, work.label.factor, work.label.module)
+            if len(work.participants) < 2:
                 groups[device.device, index].append((device.device, index))
                 continue
             groups[(*key, seen[key])].append((device.device, index))
@@ -248,7 +248,7 @@ def meetings(pattern: RefreshPattern) -> Meetings:
     return {member: tuple(group) for group in groups.values() for member in group}
 
 
-def longest(pattern: RefreshPattern, members: Sequence[Member]) -> int:
+def rendezvous_length(pattern: RefreshPattern, members: Sequence[Member]) -> int:
     """Return how long work takes on each device that meets in it, in ticks."""
     return max(pattern.devices[device].work[index].length for device, index in members)
 

@@ -164,9 +164,11 @@ class _Reader:
                 field=f"timelines[{number}].call_forward",
             )
         length = 0 if recorded is None else recorded[1] - recorded[0]
-        return Work(label, parts, length // parts, recorded, self._meets(number, label, recorded))
+        return Work(
+            label, parts, length // parts, recorded, self._participants(number, label, recorded)
+        )
 
-    def _meets(
+    def _participants(
         self, number: int, label: Label, recorded: tuple[int, int] | None
     ) -> tuple[int, ...]:
         if label.kind != "sync" or recorded is None:

@@ -31,7 +31,7 @@ def modules_of(instance: KfacInstance, stage: int) -> list[KfacModule]:
     return [module for module in instance.modules or () if module.stage == stage]
 
 
-def meeting(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
+def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
     """Return the devices that meet in a module's syncs: its replicas and all that hold the stage.
 
     Parameters

@@ -9,7 +9,7 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac.pattern import meetings
+from ppsolve.models.kfac.pattern import rendezvous_of
 from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.kfac.bounds import iterations_bound
@@ -62,7 +62,7 @@ class Judge:
         """
         if self.counts_iterations:
             pattern = pattern_of(self.instance)  # type: ignore[arg-type]
-            groups = coupled_devices(pattern, meetings(pattern))
+            groups = coupled_devices(pattern, rendezvous_of(pattern))
             bounds = [iterations_bound(pattern, devices) for devices in groups]
             best = max(bounds, key=lambda bound: bound.value)
             return best.by, Decimal(best.value)

@@ -6,15 +6,21 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.pattern import Hole, Member, RefreshPattern, longest, meetings
+from ppsolve.models.kfac.pattern import (
+    Hole,
+    Member,
+    RefreshPattern,
+    rendezvous_length,
+    rendezvous_of,
+)
 from ppsolve.solver.kfac.placement import DevicePlan, Order, greedy_order, plan_of_starts
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     data_ends,
     most_iterations,
     predecessors,
-    refuse_hopeless,
     refuse_missing_data,
+    refuse_unplaceable,
 )
 from ppsolve.solver.kfac.serial import LatestStart, SerialGenerator, Starts
 
@@ -45,18 +51,18 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
         Work fits in no hole, or a curvature part has no op that makes its data.
     """
     refuse_missing_data(pattern)
-    met = meetings(pattern)
-    refuse_hopeless(pattern, met)
+    rendezvous = rendezvous_of(pattern)
+    refuse_unplaceable(pattern, rendezvous)
     latest_start = _remembered(pattern)
     lengths: Lengths = {device.device: {} for device in pattern.devices}
-    for (device, index), members in met.items():
-        lengths[device][index] = longest(pattern, members)
+    for (device, index), members in rendezvous.items():
+        lengths[device][index] = rendezvous_length(pattern, members)
     plans: dict[int, DevicePlan] = {}
-    for devices in coupled_devices(pattern, met):
+    for devices in coupled_devices(pattern, rendezvous):
         generator: Generator = (
             _Chronological(pattern, devices[0], latest_start, order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else SerialGenerator(pattern, devices, met, latest_start)
+            else SerialGenerator(pattern, devices, rendezvous, latest_start)
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
         for device in devices:
@@ -86,24 +92,24 @@ def _fewest_iterations(
     """
     enough = most_iterations(pattern, devices)
     iterations = 1
-    starts, stuck = generate(iterations)
-    while stuck is not None:
+    starts, unplaced = generate(iterations)
+    while unplaced is not None:
         if iterations >= enough:
-            raise _no_room_left(pattern, stuck, enough)
+            raise _out_of_iterations(pattern, unplaced, enough)
         iterations = min(2 * iterations, enough)
-        starts, stuck = generate(iterations)
+        starts, unplaced = generate(iterations)
     iterations = min(iterations, _used(pattern, starts, lengths))
     while iterations > 1:
-        shorter, stuck = generate(iterations - 1)
-        if stuck is not None:
+        shorter, unplaced = generate(iterations - 1)
+        if unplaced is not None:
             break
         starts = shorter
         iterations = min(iterations - 1, _used(pattern, starts, lengths))
     return starts, iterations
 
 
-def _no_room_left(pattern: RefreshPattern, stuck: Member, iterations: int) -> InputError:
-    device, index = stuck
+def _out_of_iterations(pattern: RefreshPattern, unplaced: Member, iterations: int) -> InputError:
+    device, index = unplaced
     return InputError(
         f"found no room on device {device} within {iterations} iterations; "
         "expected larger bubbles in every iteration, or a smaller margin",
@@ -174,8 +180,8 @@ class _Chronological:
             self._fill(hole)
             if not self.left:
                 return self.starts, None
-        stuck = next((index for index in self.left if self.ready[index] is not None), None)
-        return self.starts, None if stuck is None else (self.device, stuck)
+        unplaced = next((index for index in self.left if self.ready[index] is not None), None)
+        return self.starts, None if unplaced is None else (self.device, unplaced)
 
     def _data(self, index: int) -> int:
         """Return when the data of the next part of a curvature is there, else 0."""

@@ -13,7 +13,7 @@ from ppsolve.models.kfac.unrolling import LoweredRefresh
 
 
 @dataclass(frozen=True)
-class Found:
+class ComponentSchedule:
     """A schedule of some devices, and the iterations that it takes."""
 
     lowered: LoweredRefresh
@@ -26,14 +26,14 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ComponentResult:
     """What is known of one component.
 
     Parameters
     ----------
     devices : tuple of int
         Its devices, coupled by syncs (usually one).
-    found : Found or None
+    best : ComponentSchedule or None
         The best schedule.
     lower : int
         Proved: fewer iterations are impossible.
@@ -48,7 +48,7 @@ class Answer:
     """
 
     devices: tuple[int, ...]
-    found: Found | None
+    best: ComponentSchedule | None
     lower: int
     by: str
     stop_reason: StopReason
@@ -58,7 +58,7 @@ class Answer:
     @property
     def iterations(self) -> int | None:
         """Iterations of the best schedule."""
-        return self.found.iterations_of(self.devices) if self.found else None
+        return self.best.iterations_of(self.devices) if self.best else None
 
     @property
     def is_proved(self) -> bool:
@@ -66,7 +66,7 @@ class Answer:
         return self.iterations == self.lower
 
 
-def weigher(tie_break: TieBreak) -> Callable[[Label], int]:
+def end_weights(tie_break: TieBreak) -> Callable[[Label], int]:
     """Return the weights that a tie-break gives to the ends of K-FAC ops."""
     if tie_break is TieBreak.STALENESS:
         return lambda label: int(label.kind == "inv")

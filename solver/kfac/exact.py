@@ -15,19 +15,19 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.engine import ExactAnswer, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kfac.component import Answer, Found, weigher
-from ppsolve.solver.kfac.requirements import is_tidy
+from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
+from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.kfac.tie_bounds import completion_bound
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
-FIRST_SHARE = 0.5
+PLAIN_SHARE = 0.5
 """Share of the time for the plain model, before the one that counts the work in every hole."""
 
-FIRST_UNITS = 10.0
+PLAIN_UNITS = 10.0
 """Deterministic time for the plain model where there is no limit."""
 
-QUICK_LIMIT = 5.0
+FIRST_PASS_LIMIT = 5.0
 """Most seconds (or deterministic units) for a number of iterations on the first pass: most are
 settled at once, and an easy larger one should not wait for a hard smaller one."""
 
@@ -65,7 +65,7 @@ class Budget:
         self.used_units += outcome.deterministic_time
 
 
-class Component:
+class ComponentSearch:
     """Exact search for the fewest iterations of devices that have one number of them.
 
     Parameters
@@ -92,18 +92,18 @@ class Component:
         self.tie_break = tie_break
         self.budget = budget
 
-    def lowered(self, iterations: int, *, weighed: bool = False) -> LoweredRefresh:
+    def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
         """Lower the component at a number of iterations."""
         counts = [iterations] * len(self.pattern.devices)
-        weigh = weigher(self.tie_break) if weighed else None
-        return lower_refresh(self.pattern, counts, devices=self.devices, weigh=weigh)
+        weight_of = end_weights(self.tie_break) if with_weights else None
+        return lower_refresh(self.pattern, counts, devices=self.devices, weight_of=weight_of)
 
-    def fewest(self, known: Answer, most: int, parts: int) -> Answer:
+    def fewest(self, known: ComponentResult, most: int, parts: int) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
         Parameters
         ----------
-        known : Answer
+        known : ComponentResult
             Best known schedule and bound.
         most : int
             The largest number worth trying.
@@ -112,51 +112,55 @@ class Component:
         """
         if known.is_proved:
             return known
-        answer = known
-        if known.found is None and known.lower < most and is_tidy(self.pattern, self.devices):
+        result = known
+        if (
+            known.best is None
+            and known.lower < most
+            and fits_one_period(self.pattern, self.devices)
+        ):
             # Where the largest number is ruled out, all are: memory does not get easier.
-            answer = self._pass(known, range(most, most + 1), parts, QUICK_LIMIT)
-            if answer.lower > most or answer.stop_reason is StopReason.INTERRUPTED:
-                return answer
-        answer = self._pass(answer, range(known.lower, most + 1), parts, QUICK_LIMIT)
-        if answer.is_proved or _is_final(answer):
-            return answer
-        return self._pass(answer, range(answer.lower, most + 1), parts)
+            result = self._pass(known, range(most, most + 1), parts, FIRST_PASS_LIMIT)
+            if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
+                return result
+        result = self._pass(result, range(known.lower, most + 1), parts, FIRST_PASS_LIMIT)
+        if result.is_proved or _is_final(result):
+            return result
+        return self._pass(result, range(result.lower, most + 1), parts)
 
     def _pass(
-        self, answer: Answer, counts: range, parts: int, quick: float | None = None
-    ) -> Answer:
+        self, result: ComponentResult, counts: range, parts: int, most: float | None = None
+    ) -> ComponentResult:
         """Try numbers of iterations in turn until one has a schedule."""
         is_gapless = True
         for count in counts:
-            if answer.iterations is not None and count >= answer.iterations:
+            if result.iterations is not None and count >= result.iterations:
                 break
-            outcome = self._attempt(count, self.budget.share(parts * 1.25, quick))
+            outcome = self._attempt(count, self.budget.share(parts * 1.25, most))
             if outcome.schedule is not None:
-                answer = replace(answer, found=self._found(count, outcome.schedule))
+                result = replace(result, best=self._found(count, outcome.schedule))
             elif not outcome.infeasible:
                 is_gapless = False
-                answer = replace(answer, stop_reason=outcome.stop_reason)
+                result = replace(result, stop_reason=outcome.stop_reason)
             elif is_gapless:
-                answer = replace(answer, lower=count + 1, by="cp-sat")
+                result = replace(result, lower=count + 1, by="cp-sat")
             if _is_stopped(outcome):
-                return answer
-        return replace(answer, stop_reason=StopReason.PROVED) if is_gapless else answer
+                return result
+        return replace(result, stop_reason=StopReason.PROVED) if is_gapless else result
 
-    def _found(self, iterations: int, schedule: Schedule) -> Found:
+    def _found(self, iterations: int, schedule: Schedule) -> ComponentSchedule:
         lowered = self.lowered(iterations)
-        return Found(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
+        return ComponentSchedule(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
 
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
         """Look for a schedule: first with the plain model, then counting work in holes."""
         implied = ImpliedOrder(self.lowered(iterations).problem)
-        outcome = self._solve(implied, _first(limits), window_work=False)
+        outcome = self._solve(implied, _plain_limits(limits), window_work=False)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            outcome = self._solve(implied, limits.scaled(1 - FIRST_SHARE), window_work=True)
+            outcome = self._solve(implied, limits.scaled(1 - PLAIN_SHARE), window_work=True)
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
             outcome = self._solve(
-                implied, limits.scaled(1 - FIRST_SHARE), window_work=True, rounding="up"
+                implied, limits.scaled(1 - PLAIN_SHARE), window_work=True, rounding="up"
             )
             return replace(outcome, infeasible=False)
         return outcome
@@ -185,13 +189,13 @@ class Component:
         self.budget.spend(outcome)
         return outcome
 
-    def break_tie(self, answer: Answer, parts: int) -> Answer:
+    def break_tie(self, result: ComponentResult, parts: int) -> ComponentResult:
         """Improve a schedule without more iterations; its tie-break value gets a bound."""
-        if answer.found is None or answer.iterations is None or self.tie_break is TieBreak.NONE:
-            return answer
-        lowered = self.lowered(answer.iterations, weighed=True)
-        incumbent = Schedule(lowered.problem, answer.found.schedule.start)
-        lower = completion_bound(self.pattern, self.devices, answer.iterations, self.tie_break)
+        if result.best is None or result.iterations is None or self.tie_break is TieBreak.NONE:
+            return result
+        lowered = self.lowered(result.iterations, with_weights=True)
+        incumbent = Schedule(lowered.problem, result.best.schedule.start)
+        lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
         limits = self.budget.share(parts, TIE_BREAK_LIMIT)
         outcome = self._solve(
             ImpliedOrder(lowered.problem),
@@ -200,35 +204,35 @@ class Component:
             incumbent=incumbent,
             lower=lower,
         )
-        best, by = incumbent, answer.found.by
+        best, by = incumbent, result.best.by
         better = outcome.schedule
         # Amounts of memory are rounded down: the bound holds, a schedule need not.
         is_valid = better is not None and not check_schedule(lowered.problem, better)
         if better is not None and is_valid and better.value < incumbent.value:
             best, by = better, "cp-sat"
-        reason = answer.stop_reason
+        reason = result.stop_reason
         if _is_stopped(outcome):
             reason = StopReason.INTERRUPTED
         bound = max(lower, outcome.bound or 0)
-        found = Found(lowered, best, by)
+        found = ComponentSchedule(lowered, best, by)
         return replace(
-            answer,
-            found=found,
+            result,
+            best=found,
             stop_reason=reason,
             tie_break=self.tie_break,
             tie=(best.value, bound),
         )
 
 
-def _first(limits: SearchLimits) -> SearchLimits:
+def _plain_limits(limits: SearchLimits) -> SearchLimits:
     if limits.seconds is None and limits.deterministic is None:
-        return replace(limits, deterministic=FIRST_UNITS)
-    return limits.scaled(FIRST_SHARE)
+        return replace(limits, deterministic=PLAIN_UNITS)
+    return limits.scaled(PLAIN_SHARE)
 
 
-def _is_final(answer: Answer) -> bool:
+def _is_final(result: ComponentResult) -> bool:
     """Whether there is nothing left to search: interrupted, or every number ruled out."""
-    return answer.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
+    return result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 
 def _is_stopped(outcome: ExactAnswer) -> bool:

@@ -15,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.op_kinds import KIND_OF
-from ppsolve.models.kfac.pattern import RefreshPattern, longest, meetings
+from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
@@ -91,7 +91,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     schedule, unaligned = scheduled(pattern, plans, lowered)
     violations = check_schedule(lowered.problem, schedule)
     if not violations and not unaligned:
-        if any(len(work.meets) > 1 for device in pattern.devices for work in device.work):
+        if any(len(work.participants) > 1 for device in pattern.devices for work in device.work):
             # On a device that meets others a sync takes as long as the longest of them.
             plans = plans_of(pattern, lowered, schedule)
         return RefreshOutcome(name, HeuristicStatus.FEASIBLE, schedule, plans=plans)
@@ -140,7 +140,7 @@ def plans_of(
     pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
 ) -> list[DevicePlan]:
     """Return what each device does in a schedule of all devices."""
-    met = meetings(pattern)
+    rendezvous = rendezvous_of(pattern)
     plans = []
     for device in pattern.devices:
         number = device.device
@@ -149,7 +149,10 @@ def plans_of(
             for (owner, index, part), op in lowered.op_of.items()
             if owner == number
         }
-        lengths = {index: longest(pattern, met[number, index]) for index in range(len(device.work))}
+        lengths = {
+            index: rendezvous_length(pattern, rendezvous[number, index])
+            for index in range(len(device.work))
+        }
         count = lowered.iterations[number]
         plans.append(plan_of_starts(pattern, number, starts, lengths, count))
     return plans

@@ -24,6 +24,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
+from ppsolve.solver.kfac.bubble_filling import pin_and_fill
 from ppsolve.solver.kfac.claims import check_refresh, iterations_in, without_counts
 from ppsolve.solver.kfac.heuristics import (
     REFRESH_HEURISTICS,
@@ -32,7 +33,6 @@ from ppsolve.solver.kfac.heuristics import (
 )
 from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.pinned import pinned_cycle
-from ppsolve.solver.kfac.placed_around import schedule_around
 from ppsolve.solver.kfac.refresh import RefreshTask
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -45,7 +45,7 @@ A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
 
 def _pinned(pattern: str) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
-        return Proposal(schedule_around(request.instance, request.problem, pattern))
+        return Proposal(pin_and_fill(request.instance, request.problem, pattern))
 
     return propose
 
@@ -129,8 +129,8 @@ class KfacKind(Kind[KfacInstance]):
         self, instance: KfacInstance, problem: Problem, data: Any, source: str | None = None
     ) -> tuple[Schedule | None, list[Violation]]:
         """Read a schedule; what a document of a refresh counts is no time of its schedule."""
-        given = without_counts(data) if is_refresh(instance) else data
-        return parse_given(given, problem, source)
+        document = without_counts(data) if is_refresh(instance) else data
+        return parse_given(document, problem, source)
 
     def check(
         self, instance: KfacInstance, given: Any, *, round_up: bool = False

@@ -19,9 +19,9 @@ def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPatt
     try:
         if instance.timelines is not None:
             return measured_pattern(instance, round_up=round_up)
-        from ppsolve.solver.kfac.described import described_pattern
+        from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 
-        return described_pattern(instance)
+        return simulated_pattern(instance)
     except InputError as error:
         raise error.located(instance.name) from None
 

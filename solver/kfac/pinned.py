@@ -28,7 +28,7 @@ PATTERNS: dict[str, Heuristic] = {
 }
 """Heuristics whose schedule of the pipeline can be pinned."""
 
-NEVER = 2**61
+NO_END = 2**61
 """End of the last hole; windows that reach here have no limit."""
 
 
@@ -132,7 +132,7 @@ class _Iteration:
         """Put preconditions and optimizer steps behind the last compute op of a device."""
         cursor = int(self.end[self._compute_ops(device)].max())
         stages = [stage for stage, holder in places(self.pipeline) if holder == device]
-        ready = {stage: self._ready(stage, device) for stage in stages}
+        ready = {stage: self._gradient_ready(stage, device) for stage in stages}
         for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
             began = max(cursor, ready[stage])
             last = self._finish_stage(stage, device, began)
@@ -161,7 +161,7 @@ class _Iteration:
             mask &= self.problem.stage == stage
         return np.flatnonzero(mask)
 
-    def _ready(self, stage: int, device: int) -> int:
+    def _gradient_ready(self, stage: int, device: int) -> int:
         """Return when the gradient of a stage is complete on a device."""
         reduce = self._single(ALLREDUCE_KIND, stage)
         ops = reduce if len(reduce) else self._compute_ops(device, stage)
@@ -262,7 +262,7 @@ def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
     busy = pinned[problem.duration[pinned] > 0]
     busy = busy[np.argsort(problem.pinned[busy])]
     begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
-    ends = [*problem.pinned[busy].tolist(), NEVER]
+    ends = [*problem.pinned[busy].tolist(), NO_END]
     return [(begin, end) for begin, end in zip(begins, ends, strict=True) if end > begin]
 
 
@@ -270,4 +270,4 @@ def _starts(rule: RefreshPattern, holes: list[tuple[int, int]], length: int) -> 
     """Return the closed intervals of starts, int64[w, 2], of an op of some length."""
     found = [(begin, rule.latest_start((begin, end), length)) for begin, end in holes[:-1]]
     kept = [(first, last) for first, last in found if last >= first]
-    return np.array([*kept, (holes[-1][0], NEVER)], dtype=np.int64)
+    return np.array([*kept, (holes[-1][0], NO_END)], dtype=np.int64)

@@ -16,7 +16,7 @@ from ppsolve.solver.kfac.placement import (
     DevicePlan,
     Placed,
     greedy_order,
-    numbered,
+    number_iterations,
     pipeline_entries,
     save_marker,
 )
@@ -68,7 +68,7 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
             placed += [_as_recorded(entry) for entry in left]
             left.clear()
     placed.append(save_marker(SAVE_ON, placed))
-    return numbered(device.device, placed)
+    return number_iterations(device.device, placed)
 
 
 def _as_recorded(entry: _Entry) -> Placed:

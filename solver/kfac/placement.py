@@ -197,7 +197,7 @@ def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
 
-def numbered(device: int, entries: Iterable[Placed]) -> DevicePlan:
+def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
     """Return the plan of entries in list order, their iterations counted by start markers."""
     iteration = -1
     placed = []
@@ -239,7 +239,7 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     return starts
 
 
-def left_over(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
+def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
     """Return (label, parts, recorded length in ticks) of all work that fitted in no hole."""
     work = pattern.devices[plan.device].work
     placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
@@ -292,7 +292,7 @@ def plan_of_starts(
         row.sort(key=lambda entry: _list_place(entry, work))
     rows[0].append(save_marker(SAVE_OFF, rows[0]))
     rows[-1].append(save_marker(SAVE_ON, rows[-1]))
-    return numbered(device, (entry for row in rows for entry in row))
+    return number_iterations(device, (entry for row in rows for entry in row))
 
 
 def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) -> int:

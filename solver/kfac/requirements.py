@@ -10,12 +10,12 @@ from math import ceil
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
-    Meetings,
     Member,
     RefreshPattern,
+    Rendezvous,
     Work,
     common_starts,
-    longest,
+    rendezvous_length,
     uneven_data,
 )
 
@@ -65,17 +65,17 @@ def data_ends(device: DevicePattern) -> list[tuple[int, ...]]:
     return found
 
 
-def coupled_devices(pattern: RefreshPattern, met: Meetings) -> list[list[int]]:
+def coupled_devices(pattern: RefreshPattern, rendezvous: Rendezvous) -> list[list[int]]:
     """Return the devices in groups that are linked by rendezvous, each group by number."""
     group_of = {device.device: {device.device} for device in pattern.devices}
-    for members in met.values():
+    for members in rendezvous.values():
         linked = set().union(*(group_of[device] for device, _ in members))
         for device in linked:
             group_of[device] = linked
     return [list(group) for group in sorted({tuple(sorted(g)) for g in group_of.values()})]
 
 
-def settled_after(pattern: RefreshPattern) -> int:
+def iterations_until_steady(pattern: RefreshPattern) -> int:
     """Return iterations after which all data is there and the holes repeat (but for the last).
 
     Raises
@@ -83,7 +83,7 @@ def settled_after(pattern: RefreshPattern) -> int:
     InputError
         An op of the pipeline is further than `MOST_ITERATIONS` periods from the first iteration.
     """
-    settled = 1
+    steady = 1
     for device in pattern.devices:
         for op in device.ops:
             away = ceil(Fraction(max(op.end, -op.start), pattern.period))
@@ -93,8 +93,8 @@ def settled_after(pattern: RefreshPattern) -> int:
                     f"forward, got one {away} away on device {device.device}",
                     field=op.label,
                 )
-            settled = max(settled, away + 1)
-    return settled
+            steady = max(steady, away + 1)
+    return steady
 
 
 def refuse_missing_data(pattern: RefreshPattern) -> None:
@@ -110,20 +110,20 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
             )
 
 
-def refuse_hopeless(pattern: RefreshPattern, met: Meetings) -> None:
+def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
     """Raise an InputError where an op fits in no hole of any iteration, even alone."""
     hardest: dict[tuple[int, ...], tuple[int, Member]] = {}
-    for members in met.values():
+    for members in rendezvous.values():
         device, index = members[0]
         kind = pattern.devices[device].work[index].label.kind
         if kind != "sync" or pattern.syncs_in_holes:
             devices = tuple(device for device, _ in members)
-            candidate = longest(pattern, members), members[0]
+            candidate = rendezvous_length(pattern, members), members[0]
             hardest[devices] = max(hardest.get(devices, candidate), candidate)
-    enough = 2 * settled_after(pattern) + 1
+    enough = 2 * iterations_until_steady(pattern) + 1
     for devices, (length, (device, index)) in hardest.items():
         if not _has_window(pattern, devices, length, enough):
-            raise _no_room(pattern, devices, pattern.devices[device].work[index], length)
+            raise _fits_nowhere(pattern, devices, pattern.devices[device].work[index], length)
 
 
 def _has_window(
@@ -136,7 +136,7 @@ def _has_window(
     return bool(common)
 
 
-def _no_room(
+def _fits_nowhere(
     pattern: RefreshPattern, devices: Sequence[int], work: Work, length: int
 ) -> InputError:
     where = " and ".join(f"device {device}" for device in devices)
@@ -155,10 +155,10 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     done could be left out and all that comes later be done one iteration earlier.
     """
     items = sum(work.parts for device in devices for work in pattern.devices[device].work)
-    return min(2 * settled_after(pattern) + items + 1, MOST_ITERATIONS)
+    return min(2 * iterations_until_steady(pattern) + items + 1, MOST_ITERATIONS)
 
 
-def is_tidy(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
+def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
     """Whether all pipeline ops of `devices` lie within one period.
 
     All iterations have the same holes then, and more of them never make a refresh harder.

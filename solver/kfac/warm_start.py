@@ -19,10 +19,10 @@ from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 PREFIX = "pinned-"
-PATTERNS = 2
+NUM_PATTERNS = 2
 """How many of the best pinned patterns are solved exactly."""
 
-SHARE = 0.1
+PATTERN_SHARE = 0.1
 """Share of the time for each of them."""
 
 
@@ -59,8 +59,8 @@ def solve_best_patterns(
         and outcome.status is HeuristicStatus.FEASIBLE
         and outcome.schedule is not None
     ]
-    part = limits.scaled(SHARE)
-    for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:PATTERNS]:
+    part = limits.scaled(PATTERN_SHARE)
+    for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:NUM_PATTERNS]:
         found = _solved(instance, name.removeprefix(PREFIX), schedule, part)
         if found is not None:
             again = Schedule(problem, found.start)

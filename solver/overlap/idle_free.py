@@ -16,7 +16,7 @@ MOST_SECONDS = 10.0
 MOST_UNITS = 5.0
 
 
-def settled(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
+def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
     """Start all ops as early as the rules allow together, keeping the makespan.
 
     A program runs every node as soon as its streams and data allow; only waits and launches hold

@@ -76,11 +76,11 @@ class ProgramTask(ScheduleTask):
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
         """Keep the program order of what CP-SAT found, if there is one."""
-        from ppsolve.solver.overlap.idle_free import settled
+        from ppsolve.solver.overlap.idle_free import idle_free_schedule
 
         found = realised(self.instance, self.lowered, schedule)
         if found is None:
-            early = settled(schedule, control.limits())
+            early = idle_free_schedule(schedule, control.limits())
             found = None if early is None else realised(self.instance, self.lowered, early)
         if found is None:
             return StopReason.NO_PROGRAM

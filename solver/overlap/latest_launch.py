@@ -50,18 +50,18 @@ class _Delaying:
     ) -> None:
         self.kind = [node.kind for node in instance.nodes]
         self.durations = durations
-        given = replay(instance, order, durations)
-        self.end: list[int] = given.end.tolist()
-        self.makespan = given.makespan
+        replayed = replay(instance, order, durations)
+        self.end: list[int] = replayed.end.tolist()
+        self.makespan = replayed.makespan
         deps = [list(own) for own in instance.deps]
         for previous, comm in _neighbours(instance, order):
             if previous not in deps[comm]:
                 deps[comm].append(previous)
         self.deps, self.users = deps, users_of(deps)
-        self.open = [len(users) for users in self.users]
+        self.users_left = [len(users) for users in self.users]
         self.tail = [0] * len(deps)
         self.launches = 0
-        self.backwards: list[int] = []
+        self.reversed_order: list[int] = []
         self.held: list[tuple[int, int]] = []
 
     def run(self, order: Sequence[int]) -> list[int]:
@@ -72,7 +72,7 @@ class _Delaying:
                 self._put(node, max(self.launches, self._below(node)) + length)
                 self.launches = self.tail[node]
         self._launch(0)
-        return self.backwards[::-1]
+        return self.reversed_order[::-1]
 
     def _below(self, node: int) -> int:
         return max((self.tail[user] for user in self.users[node]), default=0)
@@ -86,10 +86,10 @@ class _Delaying:
 
     def _put(self, node: int, tail: int) -> None:
         self.tail[node] = tail
-        self.backwards.append(node)
+        self.reversed_order.append(node)
         for dep in self.deps[node]:
-            self.open[dep] -= 1
-            if not self.open[dep] and self.kind[dep] is NodeKind.COMM:
+            self.users_left[dep] -= 1
+            if not self.users_left[dep] and self.kind[dep] is NodeKind.COMM:
                 latest = self.makespan - self._below(dep) - self.durations[dep]
                 heapq.heappush(self.held, (-latest, dep))
 

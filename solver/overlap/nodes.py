@@ -54,16 +54,16 @@ class Program:
         by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
         return cls(
             kind=[node.kind for node in instance.nodes],
-            duration=whole([node.duration for node in instance.nodes])[0],
+            duration=as_integers([node.duration for node in instance.nodes])[0],
             deps=deps,
             users=users_of(deps),
             comms=instance.of_kind(NodeKind.COMM),
-            rank=inverse(by_rank),
+            rank=inverse_permutation(by_rank),
         )
 
     def permuted(self, order: list[int]) -> Self:
         """Return the same program with its nodes renumbered as they come in `order`."""
-        place = inverse(order)
+        place = inverse_permutation(order)
         return type(self)(
             kind=[self.kind[node] for node in order],
             duration=[self.duration[node] for node in order],
@@ -98,7 +98,7 @@ class Program:
 
 def chained_deps(instance: OverlapInstance) -> list[list[int]]:
     """Return direct dependencies, each collective's previous one of its group among them."""
-    deps = [list(given) for given in instance.deps]
+    deps = [list(direct) for direct in instance.deps]
     for comm, previous in instance.previous_in_group.items():
         if previous not in deps[comm]:
             deps[comm].append(previous)
@@ -109,13 +109,13 @@ def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
     """Return for every node, in program order, the nodes that have it among their `deps`."""
     listed = list(deps)
     users: list[list[int]] = [[] for _ in listed]
-    for node, given in enumerate(listed):
-        for dep in given:
+    for node, own in enumerate(listed):
+        for dep in own:
             users[dep].append(node)
     return users
 
 
-def inverse(order: list[int]) -> list[int]:
+def inverse_permutation(order: list[int]) -> list[int]:
     """Return the place of every node in `order`, a permutation."""
     place = [0] * len(order)
     for position, node in enumerate(order):
@@ -123,7 +123,7 @@ def inverse(order: list[int]) -> list[int]:
     return place
 
 
-def whole(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
+def as_integers(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
     """Return whole amounts and the factor that made them whole."""
     exact = [Fraction(amount) for amount in amounts]
     factor = math.lcm(*(amount.denominator for amount in exact))

@@ -11,7 +11,7 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.overlap.inductor_lists import list_raise, list_reorder, list_sink
 from ppsolve.solver.overlap.nodes import Program
 from ppsolve.solver.overlap.reorder import reorder_compute_for_overlap
-from ppsolve.solver.overlap.replay import misplaced
+from ppsolve.solver.overlap.replay import broken_dependency
 
 RAISE_FAILURE = "AssertionError in raise_comms: assert len(cur_comms) <= 1"
 """What raise_comms says where more than one collective could come first."""
@@ -86,7 +86,7 @@ def raise_comms(program: Program) -> list[int]:
     return [*held, *reversed(backwards)]
 
 
-STEPS: dict[str, Pass] = {
+SINGLE_PASSES: dict[str, Pass] = {
     "sink_waits": sink_waits,
     "raise_comms": raise_comms,
     "reorder_compute_for_overlap": reorder_compute_for_overlap,
@@ -96,7 +96,7 @@ STEPS: dict[str, Pass] = {
 }
 """The single passes by their own names."""
 
-RECIPES: dict[str, tuple[str, ...]] = {
+PASS_SEQUENCES: dict[str, tuple[str, ...]] = {
     "sink-waits": ("sink_waits",),
     "raise-comms": ("raise_comms",),
     "reorder-compute": ("reorder_compute_for_overlap",),
@@ -121,7 +121,7 @@ def run_passes(
     instance : OverlapInstance
         The program.
     steps : tuple of str
-        Names in `STEPS`.
+        Names in `SINGLE_PASSES`.
     by_name : bool
         Break ties by the string order of names, as published, else by program order.
     """
@@ -129,11 +129,11 @@ def run_passes(
     order = list(range(program.size))
     for number, step in enumerate(steps):
         try:
-            moved = STEPS[step](program)
+            moved = SINGLE_PASSES[step](program)
         except PassError as error:
             return PassResult(None, str(error), steps[:number])
         order = [order[place] for place in moved]
-        wrong = misplaced(instance, order)
+        wrong = broken_dependency(instance, order)
         if wrong is not None:
             return PassResult(None, _wrong_order(instance, step, *wrong), steps[:number])
         program = program.permuted(moved)
@@ -147,7 +147,7 @@ def _wrong_order(instance: OverlapInstance, step: str, node: int, dep: int) -> s
 
 def _registry() -> dict[str, OverlapPass]:
     found: dict[str, OverlapPass] = {"original": partial(run_passes, steps=())}
-    for name, steps in RECIPES.items():
+    for name, steps in PASS_SEQUENCES.items():
         found[name] = partial(run_passes, steps=steps)
         found[name + STABLE] = partial(run_passes, steps=steps, by_name=False)
     return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.nodes import inverse, users_of, whole
+from ppsolve.solver.overlap.nodes import as_integers, inverse_permutation, users_of
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
     """
     return (
         sorted(order) == list(range(len(instance.nodes)))
-        and misplaced(instance, order) is None
+        and broken_dependency(instance, order) is None
         and (instance.collective_order == "free" or _keeps_collectives(instance, order))
     )
 
 
-def misplaced(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
+def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
     """Return a node that comes before one of its dependencies, and that; None if there is none.
 
     Parameters
@@ -142,7 +142,7 @@ def misplaced(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int
     order : sequence of int
         Every node once.
     """
-    place = inverse(list(order))
+    place = inverse_permutation(list(order))
     late = (
         (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
     )
@@ -150,7 +150,7 @@ def misplaced(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int
 
 
 def _keeps_collectives(instance: OverlapInstance, order: Sequence[int]) -> bool:
-    place = inverse(list(order))
+    place = inverse_permutation(list(order))
     return all(place[a] < place[b] for b, a in instance.previous_in_group.items())
 
 
@@ -191,7 +191,7 @@ def live_bytes(
     LiveBytes
         Times at which the amount changes, exact amounts from there on, and the peak.
     """
-    amounts, factor = whole(node.bytes for node in instance.nodes)
+    amounts, factor = as_integers(node.bytes for node in instance.nodes)
     begin, finish = [int(time) for time in start], [int(time) for time in end]
     change: Counter[int] = Counter()
     for node, uses in enumerate(last_uses(instance)):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.live_bytes import Room
-from ppsolve.solver.overlap.nodes import chained_deps, inverse, users_of
+from ppsolve.solver.overlap.live_bytes import CapTracker
+from ppsolve.solver.overlap.nodes import chained_deps, inverse_permutation, users_of
 
 Urgency = Callable[["Graph"], list[tuple[int, ...]]]
 
@@ -116,7 +116,7 @@ def list_overlap(
         Places in the program, in the new order.
     """
     is_frozen = instance.collective_order == "frozen"
-    deps = chained_deps(instance) if is_frozen else [list(given) for given in instance.deps]
+    deps = chained_deps(instance) if is_frozen else [list(direct) for direct in instance.deps]
     kinds = [node.kind for node in instance.nodes]
     graph = Graph(kinds, durations, deps, users_of(deps))
     return _Builder(instance, graph, LIST_RULES[rule]).run()
@@ -129,12 +129,12 @@ class _Builder:
         self.instance, self.graph, self.fits = instance, graph, rule.fits
         keys = rule.urgency(graph)
         self.by_rank = sorted(range(len(keys)), key=lambda node: (keys[node], node))
-        self.rank = inverse(self.by_rank)
+        self.rank = inverse_permutation(self.by_rank)
         self.missing = [len(deps) for deps in graph.deps]
         self.end = [0] * len(keys)
         self.clock = 0
         self.free: Counter[str] = Counter()
-        self.room = Room(instance)
+        self.caps = CapTracker(instance)
         self.order: list[int] = []
         self.compute: list[int] = []
         self.comms: list[int] = []
@@ -163,7 +163,7 @@ class _Builder:
 
     def _launch(self) -> bool:
         for index, rank in enumerate(self.comms):
-            if self.room.takes(self.by_rank[rank]):
+            if self.caps.admits(self.by_rank[rank]):
                 self._place(self.by_rank[self.comms.pop(index)])
                 return True
         return False
@@ -171,7 +171,7 @@ class _Builder:
     def _run_compute(self) -> bool:
         """Run the compute that the rule chooses, if it chooses any."""
         allowed = (
-            index for index, rank in enumerate(self.compute) if self.room.takes(self.by_rank[rank])
+            index for index, rank in enumerate(self.compute) if self.caps.admits(self.by_rank[rank])
         )
         index = self._fitting(allowed) if self._holds_back() else next(allowed, None)
         if index is None:
@@ -205,7 +205,7 @@ class _Builder:
 
     def _place(self, node: int) -> None:
         self.order.append(node)
-        self.room.place(node)
+        self.caps.place(node)
         ready = max(self.clock, self._ready(node))
         if self.graph.kind[node] is NodeKind.COMM:
             group = self.instance.group_of(node)

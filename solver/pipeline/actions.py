@@ -45,7 +45,7 @@ Order = list[Action | Overlap]
 """What one device does, in order."""
 
 
-def written(orders: Sequence[Order]) -> list[list[str]]:
+def action_strings(orders: Sequence[Order]) -> list[list[str]]:
     """Return `orders` as action strings, per device."""
     return [[str(step) for step in order] for order in orders]
 

@@ -25,7 +25,7 @@ RunAll = Callable[[PipelineInstance, Problem], Iterable[HeuristicOutcome]]
 
 NAME = "best-pipeline"
 
-SHARE = 0.1
+PLAN_SHARE = 0.1
 """Share of the time for each of the two plans."""
 
 
@@ -50,7 +50,7 @@ def best_pipeline(
     HeuristicOutcome or None
         ``best-pipeline`` with a valid schedule of `problem`; None if no plan led to one.
     """
-    part = limits.scaled(SHARE)
+    part = limits.scaled(PLAN_SHARE)
     wholes = (without_collectives(instance), whole_ops(instance))
     plans = (_planned(plan, part, run_all) for plan in wholes)
     found = [add_collectives(problem, plan) for plan in plans if plan is not None]

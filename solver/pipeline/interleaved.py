@@ -32,7 +32,9 @@ def torch_group_size(num_devices: int, num_microbatches: int) -> int:
     return num_microbatches // rounds
 
 
-def _table(chunks: Sequence[int], num_microbatches: int, group_size: int) -> list[tuple[int, int]]:
+def _interleaved_order(
+    chunks: Sequence[int], num_microbatches: int, group_size: int
+) -> list[tuple[int, int]]:
     """Return (chunk, micro-batch) in order: group by group, chunk by chunk."""
     return [
         (chunk, microbatch)
@@ -65,8 +67,8 @@ def interleaved_1f1b(
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
     size = group_size or torch_group_size(num_devices, num_microbatches)
-    forwards = _table(range(num_chunks), num_microbatches, size)
-    backwards = _table(range(num_chunks)[::-1], num_microbatches, size)
+    forwards = _interleaved_order(range(num_chunks), num_microbatches, size)
+    backwards = _interleaved_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
         warmup = min(2 * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
@@ -114,8 +116,8 @@ def interleaved_zero_bubble(
         The micro-batches cannot be divided into PyTorch's rounds.
     """
     size = torch_group_size(num_devices, num_microbatches)
-    forwards = _table(range(num_chunks), num_microbatches, size)
-    backwards = _table(range(num_chunks)[::-1], num_microbatches, size)
+    forwards = _interleaved_order(range(num_chunks), num_microbatches, size)
+    backwards = _interleaved_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
         warmup = min((num_chunks - 1) * size + (num_devices - 1 - device), len(forwards))

@@ -32,8 +32,10 @@ def _zbv_order(num_devices: int, num_microbatches: int, device: int) -> Order:
         out.emit(a, FORWARD)
     for _ in range(num_devices - device):
         out.emit(b, FORWARD, *_BACKWARD_HALVES)
-    while out.done(b, FORWARD) < out.done(a, FORWARD) or out.done(a, FORWARD) < padded:
-        if out.done(a, FORWARD) < padded:
+    while (
+        out.requested(b, FORWARD) < out.requested(a, FORWARD) or out.requested(a, FORWARD) < padded
+    ):
+        if out.requested(a, FORWARD) < padded:
             out.emit(a, FORWARD)
         out.emit(a, *_BACKWARD_HALVES)
         out.emit(b, FORWARD, *_BACKWARD_HALVES)

@@ -19,21 +19,21 @@ class Emitter:
         self.num_microbatches = num_microbatches
         self._next: dict[tuple[int, str], int] = {}
 
-    def done(self, stage: int, kind: str) -> int:
+    def requested(self, stage: int, kind: str) -> int:
         """Return how many of `kind` were asked for so far."""
         return self._next.get((stage, kind), 0)
 
     def emit(self, stage: int, *kinds: str) -> None:
         """Append the next op of each of `kinds`; past the last micro-batch nothing appears."""
         for kind in kinds:
-            index = self.done(stage, kind)
+            index = self.requested(stage, kind)
             if index < self.num_microbatches:
                 self.order.append(Action(stage, kind, index))
             self._next[stage, kind] = index + 1
 
     def emit_rest(self, stage: int, kind: str) -> None:
         """Append all that is left of `kind`."""
-        while self.done(stage, kind) < self.num_microbatches:
+        while self.requested(stage, kind) < self.num_microbatches:
             self.emit(stage, kind)
 
 
@@ -44,12 +44,12 @@ def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
         out = Emitter(num_microbatches)
         for _ in range(min(num_stages - stage - 1, num_microbatches)):
             out.emit(stage, FORWARD)
-        while out.done(stage, FORWARD) < num_microbatches:
-            forward = out.done(stage, FORWARD)
+        while out.requested(stage, FORWARD) < num_microbatches:
+            forward = out.requested(stage, FORWARD)
             out.emit(stage, FORWARD, BACKWARD_INPUT)
-            if forward - out.done(stage, BACKWARD_WEIGHT) >= num_stages - 1:
+            if forward - out.requested(stage, BACKWARD_WEIGHT) >= num_stages - 1:
                 out.emit(stage, BACKWARD_WEIGHT)
-        while out.done(stage, BACKWARD_INPUT) < num_microbatches:
+        while out.requested(stage, BACKWARD_INPUT) < num_microbatches:
             out.emit(stage, BACKWARD_INPUT, BACKWARD_WEIGHT)
         out.emit_rest(stage, BACKWARD_WEIGHT)
         orders.append(out.order)

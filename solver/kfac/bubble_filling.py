@@ -20,7 +20,7 @@ from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.structure.timing import Network
 
 
-def schedule_around(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
     """Pin the pipeline to a published schedule and place K-FAC work greedily around it.
 
     Parameters
@@ -52,10 +52,10 @@ def schedule_around(instance: KfacInstance, problem: Problem, pattern: str) -> S
     if instance.pattern == FREE_PIPELINE:
         # The margin of holes says nothing about a pipeline that is free to move.
         pinned = replace(pinned, windows={})
-    return Schedule(problem, place_around(pinned).start)
+    return Schedule(problem, fill_bubbles(pinned).start)
 
 
-def place_around(pinned: Problem) -> Schedule:
+def fill_bubbles(pinned: Problem) -> Schedule:
     """Place all ops without a pin around those with one, by several rules.
 
     Parameters
@@ -68,12 +68,12 @@ def place_around(pinned: Problem) -> Schedule:
     Schedule
         The best one that the checker accepts, else the first rule's.
     """
-    schedules = [generate_around(pinned, rule(pinned)) for rule in _RULES]
+    schedules = [fill_by_rank(pinned, rule(pinned)) for rule in _RULES]
     valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
     return min(valid or schedules[:1], key=lambda schedule: schedule.value)
 
 
-def generate_around(pinned: Problem, rank: IntArray) -> Schedule:
+def fill_by_rank(pinned: Problem, rank: IntArray) -> Schedule:
     """Place ops without a pin one by one, each at the earliest moment that fits.
 
     Of the ops whose predecessors are placed, the one of the lowest rank comes next. Neither
@@ -86,7 +86,7 @@ def generate_around(pinned: Problem, rank: IntArray) -> Schedule:
     rank : int64[n]
         Priorities, all different; lowest first.
     """
-    return _Around(pinned, rank).run()
+    return _BubbleFilling(pinned, rank).run()
 
 
 def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
@@ -109,7 +109,7 @@ _RULES = (
 )
 
 
-class _Around:
+class _BubbleFilling:
     def __init__(self, pinned: Problem, rank: IntArray) -> None:
         self.problem = pinned
         self.rank: list[int] = rank.tolist()
