@@ -29,7 +29,7 @@ from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 
 @dataclass(frozen=True, eq=False)
 class Cycle:
-    """A lowered refresh cycle, and where it keeps the pipeline.
+    """A lowered refresh cycle, and its ops by iteration.
 
     n ops of one iteration of the pipeline, N iterations.
 
@@ -57,7 +57,22 @@ class Cycle:
 def lower_cycle(instance: KfacInstance, *, round_up: bool = False) -> Problem:
     """Lower a refresh cycle of a described pipeline to the problem that solvers work on.
 
-    See `lay_out_cycle`, which also tells which op is which.
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline and modules.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Problem
+        The cycle, in ticks; `lay_out_cycle` also tells which op is which.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick and `round_up` is false, or there are too many ops.
     """
     return lay_out_cycle(instance, round_up=round_up).problem
 
@@ -75,6 +90,11 @@ def lay_out_cycle(instance: KfacInstance, *, round_up: bool = False) -> Cycle:
         An instance with a pipeline and modules.
     round_up : bool
         Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Cycle
+        The problem in ticks, and its ops by iteration, stage and device.
 
     Raises
     ------
@@ -180,7 +200,7 @@ class _CycleLowering:
         return self.iteration.grid(kind if kind in self.iteration.kinds else alternative)
 
     def _end_iterations(self, stage: int) -> None:
-        """Add the preconditions of a stage and what lets its next iteration begin."""
+        """Add a stage's preconditions and the zero-length ops that begin its next iteration."""
         modules = modules_of(self.instance, stage)
         for device in self.holders[stage]:
             last = ready = self._gradient(stage, device)
@@ -195,7 +215,7 @@ class _CycleLowering:
                 self._add_steps(stage, device, last)
 
     def _gradient(self, stage: int, device: int) -> IntArray:
-        """Return the ops, int64[N, ...], after which the gradient of a stage is ready there."""
+        """Return the last ops of a stage's gradient on a device, int64[N, ...]."""
         reduce = self._single(ALLREDUCE_KIND, stage)
         if reduce.size:
             return reduce
@@ -267,7 +287,7 @@ class _CycleLowering:
         self.curvature[factor] = ops
 
     def _data(self, factor: str) -> IntArray:
-        """Return the ops of iteration 0 that make what a curvature is taken of, int64[S, m]."""
+        """Return the ops of iteration 0 whose output a factor's curvature reads, int64[S, m]."""
         grid = self._grid("F") if factor == "A" else self._grid("I", "B")
         found: IntArray = self.number[0][grid]
         return found

@@ -28,6 +28,7 @@ FREE_PIPELINE = "free"
 """Pattern of a pipeline whose ops are scheduled together with the K-FAC work."""
 
 MAX_PAIRS = 1_000_000
+"""Most intervals of one device: shipped timelines have up to 189, 100,000 take 27 MB to read."""
 
 
 def _pair(value: Any) -> Any:

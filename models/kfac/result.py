@@ -25,7 +25,7 @@ _BROKEN = {
 
 
 def broken_rules(breaks: Mapping[str, int]) -> str:
-    """Return how many ops break which rule: ``2 syncs before their curvature, 1 overlap``."""
+    """Write counts of broken rules as text: ``2 syncs before their curvature, 1 overlap``."""
     pairs = ((count, _BROKEN.get(rule, (rule, rule))) for rule, count in breaks.items())
     return ", ".join(f"{count} {words[count != 1]}" for count, words in pairs)
 

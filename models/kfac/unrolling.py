@@ -28,6 +28,7 @@ PINNED_KINDS = {
     "backward_weight": "W",
     "precondition": PRECONDITION_KIND,
 }
+"""Op kind of each kind of pinned op."""
 
 Key = tuple[int, int, int]
 """Device, index of the work of the device, and part."""
@@ -35,7 +36,7 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class LoweredRefresh:
-    """A problem, and where it keeps the ops of the pattern.
+    """A lowered refresh, and its op for each part of the work.
 
     Parameters
     ----------
@@ -53,6 +54,7 @@ class LoweredRefresh:
 
 
 WeightOf = Callable[[Label], int]
+"""From the label of a K-FAC op to the weight of its end."""
 
 
 def lower_refresh(
@@ -79,19 +81,56 @@ def lower_refresh(
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
     weight_of : callable, optional
-        Weight of each K-FAC op's end in the objective `Objective.COMPLETION`; default 0.
+        Gives each K-FAC op's end a weight in the objective `Objective.COMPLETION`; default 0.
+
+    Returns
+    -------
+    LoweredRefresh
+        The problem in ticks, and the ops of each work entry.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
     return _Lowering(pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)).run()
 
 
 def op_id(device: str, label: str, part: int | None = None) -> str:
-    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``."""
+    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``.
+
+    Parameters
+    ----------
+    device : str
+        Device, or devices joined by ``+`` where several meet.
+    label : str
+        Name of the work entry.
+    part : int, optional
+        Part of a curvature.
+
+    Returns
+    -------
+    str
+        Name, unique in the problem.
+    """
     return f"{device}/{label}" + ("" if part is None else f"#{part}")
 
 
 def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
-    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2."""
+    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    label : str
+        Label of the op.
+    number : int
+        Number among the ops of that label, by start.
+    iteration : int
+        Iteration, from 0.
+
+    Returns
+    -------
+    str
+        Name, unique in the problem.
+    """
     return f"{device}/{label}#{number}@{iteration}"
 
 
@@ -157,7 +196,7 @@ class _Lowering:
 
     def _add_pipeline(self, device: DevicePattern) -> None:
         for start, k, number, op in self._copies(device):
-            # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
+            # A clock that runs ahead measures ops before time 0, where a problem has none.
             begin, end = max(start, 0), max(start + op.end - op.start, 0)
             added = self._op(
                 PINNED_KINDS[op.kind],
@@ -182,9 +221,10 @@ class _Lowering:
         return sorted(found, key=lambda copy: copy[:3])
 
     def _occupied(self, device: int, begin: int, end: int) -> list[int]:
-        """Return the resource that a pinned op occupies: none where an earlier one still runs.
+        """Return the resource that a pinned op occupies: none where an earlier copy still runs.
 
-        Copies overlap where a device takes longer than the period; holes are what all leave.
+        Copies of two iterations overlap where a device takes longer than the period; holes are the
+        time that all copies leave.
         """
         if begin < self.busy_until[device]:
             return []
