@@ -1,4 +1,4 @@
-"""A schedule without needless idle time, of the same makespan: what a program can run as."""
+"""A schedule without needless idle time, of the same makespan, so that a program can run it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
         A schedule of n ops.
     limits : SearchLimits
         Time that is left.
+
+    Returns
+    -------
+    Schedule or None
+        A schedule no longer than the one given; None where none is found in time.
     """
     problem = schedule.problem
     latest = schedule.makespan - problem.duration

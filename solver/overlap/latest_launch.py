@@ -13,13 +13,13 @@ from ppsolve.solver.overlap.replay import replay
 def latest_safe_launch(
     instance: OverlapInstance, durations: Sequence[int], order: Sequence[int]
 ) -> list[int]:
-    """Return the order with every collective launched as late as is safe.
+    """Launch every collective as late as is safe.
 
-    Compute and waits keep their order, and so do the collectives of each group; no collective
-    moves forward. Going through the order from its end, a collective is put after the first
-    compute or wait that ends early enough for it to start when it must. The makespan stays the
-    same or falls, and so does the number in flight; outputs of collectives are made later, but
-    their inputs may be held longer.
+    Compute and waits keep their order, and so do the collectives of each group; no collective moves
+    forward. Going through the order from its end, a collective is put after the first compute or
+    wait that ends early enough for it to start when it must. The makespan stays the same or falls,
+    and so does the number in flight; outputs of collectives are made later, but their inputs may be
+    held longer.
 
     Parameters
     ----------

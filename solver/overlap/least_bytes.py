@@ -21,21 +21,22 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 
 _EXCESS = Fraction(1, 10**9)
-"""What `Pool.limit` allows beyond a capacity: more than one unit where sizes are in bytes."""
+"""Excess that `Pool.limit` allows: more than one unit of a capacity beyond 1e9 units."""
 
 _DIGITS = 100
+"""Digits of a capacity, far more than the 46 that an amount of an instance can have."""
 
 
 @dataclass(frozen=True)
 class LeastBytes:
-    """A program order and what is known of the least peak of live bytes.
+    """A program order and a bound on the peak of live bytes.
 
     Parameters
     ----------
     order : list of int
-        Positions of the nodes in the new order.
+        Places in the program, in the new order.
     lower : Fraction
-        Proved: no order of this makespan has a smaller peak.
+        Proved: no order of this makespan has a smaller peak, in bytes.
     """
 
     order: list[int]
@@ -54,9 +55,14 @@ def least_bytes(
     order : sequence of int
         A valid order that takes `makespan` ticks.
     makespan : int
-        What the order may take.
+        Most ticks that the order may take.
     limits : SearchLimits
         Time for all searches together.
+
+    Returns
+    -------
+    LeastBytes
+        The best order found and the proved bound.
     """
     search = _Search(instance, makespan, limits)
     best = list(order)
@@ -90,7 +96,7 @@ class _Search:
         return int(live_bytes(self.instance, timed.start, timed.end).peak / self.unit)
 
     def is_out_of_time(self) -> bool:
-        """Whether the time is used up."""
+        """Return True if no time is left."""
         left = self._left()
         return left.seconds == 0 or left.deterministic == 0
 
@@ -105,7 +111,7 @@ class _Search:
             return Decimal(capacity.numerator) / Decimal(capacity.denominator)
 
     def order_within(self, cap: int) -> list[int] | None:
-        """Return an order that keeps a cap in units; None: there is none, empty: not known."""
+        """Return an order that keeps a cap in units; None: impossible, empty: none found."""
         limited = self.instance.model_copy(update={"max_live_bytes": self._capacity(cap)})
         problem = lower_overlap(limited, round_up=True)
         try:

@@ -11,10 +11,10 @@ from ppsolve.solver.overlap.replay import last_uses
 
 
 class CapTracker:
-    """What the caps of an instance leave.
+    """Remaining capacity of an instance's caps while an order is built.
 
-    Bytes count from a node's place in the order until its last use is placed; a collective uses
-    its inputs until its wait is placed. That is never less than what is held in the replay.
+    Bytes count from a node's place in the order until its last use is placed; a collective uses its
+    inputs until its wait is placed. That is never less than the replay holds.
     """
 
     def __init__(self, instance: OverlapInstance) -> None:
@@ -41,7 +41,7 @@ class CapTracker:
         return found
 
     def admits(self, node: int) -> bool:
-        """Return whether placing a node now keeps the caps."""
+        """Return True if the caps allow a node to be placed now."""
         if self.bytes_left is not None and self.bytes[node] > max(self.bytes_left, 0):
             return False
         if self.instance.nodes[node].kind is not NodeKind.COMM:
@@ -51,7 +51,7 @@ class CapTracker:
         return cap is None or self.flying[group] < cap
 
     def place(self, node: int) -> None:
-        """Take a node as placed."""
+        """Count a node as placed."""
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.COMM:
             self.flying[self.instance.group_of(node)] += 1

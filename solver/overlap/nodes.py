@@ -1,4 +1,4 @@
-"""An overlap instance as the passes see it: nodes by position, with users, ties and whole times."""
+"""An overlap instance as the passes see it: nodes by place, with users, ties and integer times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Program:
     Parameters
     ----------
     kind : list of NodeKind
-        What each node is.
+        Compute, collective or wait.
     duration : list of int
         Lengths, all in one unit that makes them whole.
     deps, users : list of list of int
@@ -39,7 +39,7 @@ class Program:
 
     @classmethod
     def of(cls, instance: OverlapInstance, *, by_name: bool) -> Self:
-        """Return the program with each collective depending on the previous one of its group.
+        """Build the program, each collective depending on the previous one of its group.
 
         Parameters
         ----------
@@ -47,6 +47,11 @@ class Program:
             The instance; its passes chain collectives even where their order is free.
         by_name : bool
             Break ties by the string order of names, else by program order.
+
+        Returns
+        -------
+        Program
+            Nodes by their place in the program.
         """
         deps = chained_deps(instance)
         names = [node.name for node in instance.nodes]
@@ -84,8 +89,8 @@ class Program:
         Returns
         -------
         list of int
-            Numbers count collectives in program order; the number of collectives where a node
-            leads to none.
+            Numbers count collectives in program order; a node that leads to none has the number of
+            all collectives.
         """
         found = [len(self.comms)] * self.size
         for number, comm in enumerate(self.comms):
@@ -124,7 +129,7 @@ def inverse_permutation(order: list[int]) -> list[int]:
 
 
 def as_integers(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
-    """Return whole amounts and the factor that made them whole."""
+    """Scale exact amounts to integers; return them and their common factor."""
     exact = [Fraction(amount) for amount in amounts]
     factor = math.lcm(*(amount.denominator for amount in exact))
     return [int(amount * factor) for amount in exact], factor

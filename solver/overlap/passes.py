@@ -14,7 +14,7 @@ from ppsolve.solver.overlap.reorder import reorder_compute_for_overlap
 from ppsolve.solver.overlap.replay import broken_dependency
 
 RAISE_FAILURE = "AssertionError in raise_comms: assert len(cur_comms) <= 1"
-"""What raise_comms says where more than one collective could come first."""
+"""Error of raise_comms where more than one collective could come first."""
 
 STABLE = "-stable"
 """Suffix of the variants that do not depend on names."""
@@ -22,7 +22,7 @@ STABLE = "-stable"
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass, or several in a row, made of a program.
+    """Outcome of one pass, or of several in a row.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ OverlapPass = Callable[[OverlapInstance], PassResult]
 
 
 def sink_waits(program: Program) -> list[int]:
-    """Hold every wait back until a node that is no wait uses it directly."""
+    """Hold every wait back until a node that is no wait uses it directly (Inductor's pass)."""
     held: set[int] = set()
     order: list[int] = []
     for node in range(program.size):
@@ -62,7 +62,7 @@ def sink_waits(program: Program) -> list[int]:
 
 
 def raise_comms(program: Program) -> list[int]:
-    """Move collectives up to what they directly depend on, in their order.
+    """Move collectives up to their last direct dependency, in their order (Inductor's pass).
 
     Raises
     ------
@@ -106,13 +106,13 @@ PASS_SEQUENCES: dict[str, tuple[str, ...]] = {
     "inductor-list-raise": ("list_raise",),
     "inductor-list-reorder": ("list_reorder",),
 }
-"""Which passes run one after another under each name."""
+"""Passes that run one after another, by the name of their heuristic."""
 
 
 def run_passes(
     instance: OverlapInstance, steps: tuple[str, ...], *, by_name: bool = True
 ) -> PassResult:
-    """Run passes one after another, each on what the one before it made.
+    """Run passes one after another, each on the order of the one before.
 
     Before the first, each collective is made to depend on the previous one of its group.
 
@@ -124,6 +124,11 @@ def run_passes(
         Names in `SINGLE_PASSES`.
     by_name : bool
         Break ties by the string order of names, as published, else by program order.
+
+    Returns
+    -------
+    PassResult
+        The final order, or the first failure.
     """
     program = Program.of(instance, by_name=by_name)
     order = list(range(program.size))

@@ -12,7 +12,7 @@ from ppsolve.solver.overlap.nodes import Program
 
 
 def reorder_compute_for_overlap(program: Program) -> list[int]:
-    """Return the order of the pass; a program without collectives stays as it is."""
+    """Return Inductor's order; a program without collectives stays as it is."""
     if not program.comms:
         return list(range(program.size))
     return _Reordering(program).run()
@@ -58,7 +58,7 @@ class _Reordering:
         return 0 if remaining else filled
 
     def _ancestors(self, node: int) -> list[int]:
-        """Return what must be emitted before `node`, in program order."""
+        """Return the nodes to emit before `node`, in program order."""
         found: set[int] = set()
         stack = [node]
         while stack:

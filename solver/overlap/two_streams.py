@@ -13,11 +13,12 @@ from ppsolve.solver.overlap.live_bytes import CapTracker
 from ppsolve.solver.overlap.nodes import chained_deps, inverse_permutation, users_of
 
 Urgency = Callable[["Graph"], list[tuple[int, ...]]]
+"""From a graph to the key of each node; the smallest is the most urgent."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in program order with what a schedule must keep; frozen collectives are chained."""
+    """Nodes in program order and their dependencies; frozen collectives are chained."""
 
     kind: list[NodeKind]
     duration: Sequence[int]
@@ -63,7 +64,7 @@ def _by_place(graph: Graph) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class ListRule:
-    """How to choose among what is ready.
+    """Priority rule of the list scheduling.
 
     Parameters
     ----------
@@ -71,7 +72,8 @@ class ListRule:
         Gives every node a key; the smallest goes first, ties by program order.
     fits : bool
         While a more urgent node waits for a collective, prefer compute that ends before it does,
-        and wait for it rather than run compute of which half or more would stick out.
+        and wait for it rather than run compute of which half or more would stick out (the half is
+        that of Inductor's reorder_compute_for_overlap).
     """
 
     urgency: Urgency
@@ -88,8 +90,8 @@ LIST_RULES: dict[str, ListRule] = {
         ("program", _by_place),
     )
 }
-"""Longest path below, most communication on a path below, first needed by the earliest
-collective of the program, program order; each also with compute chosen to fit."""
+"""Longest path below first, most communication on a path below first, ancestors of the earliest
+collective first, program order; each also with compute chosen to fit."""
 
 
 def list_overlap(
@@ -180,7 +182,7 @@ class _Builder:
         return True
 
     def _holds_back(self) -> bool:
-        """Whether what waits for a collective is more urgent than all compute that is ready."""
+        """Return True if a node behind a collective is more urgent than all ready compute."""
         if not (self.fits and self.waits and self.compute):
             return False
         return self.rank[self.waits[0][1]] < self.compute[0]
