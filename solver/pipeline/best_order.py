@@ -39,7 +39,7 @@ def best_pipeline(
     instance : PipelineInstance
         A pipeline with collectives.
     problem : Problem
-        What it lowers to.
+        Its problem.
     limits : SearchLimits
         Limits of the whole search.
     run_all : callable

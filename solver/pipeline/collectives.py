@@ -34,7 +34,7 @@ from ppsolve.solver.pipeline.actions import (
 from ppsolve.solver.structure.timing import time_orders
 
 _DIGITS = 100
-"""Sums of times are exact: each has at most 16 digits before the point and 30 behind it."""
+"""Digits that keep sums of times exact: each time has at most 16 before the point and 30 behind."""
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
@@ -45,10 +45,10 @@ Label = tuple[str, int, int, int]
 
 
 def without_collectives(instance: PipelineInstance) -> PipelineInstance:
-    """Return the pipeline that planners see who look at whole ops only.
+    """Return the pipeline as planners of whole ops see it.
 
-    Ops are as long as their segments and all-reduces together, a reduce-scatter is an all-reduce
-    at the end of its stage, and all-gathers are left out.
+    Ops are as long as their segments and all-reduces together, a reduce-scatter is an all-reduce at
+    the end of its stage, and all-gathers are left out.
     """
     collectives = instance.collectives
     if collectives is None:
@@ -114,7 +114,7 @@ def _sum(length: Any, more: Decimal) -> Any:
 def add_collectives(
     problem: Problem, plain: Schedule, fused: Iterable[tuple[int, int]] = ()
 ) -> Schedule:
-    """Return the schedule of a pipeline with collectives that keeps the order of a plain one.
+    """Schedule a pipeline with collectives in the order of a plain schedule.
 
     Parameters
     ----------
@@ -122,8 +122,14 @@ def add_collectives(
         A lowered pipeline with collectives.
     plain : Schedule
         Any schedule of the same pipeline as `without_collectives` returns it.
-    fused : iterable of (stage, micro-batch)
-        Backwards of split instances whose gradient leaves after their weight gradient.
+    fused : iterable of (int, int)
+        Stage and micro-batch of backwards of split instances whose gradient leaves after their
+        weight gradient.
+
+    Returns
+    -------
+    Schedule
+        Starts in ticks of all segments and collectives, as early as the order allows.
     """
     segments = _segments_by_label(problem)
     chains = [
@@ -149,7 +155,7 @@ def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
 
 
 def _compute_orders(plain: Schedule) -> list[list[Label]]:
-    """Return what each device runs on its compute stream, in order."""
+    """Return the ops of each device's compute stream, in order."""
     problem, level = plain.problem, Dag.of(plain.problem).level
     orders = []
     for resource in problem.span_resources.tolist():

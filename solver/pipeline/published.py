@@ -1,4 +1,4 @@
-"""The published pipeline schedules, and what each needs of a pipeline."""
+"""The published pipeline schedules, and the pipelines to which each applies."""
 
 from __future__ import annotations
 
