@@ -209,7 +209,7 @@ def error_at(at: tuple[int, ...], message: str) -> PydanticCustomError:
     at : tuple of int
         Indices from the value to the item.
     message : str
-        What was expected.
+        Text that says which value was expected.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def error_at(at: tuple[int, ...], message: str) -> PydanticCustomError:
 
 
 UNION_TAGS = frozenset({"int", "float", "str"})
-"""What pydantic adds to a location to say which member of a union it tried."""
+"""Parts that pydantic adds to a location to name the member of a union that it tried."""
 
 
 def field_path(location: Iterable[int | str]) -> str:

@@ -77,7 +77,7 @@ Timeline = Annotated[dict[str, tuple[Pair, ...]], BeforeValidator(_timeline)]
 
 
 class TieBreak(StrEnum):
-    """What is minimised among the schedules with the fewest iterations."""
+    """Secondary objective among the schedules with the fewest iterations."""
 
     STALENESS = "staleness"
     USAGE = "usage"

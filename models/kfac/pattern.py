@@ -144,7 +144,7 @@ class RefreshPattern:
     saved : tuple of SavedTensors, optional
         Memory of each device, empty where there is no limit.
     syncs_in_holes : bool
-        Whether syncs occupy the device, as in measured timelines, or its comm stream.
+        True if syncs occupy the device, as in measured timelines; False: its comm stream.
     """
 
     name: str
