@@ -1,4 +1,4 @@
-"""Lower bounds on the iterations that one refresh takes, and what can never be placed."""
+"""Lower bounds on the iterations of one refresh, and proofs that work can never be placed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class IterationsBound:
     value : int
         The bound, at least 1; one more than the most worth trying where none is possible.
     by : str
-        The rule: ``trivial``, ``work`` (work that becomes ready from some moment on is more than
-        the holes from there hold) or ``window`` (an op has no hole left after its data).
+        The rule: ``trivial``, ``work`` (more work becomes ready from some moment on than the holes
+        from there hold) or ``window`` (an op has no hole left after its data).
     infeasible_reason : str or None
-        Why no number of iterations is enough, if that is so.
+        Why no number of iterations is enough, where that is proved.
     """
 
     value: int
@@ -40,10 +40,22 @@ class IterationsBound:
 
 
 def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> IterationsBound:
-    """Return a lower bound on the iterations of `devices`, all of which have the same number.
+    """Prove a lower bound on the iterations of devices that share one number of them.
 
-    At each number of iterations, from every moment at which work becomes ready, the work that
-    starts no earlier is compared with the room of the holes from there on.
+    At each number of iterations, and from every moment at which work becomes ready, the work that
+    starts no earlier is compared with the length of the holes from there on.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices coupled by syncs (usually one).
+
+    Returns
+    -------
+    IterationsBound
+        The bound and the rule that proves it.
 
     Raises
     ------
@@ -86,7 +98,7 @@ def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -
 
 @dataclass(frozen=True)
 class _Unplaceable:
-    """An op without a hole after its data; `has_windows`: there are earlier ones."""
+    """An op without a hole after its data; `has_windows` if it has earlier ones."""
 
     op: str
     length: int
@@ -101,7 +113,7 @@ def _unplaceable(lowered: LoweredRefresh, op: int) -> _Unplaceable:
 
 
 def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
-    """Return a number of iterations below which data is not there, or all holes are too small.
+    """Return a number of iterations below which data is missing, or all holes are too short in sum.
 
     Holes are added up only where all iterations have the same.
     """
@@ -120,7 +132,7 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
 
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
-    """Return the iteration by whose end the data of all curvature of a device is there."""
+    """Return the iteration by whose end all curvature of a device has its data."""
     own = pattern.devices[device]
     ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
@@ -129,7 +141,7 @@ def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
 def _overfull(
     pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int], heads: IntArray
 ) -> str | None:
-    """Return ``work`` where some device has more work than room, else None."""
+    """Return ``work`` if some device has more work than its holes hold, else None."""
     problem = lowered.problem
     for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
         ops = problem.ops_by_resource[resource]
@@ -140,9 +152,9 @@ def _overfull(
 
 
 def window_heads(problem: Problem) -> IntArray | int:
-    """Return the earliest start of every op, within its windows, int64[n].
+    """Return the earliest start of every op inside its windows, int64[n] in ticks.
 
-    Where an op has no window that late, its number is returned instead.
+    Where an op has no window that late, the number of the op is returned instead.
     """
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
@@ -166,7 +178,7 @@ def _is_overfull(
     ops: IntArray,
     heads: IntArray,
 ) -> bool:
-    """Whether the work that is ready from some moment on exceeds the room of the holes."""
+    """Return True if the work ready from some moment on is longer than the holes from there."""
     lengths = lowered.problem.duration[ops]
     shortest = int(lengths.min())
     holes = pattern.holes(device, lowered.iterations[device])

@@ -32,11 +32,11 @@ Lengths = dict[int, dict[int, int]]
 
 
 def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> list[DevicePlan]:
-    """Return the repaired greedy's schedule of each device.
+    """Place K-FAC work by PipeFisher's greedy, repaired.
 
-    Each device walks its holes in the order of time and puts the first work, in PipeFisher's
-    order, that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm
-    stream, are scheduled together: work by class, each op at its earliest.
+    Each device walks its holes in the order of time and puts the first work, in PipeFisher's order,
+    that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm stream,
+    are scheduled together: work by class, each op at its earliest.
 
     Parameters
     ----------
@@ -44,6 +44,11 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
         Pinned pipeline and K-FAC work.
     order : callable
         The order in which a device that is scheduled alone looks at its work.
+
+    Returns
+    -------
+    list of DevicePlan
+        The plan of each device; the limit on saved tensors is not looked at.
 
     Raises
     ------
@@ -85,10 +90,10 @@ def _remembered(pattern: RefreshPattern) -> LatestStart:
 def _fewest_iterations(
     pattern: RefreshPattern, devices: Sequence[int], generate: Generator, lengths: Lengths
 ) -> tuple[Starts, int]:
-    """Return starts in the fewest iterations in which `generate` finds room for all work.
+    """Return starts in the fewest iterations at which `generate` places all work.
 
-    What is done early is also valid with fewer iterations: only the last hole grows then, where
-    ops of clocks that run ahead no longer follow. One fewer is tried for just that reason.
+    Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops of
+    clocks that run ahead no longer follow. So one fewer is tried.
     """
     enough = most_iterations(pattern, devices)
     iterations = 1
@@ -168,7 +173,7 @@ class _Chronological:
                 self.after[other].append(index)
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
-        """Return the starts within so many iterations, and the first work that found no room."""
+        """Return the starts within so many iterations, and the first work that fits nowhere."""
         self.left = list(self.order)
         self.done = [0] * len(self.work)
         self.missing = [len(others) for others in self.before]
@@ -184,7 +189,7 @@ class _Chronological:
         return self.starts, None if unplaced is None else (self.device, unplaced)
 
     def _data(self, index: int) -> int:
-        """Return when the data of the next part of a curvature is there, else 0."""
+        """Return the tick at which the next part of a curvature has its data; 0 for other work."""
         return self.data[index][self.done[index]] if self.data[index] else 0
 
     def _fill(self, hole: Hole) -> None:
@@ -210,7 +215,7 @@ class _Chronological:
         return None
 
     def _next_ready(self, hole: Hole, cursor: int) -> int | None:
-        """Return when, after the cursor and in time for the hole, the next work gets ready."""
+        """Return the next tick at which work becomes ready that still fits the hole."""
         times = [
             ready
             for index in self.left

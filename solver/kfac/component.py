@@ -1,4 +1,4 @@
-"""What is known of the refresh of devices that are solved together."""
+"""Best schedules and bounds of components: devices whose refreshes are solved together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ComponentSchedule:
 
 @dataclass(frozen=True)
 class ComponentResult:
-    """What is known of one component.
+    """The best schedule of one component, and its proved bound.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class ComponentResult:
     lower : int
         Proved: fewer iterations are impossible.
     by : str
-        What proved the bound.
+        Name of the rule or search that proved the bound.
     stop_reason : StopReason
         Why the search ended.
     tie_break : TieBreak, optional
-        What was minimised at this number of iterations.
+        Secondary objective minimised at this number of iterations.
     tie : (int, int), optional
         Its value and bound, in ticks.
     """
@@ -62,12 +62,15 @@ class ComponentResult:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the best schedule is known to be the shortest."""
+        """True if no schedule takes fewer iterations than the best."""
         return self.iterations == self.lower
 
 
 def end_weights(tie_break: TieBreak) -> Callable[[Label], int]:
-    """Return the weights that a tie-break gives to the ends of K-FAC ops."""
+    """Return the weight of each K-FAC op's end in a tie-break, as a function of its label.
+
+    Staleness weighs inversions, usage all K-FAC work.
+    """
     if tie_break is TieBreak.STALENESS:
         return lambda label: int(label.kind == "inv")
     return lambda label: int(tie_break is TieBreak.USAGE)

@@ -37,12 +37,12 @@ TIE_BREAK_LIMIT = 3.0
 
 @dataclass
 class Budget:
-    """Time that is left, shared out among what is still to be done.
+    """Time of one run, shared out among the searches that are still to come.
 
     Parameters
     ----------
     limits : SearchLimits
-        SearchLimits of the whole run from now on.
+        Limits of the whole run from now on.
     """
 
     limits: SearchLimits
@@ -50,7 +50,20 @@ class Budget:
     used_units: float = 0.0
 
     def share(self, parts: float, most: float | None = None) -> SearchLimits:
-        """Return limits for one of so many equal parts of what is left, `most` at most."""
+        """Return limits for one of several equal parts of the time that is left.
+
+        Parameters
+        ----------
+        parts : float
+            Number of parts.
+        most : float, optional
+            Most seconds (or deterministic units) of the part.
+
+        Returns
+        -------
+        SearchLimits
+            Limits of the part.
+        """
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
         if most is not None:
@@ -66,7 +79,7 @@ class Budget:
 
 
 class ComponentSearch:
-    """Exact search for the fewest iterations of devices that have one number of them.
+    """Exact search for the fewest iterations of devices that share one number of them.
 
     Parameters
     ----------
@@ -75,9 +88,9 @@ class ComponentSearch:
     devices : sequence of int
         The devices, coupled by syncs (usually one).
     tie_break : TieBreak
-        What is minimised at the fewest iterations.
+        The secondary objective at the fewest iterations.
     budget : Budget
-        Time.
+        Time of the run.
     """
 
     def __init__(
@@ -93,7 +106,20 @@ class ComponentSearch:
         self.budget = budget
 
     def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
-        """Lower the component at a number of iterations."""
+        """Lower the component at a number of iterations.
+
+        Parameters
+        ----------
+        iterations : int
+            Iterations of each of its devices.
+        with_weights : bool
+            Let the objective be the tie-break.
+
+        Returns
+        -------
+        LoweredRefresh
+            The problem in ticks.
+        """
         counts = [iterations] * len(self.pattern.devices)
         weight_of = end_weights(self.tie_break) if with_weights else None
         return lower_refresh(self.pattern, counts, devices=self.devices, weight_of=weight_of)
@@ -109,6 +135,11 @@ class ComponentSearch:
             The largest number worth trying.
         parts : int
             How many components share the time that is left.
+
+        Returns
+        -------
+        ComponentResult
+            The best schedule and bound that the time allows.
         """
         if known.is_proved:
             return known
@@ -190,7 +221,20 @@ class ComponentSearch:
         return outcome
 
     def break_tie(self, result: ComponentResult, parts: int) -> ComponentResult:
-        """Improve a schedule without more iterations; its tie-break value gets a bound."""
+        """Improve a schedule without more iterations; its tie-break value gets a bound.
+
+        Parameters
+        ----------
+        result : ComponentResult
+            The best schedule.
+        parts : int
+            How many components share the time that is left.
+
+        Returns
+        -------
+        ComponentResult
+            A schedule at least as good, with the value and bound of the tie-break in ticks.
+        """
         if result.best is None or result.iterations is None or self.tie_break is TieBreak.NONE:
             return result
         lowered = self.lowered(result.iterations, with_weights=True)
@@ -231,7 +275,7 @@ def _plain_limits(limits: SearchLimits) -> SearchLimits:
 
 
 def _is_final(result: ComponentResult) -> bool:
-    """Whether there is nothing left to search: interrupted, or every number ruled out."""
+    """Return True if nothing is left to search: interrupted, or every number ruled out."""
     return result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 

@@ -1,4 +1,4 @@
-"""Which K-FAC instances have a pinned pipeline, and their refresh pattern."""
+"""The refresh pattern of an instance with a pinned pipeline, measured or simulated."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from ppsolve.models.kfac.timelines import measured_pattern
 
 def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPattern:
     """Return the pinned pipeline of an instance and its K-FAC work.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with timelines, or with a pipeline and a pattern.
+    round_up : bool
+        Of timelines: round times up where they have no common tick.
+
+    Returns
+    -------
+    RefreshPattern
+        The pattern, measured or simulated.
 
     Raises
     ------

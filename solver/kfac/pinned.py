@@ -1,4 +1,4 @@
-"""Pinned patterns: a pipeline heuristic's schedule, repeated, with the K-FAC work around it."""
+"""Pinned patterns: the schedule of a pipeline heuristic, repeated every period."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATTERNS: dict[str, Heuristic] = {
 """Heuristics whose schedule of the pipeline can be pinned."""
 
 NO_END = 2**61
-"""End of the last hole; windows that reach here have no limit."""
+"""End of the last hole, which has none: beyond all ticks, and sums of two still fit in int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +87,11 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     heuristic_name : str
         A pipeline heuristic.
 
+    Returns
+    -------
+    PinnedIteration
+        Starts of pipeline ops and preconditions, and the period, in ticks.
+
     Raises
     ------
     InputError
@@ -141,7 +146,7 @@ class _Iteration:
         self.busy_until[device] = cursor
 
     def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
-        """Return the end of what a stage does on a device after its gradient, None if nothing."""
+        """Place a stage's preconditions and optimizer; return their end, None without any."""
         lengths = [
             self.problem.scale.ticks(Fraction(module.precondition))
             for module in modules_of(self.instance, stage)
@@ -162,7 +167,7 @@ class _Iteration:
         return np.flatnonzero(mask)
 
     def _gradient_ready(self, stage: int, device: int) -> int:
-        """Return when the gradient of a stage is complete on a device."""
+        """Return the tick at which the gradient of a stage is complete on a device."""
         reduce = self._single(ALLREDUCE_KIND, stage)
         ops = reduce if len(reduce) else self._compute_ops(device, stage)
         return int(self.end[ops].max())
@@ -185,7 +190,7 @@ class _Iteration:
         return spans
 
     def _stage_spans(self) -> list[int]:
-        """Return, for every stage and device, how long an iteration keeps the next one waiting."""
+        """Return the ticks by which each stage and device holds its next iteration back."""
         return [
             complete - int(self.start[self._compute_ops(device, stage)].min())
             for (stage, device), complete in self.complete.items()

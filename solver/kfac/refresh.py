@@ -88,7 +88,7 @@ class RefreshTask(Task):
 
     @property
     def best_by(self) -> str | None:
-        """What found the schedule; the exact search where several had a part in it."""
+        """Method that found the schedule; the exact search where several had a part in it."""
         names = {result.best.by for result in self.results if result.best}
         return names.pop() if len(names) == 1 else EXACT
 
@@ -97,7 +97,7 @@ class RefreshTask(Task):
         return value
 
     def find_bounds(self) -> None:
-        """Find out how many iterations the work of each component needs at least."""
+        """Bound the iterations of each component from below."""
         for devices in coupled_devices(self.pattern, rendezvous_of(self.pattern)):
             bound = iterations_bound(self.pattern, devices)
             if bound.infeasible_reason is not None:
@@ -175,7 +175,7 @@ class RefreshTask(Task):
         return self._stop()
 
     def finish(self, control: Control) -> StopReason | None:
-        """Make the best schedules fresher, or end their work earlier, as the tie-break asks."""
+        """Improve the best schedules by the tie-break, at the same iterations."""
         if self.instance.tie_break is TieBreak.NONE:
             return None
         control.tell("phase", self.instance.tie_break.value)
@@ -295,7 +295,7 @@ class RefreshTask(Task):
 
 
 def _is_better(found: ComponentSchedule, result: ComponentResult) -> bool:
-    """Whether a schedule takes fewer iterations than the known one, or is fresher in as many."""
+    """Return True for fewer iterations than the known schedule, or a fresher one in as many."""
     if result.best is None:
         return True
     keys = [

@@ -1,4 +1,4 @@
-"""Serial generation for devices whose syncs meet: one op after the other, each at its earliest."""
+"""Serial schedule generation for devices whose syncs meet: each op at its earliest, in turn."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Starts = dict[tuple[int, int, int], int]
 """Start in ticks by device, index of its work entry, and part."""
 
 LatestStart = Callable[[Hole, int], int]
+"""From a hole and the length of an op to its last start in the hole, in ticks."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class SerialGenerator:
         return _Item(members, work.parts, rendezvous_length(self.pattern, members), on_stream)
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
-        """Return the starts within so many iterations, and the first work that found no room."""
+        """Return the starts within so many iterations, and the first work that fits nowhere."""
         whole = [(0, iterations * self.pattern.period)]
         self.lanes = {
             (device, on_stream): _DeviceTimeline(whole, lambda hole, length: hole[1] - length)
@@ -143,7 +144,7 @@ class SerialGenerator:
         return True
 
     def _earliest(self, item: _Item, ready: int) -> int | None:
-        """Return the first time at which every device of the item has room."""
+        """Return the first tick at which every device of the item is free, or None."""
         lanes = [self.lanes[device, item.on_stream] for device, _ in item.members]
         while True:
             found = [lane.earliest(ready, item.length) for lane in lanes]

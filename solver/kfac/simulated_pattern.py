@@ -41,10 +41,10 @@ _CALLS = {
 def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
     """Return the pattern of a described pipeline that is pinned to a heuristic's schedule.
 
-    The backward of a pattern is what makes the error signal; preconditions and optimizer steps
-    are of kind ``precondition``. Module names begin with ``stage<k>.`` where devices have work
-    of several stages. A stage that two pipes share gets a sync of its factors, of length 0 where
-    none is given: its inversions need the curvature of both pipes.
+    The backward of a pattern makes the error signal; preconditions and optimizer steps are of kind
+    ``precondition``. Module names begin with ``stage<k>.`` where devices have work of several
+    stages. A stage that two pipes share gets a sync of its factors, of length 0 where the instance
+    has none: its inversions wait for the curvature of both pipes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Exact answers with a pinned pipeline, from which the free search starts: it is never worse."""
+"""Exact schedules with a pinned pipeline, so that the free search is never worse than them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 PREFIX = "pinned-"
+"""Beginning of the names of heuristics that pin a pattern."""
+
 NUM_PATTERNS = 2
 """How many of the best pinned patterns are solved exactly."""
 
@@ -39,11 +41,11 @@ def solve_best_patterns(
     instance : KfacInstance
         An instance with a free pipeline.
     problem : Problem
-        What it lowers to.
+        Its lowered cycle.
     outcomes : iterable of HeuristicOutcome
-        What the heuristics reached, ``pinned-<pattern>`` among them.
+        Outcomes of the heuristics, ``pinned-<pattern>`` among them.
     limits : SearchLimits
-        SearchLimits of the whole search.
+        Limits of the whole search.
 
     Yields
     ------
