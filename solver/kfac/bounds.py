@@ -63,6 +63,7 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
         An op of the pipeline is absurdly far from the first iteration.
     """
     most = most_iterations(pattern, devices)
+    # Holes that do not repeat at either end, and one iteration of those that do.
     steady = 2 * iterations_until_steady(pattern) + 1
     value, by, unplaceable = _by_totals(pattern, devices, most), "work", None
     while value <= most:

@@ -152,6 +152,7 @@ def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
             devices = tuple(device for device, _ in members)
             candidate = rendezvous_length(pattern, members), members[0]
             hardest[devices] = max(hardest.get(devices, candidate), candidate)
+    # Holes that do not repeat at either end, and one iteration of those that do.
     enough = 2 * iterations_until_steady(pattern) + 1
     for devices, (length, (device, index)) in hardest.items():
         if not _has_window(pattern, devices, length, enough):

@@ -13,7 +13,11 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MOST_SECONDS = 10.0
+"""Most seconds of the search. Programs of 48 ops take 0.1 s; one of 62 ops in free order has no
+proof after 10 s, but any schedule found will do: the replay of its program order decides."""
+
 MOST_UNITS = 5.0
+"""Most deterministic units: the same programs take 0.01 units, and 1.7 without a proof."""
 
 
 def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | None:

@@ -132,8 +132,8 @@ def interleaved_zero_bubble(
 ) -> list[Order]:
     """Return PyTorch's interleaved zero-bubble orders, one per device.
 
-    As interleaved 1F1B with PyTorch's groups and a shorter warm-up. From input gradient d on, device d
-    runs the next weight gradient after each input gradient.
+    As interleaved 1F1B with PyTorch's groups and a shorter warm-up. From input gradient d on,
+    device d runs the next weight gradient after each input gradient.
 
     Parameters
     ----------
