@@ -156,7 +156,7 @@ class StrictModel(BaseModel):
         Raises
         ------
         InputError
-            Names `source`, the first offending field, and what would be right.
+            Names `source`, the first offending field, and its remedy.
         """
         try:
             return cls._parsed(data, source)

@@ -123,7 +123,7 @@ class KfacModule(StrictModel):
 
 
 class SavedMemory(StrictModel):
-    """Saved inputs and errors of measured timelines: what each holds, and the room for them.
+    """Saved inputs and errors of measured timelines: the size of each, and the capacity for them.
 
     A forward of the refresh step saves one `input` per module with a factor A, a backward one
     `error` per module with a factor B; each is given back at the end of its curvature part.

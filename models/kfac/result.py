@@ -52,7 +52,7 @@ class RefreshFigures(Reported):
     oldest_of : list of int
         Age of the oldest inverse just before the next refresh replaces it.
     labels : list of lists of lists of str
-        ``labels[device][iteration]``: what each device runs, with PipeFisher's markers.
+        ``labels[device][iteration]``: ops that each device runs, with PipeFisher's markers.
     """
 
     iterations: int | None = None

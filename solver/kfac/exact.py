@@ -27,8 +27,8 @@ PLAIN_SHARE = 0.5
 0.03 deterministic units, but for one (replicas of Chimera) that 2.5 units of either leave open."""
 
 PLAIN_UNITS = 10.0
-"""Deterministic time for the plain model where there is no limit: 300 times what those numbers
-take; without an end the second model would never have its turn."""
+"""Deterministic time for the plain model where there is no limit: 300 times that of those
+numbers; without an end the second model would never have its turn."""
 
 FIRST_PASS_LIMIT = 5.0
 """Most seconds (or deterministic units) for a number of iterations on the first pass, so that an

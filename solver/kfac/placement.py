@@ -42,11 +42,11 @@ class Placed:
     phase : str
         ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
         iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into
-        what the list had left) or ``unplaced`` (kept at its recorded time).
+        holes that the list had left) or ``unplaced`` (kept at its recorded time).
     work : int or None
         Index into the device's work, None for ops of the pipeline and markers.
     part : int or None
-        Part of that work; None also for what is left of a curvature that was not placed.
+        Part of that work; None also for the rest of a curvature that was not placed.
     """
 
     label: str

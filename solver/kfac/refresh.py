@@ -118,7 +118,7 @@ class RefreshTask(Task):
             self.bound = Bound(strongest.by, strongest.lower)
 
     def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
-        """Run one heuristic and keep what is best on each component.
+        """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
         """
@@ -201,7 +201,7 @@ class RefreshTask(Task):
 
         Where all iterations have the same holes, only memory can rule out every number. All
         saved tensors exist by the end of the first iteration, so one more than without memory
-        is enough: what frees memory in time is done first, and all the rest one iteration later.
+        is enough: curvature that frees memory in time runs first, all the rest one iteration later.
         """
         if self.instance.refresh_interval is not None:
             interval: int = self.instance.refresh_interval

@@ -39,10 +39,10 @@ def latest_safe_launch(
 
 
 class _Delaying:
-    """The new order from its end on, and the tails of what is in it.
+    """The new order, built from its end, and the longest path behind each of its nodes.
 
-    For every node, start in the given order + tail in the new one is at most the makespan: a new
-    launch is allowed only where it keeps this, and all other edges are those of the given order.
+    For every node, start in the replayed order + tail in the new one is at most the makespan: a new
+    launch is allowed only where it keeps this, and all other edges are those of the replayed order.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class _Delaying:
         return max((self.tail[user] for user in self.users[node]), default=0)
 
     def _launch(self, time: int) -> None:
-        """Put the collectives that may start at `time` before what has been put so far."""
+        """Put the collectives that may start at `time` before all nodes put so far."""
         while self.held and -self.held[0][0] >= time:
             comm = heapq.heappop(self.held)[1]
             self._put(comm, self._below(comm) + self.durations[comm])

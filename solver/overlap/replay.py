@@ -53,7 +53,7 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     """Time a program order on a compute stream and one comm stream per group.
 
     Compute nodes and waits run in order on the compute stream, after their dependencies. A
-    collective is launched at its place: it starts after what the compute stream ran before it,
+    collective is launched at its place: it starts after all compute launched before it,
     its dependencies, and the previous collective of its group in the order. A wait holds the
     compute stream until all that it depends on has ended.
 
