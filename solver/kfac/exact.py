@@ -132,7 +132,7 @@ class ComponentSearch:
         weight_of = end_weights(self.tie_break) if with_weights else None
         return lower_refresh(self.pattern, counts, devices=self.devices, weight_of=weight_of)
 
-    def fewest(self, known: ComponentResult, most: int, parts: int) -> ComponentResult:
+    def fewest(self, known: ComponentResult, most: int, components_left: int) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
         Parameters
@@ -141,7 +141,7 @@ class ComponentSearch:
             Best known schedule and bound.
         most : int
             The largest number worth trying.
-        parts : int
+        components_left : int
             How many components share the time that is left.
 
         Returns
@@ -158,23 +158,29 @@ class ComponentSearch:
             and fits_one_period(self.pattern, self.devices)
         ):
             # Where the largest number is ruled out, all are: memory does not get easier.
-            result = self._pass(known, range(most, most + 1), parts, FIRST_PASS_LIMIT)
+            result = self._pass(known, range(most, most + 1), components_left, FIRST_PASS_LIMIT)
             if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
                 return result
-        result = self._pass(result, range(known.lower, most + 1), parts, FIRST_PASS_LIMIT)
+        result = self._pass(result, range(known.lower, most + 1), components_left, FIRST_PASS_LIMIT)
         if result.is_proved or _is_final(result):
             return result
-        return self._pass(result, range(result.lower, most + 1), parts)
+        return self._pass(result, range(result.lower, most + 1), components_left)
 
     def _pass(
-        self, result: ComponentResult, counts: range, parts: int, most: float | None = None
+        self,
+        result: ComponentResult,
+        counts: range,
+        components_left: int,
+        most: float | None = None,
     ) -> ComponentResult:
         """Try numbers of iterations in turn until one has a schedule."""
         is_gapless = True
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
                 break
-            outcome = self._attempt(count, self.budget.share(parts * TIE_BREAK_RESERVE, most))
+            outcome = self._attempt(
+                count, self.budget.share(components_left * TIE_BREAK_RESERVE, most)
+            )
             if outcome.schedule is not None:
                 result = replace(result, best=self._found(count, outcome.schedule))
             elif not outcome.infeasible:
@@ -228,14 +234,14 @@ class ComponentSearch:
         self.budget.spend(outcome)
         return outcome
 
-    def break_tie(self, result: ComponentResult, parts: int) -> ComponentResult:
+    def break_tie(self, result: ComponentResult, components_left: int) -> ComponentResult:
         """Improve a schedule without more iterations; its tie-break value gets a bound.
 
         Parameters
         ----------
         result : ComponentResult
             The best schedule.
-        parts : int
+        components_left : int
             How many components share the time that is left.
 
         Returns
@@ -248,7 +254,7 @@ class ComponentSearch:
         lowered = self.lowered(result.iterations, with_weights=True)
         incumbent = Schedule(lowered.problem, result.best.schedule.start)
         lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
-        limits = self.budget.share(parts, TIE_BREAK_LIMIT)
+        limits = self.budget.share(components_left, TIE_BREAK_LIMIT)
         outcome = self._solve(
             ImpliedOrder(lowered.problem),
             limits,

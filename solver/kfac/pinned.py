@@ -225,22 +225,24 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     NotApplicableError
         The heuristic does not apply to the pipeline.
     """
-    one = pinned_iteration(instance, heuristic_name)
+    iteration = pinned_iteration(instance, heuristic_name)
     cycle = lay_out_cycle(instance, round_up=True)
-    pinned = replace(problem, pinned=_pins(cycle, one))
+    pinned = replace(problem, pinned=_pins(cycle, iteration))
     if instance.margin_ratio == 0:
         return pinned
-    return replace(pinned, windows=_windows(pinned, one.period, Fraction(instance.margin_ratio)))
+    return replace(
+        pinned, windows=_windows(pinned, iteration.period, Fraction(instance.margin_ratio))
+    )
 
 
-def _pins(cycle: Cycle, one: PinnedIteration) -> IntArray:
+def _pins(cycle: Cycle, iteration: PinnedIteration) -> IntArray:
     pins = np.full(cycle.problem.num_ops, FREE, dtype=np.int64)
-    shift = np.arange(len(cycle.number))[:, None] * one.period
-    pins[cycle.number] = one.start + shift
+    shift = np.arange(len(cycle.op_of))[:, None] * iteration.period
+    pins[cycle.op_of] = iteration.start + shift
     for place, ops in cycle.preconditions.items():
-        pins[ops] = one.preconditions[place] + shift
+        pins[ops] = iteration.preconditions[place] + shift
     for place, steps in cycle.steps.items():
-        pins[steps] = one.complete[place] + shift[:-1, 0]
+        pins[steps] = iteration.complete[place] + shift[:-1, 0]
     return pins
 
 

@@ -181,8 +181,8 @@ class RefreshTask(Task):
         control.tell("phase", self.instance.tie_break.value)
         components = self._components(control)
         for place, component in enumerate(components):
-            parts = len(components) - place
-            self.results[place] = component.break_tie(self.results[place], parts)
+            components_left = len(components) - place
+            self.results[place] = component.break_tie(self.results[place], components_left)
             if self._is_interrupted():
                 break
         return self._stop()

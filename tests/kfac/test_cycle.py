@@ -130,7 +130,7 @@ def test_counts_of_ops(
     assert [problem.resource_names[r] for r in problem.span_resources] == [
         f"device {d}" for d in range(4)
     ]
-    assert np.array_equal(problem.duration[cycle.number[0]], cycle.iteration.duration)
+    assert np.array_equal(problem.duration[cycle.op_of[0]], cycle.iteration.duration)
 
 
 def test_an_iteration_follows_the_one_before_on_its_stage() -> None:
