@@ -83,7 +83,22 @@ def refuted(
 
 
 def agrees(given: Any, found: Any, slack: Fraction) -> bool:
-    """Whether a value of a document is what was computed, numbers within `slack`."""
+    """Whether a value of a document is what was computed.
+
+    Parameters
+    ----------
+    given : object
+        Parsed JSON.
+    found : object
+        A number, a text, None, or lists and mappings of them.
+    slack : Fraction
+        As in `refuted`; 0 compares exactly.
+
+    Returns
+    -------
+    bool
+        False also where `given` is no number and should be one.
+    """
     if isinstance(found, list | tuple):
         return (
             isinstance(given, list | tuple)

@@ -18,8 +18,8 @@ from ppsolve.models.kfac.pattern import (
     RefreshPattern,
     Work,
     common_starts,
-    longest,
-    meetings,
+    rendezvous_length,
+    rendezvous_of,
 )
 
 PINNED_KINDS = {
@@ -28,6 +28,7 @@ PINNED_KINDS = {
     "backward_weight": "W",
     "precondition": PRECONDITION_KIND,
 }
+"""Op kind of each kind of pinned op."""
 
 Key = tuple[int, int, int]
 """Device, index of the work of the device, and part."""
@@ -35,7 +36,7 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class LoweredRefresh:
-    """A problem, and where it keeps the ops of the pattern.
+    """A lowered refresh, and its op for each part of the work.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ class LoweredRefresh:
     op_of: dict[Key, int]
 
 
-Weigh = Callable[[Label], int]
+WeightOf = Callable[[Label], int]
+"""From the label of a K-FAC op to the weight of its end."""
 
 
 def lower_refresh(
@@ -60,7 +62,7 @@ def lower_refresh(
     iterations: Sequence[int],
     *,
     devices: Sequence[int] | None = None,
-    weigh: Weigh | None = None,
+    weight_of: WeightOf | None = None,
 ) -> LoweredRefresh:
     """Lower a pattern, repeated a given number of times on each device.
 
@@ -78,20 +80,57 @@ def lower_refresh(
         Iterations of each device.
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
-    weigh : callable, optional
-        Weight of each K-FAC op's end in the objective `Objective.COMPLETION`; default 0.
+    weight_of : callable, optional
+        Gives each K-FAC op's end a weight in the objective `Objective.COMPLETION`; default 0.
+
+    Returns
+    -------
+    LoweredRefresh
+        The problem in ticks, and the ops of each work entry.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
-    return _Lowering(pattern, tuple(iterations), list(chosen), weigh or (lambda _: 0)).run()
+    return _Lowering(pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)).run()
 
 
 def op_id(device: str, label: str, part: int | None = None) -> str:
-    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``."""
+    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``.
+
+    Parameters
+    ----------
+    device : str
+        Device, or devices joined by ``+`` where several meet.
+    label : str
+        Name of the work entry.
+    part : int, optional
+        Part of a curvature.
+
+    Returns
+    -------
+    str
+        Name, unique in the problem.
+    """
     return f"{device}/{label}" + ("" if part is None else f"#{part}")
 
 
 def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
-    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2."""
+    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    label : str
+        Label of the op.
+    number : int
+        Number among the ops of that label, by start.
+    iteration : int
+        Iteration, from 0.
+
+    Returns
+    -------
+    str
+        Name, unique in the problem.
+    """
     return f"{device}/{label}#{number}@{iteration}"
 
 
@@ -112,26 +151,26 @@ class _Lowering:
         pattern: RefreshPattern,
         iterations: tuple[int, ...],
         devices: list[int],
-        weigh: Weigh,
+        weight_of: WeightOf,
     ) -> None:
         self.pattern = pattern
-        self.met = meetings(pattern)
+        self.rendezvous = rendezvous_of(pattern)
         self.iterations = iterations
         self.devices = [pattern.devices[device] for device in devices]
         self.chosen = set(devices)
-        self.weigh = weigh
+        self.weight_of = weight_of
         self.builder = ProblemBuilder()
         self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
         self.comm: dict[int, int] = {}
         if not pattern.syncs_in_holes:
             self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
-        self.reached: Counter[int] = Counter()
+        self.busy_until: Counter[int] = Counter()
         self.names: dict[int, str] = {}
         self.windows: dict[int, IntArray] = {}
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
-        self.first: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
-        self.cached: dict[tuple[tuple[int, ...], int], IntArray] = {}
+        self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.windows_of: dict[tuple[tuple[int, ...], int], IntArray] = {}
 
     def run(self) -> LoweredRefresh:
         for device in self.devices:
@@ -157,19 +196,19 @@ class _Lowering:
 
     def _add_pipeline(self, device: DevicePattern) -> None:
         for start, k, number, op in self._copies(device):
-            # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
+            # A clock that runs ahead measures ops before time 0, where a problem has none.
             begin, end = max(start, 0), max(start + op.end - op.start, 0)
             added = self._op(
                 PINNED_KINDS[op.kind],
                 end - begin,
-                self._held(device.device, begin, end),
+                self._occupied(device.device, begin, end),
                 device.device,
                 microbatch=number,
                 pinned=begin,
             )
             self.names[added] = pinned_id(device.device, op.label, number, k)
             if k == 0:
-                self.first[device.device, op.kind, op.pipe].append((op.start, added))
+                self.data_ops[device.device, op.kind, op.pipe].append((op.start, added))
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
         """Return start, iteration, number within its label and op of every copy, by start."""
@@ -181,14 +220,15 @@ class _Lowering:
             numbers[op.label] += 1
         return sorted(found, key=lambda copy: copy[:3])
 
-    def _held(self, device: int, begin: int, end: int) -> list[int]:
-        """Return the resource that a pinned op occupies: none where an earlier one still runs.
+    def _occupied(self, device: int, begin: int, end: int) -> list[int]:
+        """Return the resource that a pinned op occupies: none where an earlier copy still runs.
 
-        Copies overlap where a device takes longer than the period; holes are what all leave.
+        Copies of two iterations overlap where a device takes longer than the period; holes are the
+        time that all copies leave.
         """
-        if begin < self.reached[device]:
+        if begin < self.busy_until[device]:
             return []
-        self.reached[device] = end
+        self.busy_until[device] = end
         return [self.compute[device]]
 
     def _op(
@@ -213,12 +253,12 @@ class _Lowering:
         return int(ops[0])
 
     def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
-        members = [m for m in self.met[device.device, index] if m[0] in self.chosen]
+        members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
         if members[0] != (device.device, index):
             # The first device that meets has added the op for all of them.
             self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
             return
-        length = longest(self.pattern, members)
+        length = rendezvous_length(self.pattern, members)
         kind = KIND_OF[work.label.kind, work.label.factor]
         in_hole = work.label.kind != "sync" or self.pattern.syncs_in_holes
         streams = self.compute if in_hole else self.comm
@@ -234,20 +274,20 @@ class _Lowering:
                 microbatch=part if cut else FREE,
             )
             self.names[op] = op_id(who, work.name, part if cut else None)
-            self.weights[op] = self.weigh(work.label)
+            self.weights[op] = self.weight_of(work.label)
             self.op_of[device.device, index, part] = op
             if in_hole:
                 self.windows[op] = self._windows(devices, length)
 
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
         key = (members, length)
-        if key not in self.cached:
+        if key not in self.windows_of:
             found = self.pattern.windows(members[0], length, self.iterations[members[0]])
             for device in members[1:]:
                 other = self.pattern.windows(device, length, self.iterations[device])
                 found = common_starts(found, other)
-            self.cached[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return self.cached[key]
+            self.windows_of[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return self.windows_of[key]
 
     def _add_dependencies(self, device: DevicePattern) -> None:
         d = device.device
@@ -275,7 +315,7 @@ class _Lowering:
 
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
         kind = "forward" if label.factor == "A" else "backward"
-        data = sorted(self.first[device, kind, label.pipe])
+        data = sorted(self.data_ops[device, kind, label.pipe])
         for part, op in enumerate(ops):
             if part < len(data):
                 self.builder.add_precedences(data[part][1], op)
@@ -304,18 +344,18 @@ class _Lowering:
                 continue
             amount = 0 if label.factor == "A" else 1
             kind = "forward" if label.factor == "A" else "backward"
-            data = sorted(self.first[device.device, kind, label.pipe])
+            data = sorted(self.data_ops[device.device, kind, label.pipe])
             for part in range(min(work.parts, len(data))):
                 acquire.append((data[part][1], amount))
                 release.append((self.op_of[device.device, index, part], amount))
-        taken, given = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
+        acquires, releases = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
         return Pool(
             name=f"device {device.device}",
             capacity=saved.capacity,
             initial=Fraction(0),
             amounts=amounts,
-            acquire_op=taken[:, 0].astype(np.int64),
-            acquire_amount=taken[:, 1].astype(np.int64),
-            release_op=given[:, 0].astype(np.int64),
-            release_amount=given[:, 1].astype(np.int64),
+            acquire_op=acquires[:, 0].astype(np.int64),
+            acquire_amount=acquires[:, 1].astype(np.int64),
+            release_op=releases[:, 0].astype(np.int64),
+            release_amount=releases[:, 1].astype(np.int64),
         )

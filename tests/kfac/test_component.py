@@ -17,9 +17,9 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.engine import ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kfac import exact
-from ppsolve.solver.kfac.component import Answer, Found
-from ppsolve.solver.kfac.exact import Budget, Component
-from ppsolve.solver.kfac.requirements import is_tidy
+from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule
+from ppsolve.solver.kfac.exact import Budget, ComponentSearch
+from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.kfac.tie_bounds import completion_bound
 from tests.kfac.cases import pattern_of
 
@@ -42,7 +42,7 @@ TIDY = pattern_of({**PIPE, **INVERSIONS}, margin_ratio=0)
 SKEWED = pattern_of(PIPE, late({**PIPE, **INVERSIONS}, 3), margin_ratio=0)
 
 
-class Scripted(Component):
+class Scripted(ComponentSearch):
     """What the search of each number of iterations answers, and which numbers are tried."""
 
     def __init__(self, pattern: RefreshPattern, said: dict[int, Any]) -> None:
@@ -58,8 +58,8 @@ class Scripted(Component):
         answer: ExactAnswer = self.said[iterations]
         return answer
 
-    def search(self, most: int) -> Answer:
-        known = Answer(tuple(self.devices), None, 1, "trivial", StopReason.TIME)
+    def search(self, most: int) -> ComponentResult:
+        known = ComponentResult(tuple(self.devices), None, 1, "trivial", StopReason.TIME)
         return self.fewest(known, most, 1)
 
 
@@ -70,21 +70,21 @@ def test_a_number_refuted_above_an_open_one_does_not_raise_the_bound() -> None:
     # Where clocks are skewed a larger number may be harder, so nothing follows for 1.
     search = Scripted(SKEWED, {1: UNKNOWN, 2: REFUTED, 3: UNKNOWN})
     answer = search.search(3)
-    assert (answer.lower, answer.by, answer.found) == (1, "trivial", None)
+    assert (answer.lower, answer.by, answer.best) == (1, "trivial", None)
     assert answer.stop_reason is StopReason.TIME
 
 
 def test_every_number_refuted_from_below_raises_the_bound() -> None:
     search = Scripted(SKEWED, {1: REFUTED, 2: REFUTED, 3: UNKNOWN})
     answer = search.search(3)
-    assert (answer.lower, answer.by, answer.found) == (3, "cp-sat", None)
+    assert (answer.lower, answer.by, answer.best) == (3, "cp-sat", None)
     assert answer.stop_reason is StopReason.TIME
     assert search.tried == [1, 2, 3, 3]
 
 
 def test_all_numbers_refuted_is_a_proof() -> None:
     answer = Scripted(SKEWED, {1: REFUTED, 2: REFUTED}).search(2)
-    assert (answer.lower, answer.found, answer.stop_reason) == (3, None, StopReason.PROVED)
+    assert (answer.lower, answer.best, answer.stop_reason) == (3, None, StopReason.PROVED)
 
 
 def test_a_schedule_above_an_open_number_is_kept_but_not_proved() -> None:
@@ -103,12 +103,12 @@ def test_a_schedule_above_an_open_number_is_kept_but_not_proved() -> None:
 
 
 def test_the_largest_number_rules_out_all_only_where_all_iterations_are_alike() -> None:
-    assert is_tidy(TIDY, [0])
+    assert fits_one_period(TIDY, [0])
     search = Scripted(TIDY, {5: REFUTED})
     answer = search.search(5)
     assert (answer.lower, answer.stop_reason) == (6, StopReason.PROVED)
     assert search.tried == [5]
-    assert not is_tidy(SKEWED, [1])
+    assert not fits_one_period(SKEWED, [1])
     search = Scripted(SKEWED, {1: UNKNOWN, 2: UNKNOWN, 3: FOUND, 4: FOUND, 5: REFUTED})
     answer = search.search(5)
     assert (answer.iterations, answer.lower) == (3, 1)
@@ -119,7 +119,7 @@ def test_the_largest_number_rules_out_all_only_where_all_iterations_are_alike() 
 def test_an_interrupt_ends_the_search(pattern: RefreshPattern) -> None:
     search = Scripted(pattern, dict.fromkeys(range(1, 6), STOPPED))
     answer = search.search(5)
-    assert (answer.lower, answer.found) == (1, None)
+    assert (answer.lower, answer.best) == (1, None)
     assert answer.stop_reason is StopReason.INTERRUPTED
     assert len(search.tried) == 1
 
@@ -154,7 +154,7 @@ def attempt(
 ) -> tuple[Said, ExactAnswer]:
     said = Said(*answers)
     monkeypatch.setattr(exact, "solve", said)
-    component = Component(TIDY, [0], TieBreak.NONE, Budget(SearchLimits()))
+    component = ComponentSearch(TIDY, [0], TieBreak.NONE, Budget(SearchLimits()))
     outcome = component._attempt(2, SearchLimits(**limits))  # type: ignore[arg-type]
     assert not said.answers
     return said, outcome
@@ -228,13 +228,13 @@ def test_time_is_shared_and_what_was_used_is_gone() -> None:
 # Tie-breaks ----------------------------------------------------------------------------------
 
 
-def tied(monkeypatch: pytest.MonkeyPatch, answer: Any, start: tuple[int, ...]) -> Answer:
+def tied(monkeypatch: pytest.MonkeyPatch, answer: Any, start: tuple[int, ...]) -> ComponentResult:
     """Break the tie of the staleness from a known schedule with one answer of CP-SAT."""
     monkeypatch.setattr(exact, "solve", Said(answer))
-    component = Component(TIDY, [0], TieBreak.STALENESS, Budget(SearchLimits()))
+    component = ComponentSearch(TIDY, [0], TieBreak.STALENESS, Budget(SearchLimits()))
     lowered = component.lowered(2)
-    known = Found(lowered, Schedule(lowered.problem, np.array(start[:-1])), "by hand")
-    return component.break_tie(Answer((0,), known, 2, "work", StopReason.PROVED), 1)
+    known = ComponentSchedule(lowered, Schedule(lowered.problem, np.array(start[:-1])), "by hand")
+    return component.break_tie(ComponentResult((0,), known, 2, "work", StopReason.PROVED), 1)
 
 
 SLOW = (0, 4, 10, 14, 2, 12, 13, 0)
@@ -243,8 +243,8 @@ SLOW = (0, 4, 10, 14, 2, 12, 13, 0)
 def test_a_fresher_schedule_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     # The inversions end at 3, 13, 14 or at 3, 4, 13; 3, 4, 13 is the least there is.
     answer = tied(monkeypatch, GOOD, SLOW)
-    assert answer.found is not None
-    assert (answer.tie, answer.found.by) == ((20, 20), "cp-sat")
+    assert answer.best is not None
+    assert (answer.tie, answer.best.by) == ((20, 20), "cp-sat")
 
 
 def test_a_fresher_schedule_that_breaks_a_rule_is_not_taken(
@@ -252,8 +252,8 @@ def test_a_fresher_schedule_that_breaks_a_rule_is_not_taken(
 ) -> None:
     # The model's amounts are rounded down, so what it finds may exceed the memory.
     answer = tied(monkeypatch, BAD, SLOW)
-    assert answer.found is not None
-    assert (answer.tie, answer.found.by) == ((30, 20), "by hand")
+    assert answer.best is not None
+    assert (answer.tie, answer.best.by) == ((30, 20), "by hand")
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,8 @@ def test_nothing_fresher_leaves_the_schedule(
     monkeypatch: pytest.MonkeyPatch, found: Any, reason: StopReason
 ) -> None:
     answer = tied(monkeypatch, found, GOOD)
-    assert answer.found is not None
-    assert (answer.tie, answer.found.by) == ((20, 20), "by hand")
+    assert answer.best is not None
+    assert (answer.tie, answer.best.by) == ((20, 20), "by hand")
     assert answer.stop_reason is reason
 
 

@@ -361,7 +361,7 @@ EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 @pytest.mark.parametrize("name", EVERY)
 def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
     made, result = solved(name)
-    causal, parity = entry(result, "pipefisher-causal"), entry(result, "pipefisher")
+    causal, published = entry(result, "pipefisher-causal"), entry(result, "pipefisher")
     if result.status is Status.INFEASIBLE:
         assert name in {"hand_B3_unplaced", "hand_B5_margin"}
         assert causal.iterations_of is None
@@ -372,13 +372,13 @@ def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
     work = [iterations_bound(pattern, [device]).value for device in range(len(pattern.devices))]
     assert result.iterations_of is not None
     assert causal.iterations_of is not None
-    assert parity.iterations_of is not None
+    assert published.iterations_of is not None
     for device, fewest in enumerate(result.iterations_of):
         assert work[device] <= fewest <= causal.iterations_of[device]
-        if parity.iterations_of[device] < fewest:
-            assert parity.status is HeuristicStatus.INFEASIBLE
-            assert parity.breaks_of is not None
-            assert parity.breaks_of[device]
+        if published.iterations_of[device] < fewest:
+            assert published.status is HeuristicStatus.INFEASIBLE
+            assert published.breaks_of is not None
+            assert published.breaks_of[device]
     assert result.iterations is not None
     assert causal.iterations is not None
     assert max(work) <= result.iterations <= causal.iterations
@@ -420,13 +420,13 @@ def test_the_work_bound_alone_refutes_two_iterations() -> None:
 @pytest.mark.parametrize("device", [0, 1, 2, 3, 7])
 def test_parity_claims_one_iteration_that_causality_forbids(device: int) -> None:
     _, result = solved("c09_gpipe_large_p8_m4")
-    parity = entry(result, "pipefisher")
-    assert parity.iterations_of is not None
-    assert parity.breaks_of is not None
-    assert parity.iterations_of[device] == 1
+    published = entry(result, "pipefisher")
+    assert published.iterations_of is not None
+    assert published.breaks_of is not None
+    assert published.iterations_of[device] == 1
     assert result.bound_of is not None
     assert result.bound_of[device] == 2
-    assert set(parity.breaks_of[device]) & {
+    assert set(published.breaks_of[device]) & {
         "cov_before_data",
         "sync_before_cov",
         "inv_before_cov",
