@@ -28,7 +28,8 @@ MAX_CLOCK = Decimal(10) ** 19
 """Readings of a clock may be far from zero (nanoseconds since 1970 are 1.8e18)."""
 
 MAX_COMPARED, MAX_LISTED = 2000, 20
-"""How many known names are compared with an unknown one, and how many are listed."""
+"""Known names that are compared with an unknown one, and that are listed, at most. They bound the
+time and the length of an error message."""
 
 
 def as_finite(value: Any) -> Decimal:
@@ -141,6 +142,18 @@ class StrictModel(BaseModel):
     def parse(cls, data: Any, source: str | None = None) -> Self:
         """Validate `data` (as read from JSON).
 
+        Parameters
+        ----------
+        data : object
+            Parsed JSON, or Python values.
+        source : str, optional
+            Name of the data in errors, as of a file.
+
+        Returns
+        -------
+        Self
+            The validated model.
+
         Raises
         ------
         InputError
@@ -167,7 +180,20 @@ def field_names(model: type[BaseModel]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean "x"?`` for a near miss, else a list (cut off) of what is known."""
+    """Return ``; did you mean "x"?`` for a near miss, else a list (cut off) of what is known.
+
+    Parameters
+    ----------
+    word : str
+        The unknown name.
+    known : iterable of str
+        Names that would be right.
+
+    Returns
+    -------
+    str
+        The end of an error message.
+    """
     known = list(islice(known, MAX_COMPARED))
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
@@ -177,7 +203,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def error_at(at: tuple[int, ...], message: str) -> PydanticCustomError:
-    """Return an error for a validator to raise about the item at these indices of its value."""
+    """Return an error for a validator to raise about the item at these indices of its value.
+
+    Parameters
+    ----------
+    at : tuple of int
+        Indices of the item, the outermost first.
+    message : str
+        What would be right, and what was given.
+
+    Returns
+    -------
+    PydanticCustomError
+        The error; `explain` adds the indices to the field.
+    """
     return PydanticCustomError("value_at", "{message}", {"message": message, "at": at})
 
 
@@ -199,7 +238,22 @@ def field_path(location: Iterable[int | str]) -> str:
 def explain(
     error: ValidationError, model: type[BaseModel], source: str | None = None
 ) -> InputError:
-    """Turn pydantic's report on `model` into one `InputError` with a field and a remedy."""
+    """Turn pydantic's report on `model` into one `InputError` with a field and a remedy.
+
+    Parameters
+    ----------
+    error : ValidationError
+        The report.
+    model : type
+        The model that was validated.
+    source : str, optional
+        Name of the data in the error.
+
+    Returns
+    -------
+    InputError
+        Names the first unknown field, else the first issue.
+    """
     issues = error.errors(include_url=False)
     issue = next((i for i in issues if i["type"] == "extra_forbidden"), issues[0])
     location = (*issue["loc"], *issue.get("ctx", {}).get("at", ()))

@@ -46,6 +46,13 @@ def _sparse(instance: StrictModel) -> dict[str, Any]:
 def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> None:
     """Write instances to files below a directory, by their names relative to it.
 
+    Parameters
+    ----------
+    instances : mapping of str to model
+        Instances by file name, relative to the directory.
+    directory : Path
+        Made if it is not there, as are the directories of the names.
+
     Raises
     ------
     InputError

@@ -62,7 +62,7 @@ class LazyCommands(MutableMapping[str, Any]):
         return len(COMMANDS)
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is such a command, without loading it."""
+        """Say if there is such a command, without loading it."""
         return name in COMMANDS
 
 
@@ -86,7 +86,15 @@ class LazyGroup(GuardedGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from the table."""
+        """Write the list of commands from the table.
+
+        Parameters
+        ----------
+        ctx : Context
+            The call, as click gives it.
+        formatter : HelpFormatter
+            Receives the names and summaries.
+        """
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 

@@ -45,6 +45,7 @@ found the objective of 40 starts. Each more takes the time of one descent.
 """
 
 DEFAULT_STARTS, MOST_STARTS = 1 + len(GUESSED_GAMMAS), 1000
+"""Starts by default, and at most: more are refused as a mistake, time grows with each."""
 
 MOST_TRIALS = 200
 """Steps that a descent may try: with 25 one of 29 fits did not come to rest, with 50 all did."""
@@ -189,10 +190,25 @@ class FitObjective:
         return _norm(accum, smoothing) + _norm(optim, smoothing) + float(prior)
 
     def model(self, params: Floats, smoothing: float = 0.0) -> tuple[float, Floats, Floats]:
-        """Return the objective, its gradient [7] and a Gauss-Newton curvature [7, 7].
+        """Return the objective with its gradient and an approximate curvature.
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
-        Parameters are those of `value`.
+
+        Parameters
+        ----------
+        params : float64[7]
+            In the order of `PerfParams`.
+        smoothing : float
+            As for `value`.
+
+        Returns
+        -------
+        value : float
+            The objective, as from `value`.
+        gradient : float64[7]
+            Its slopes by the parameters.
+        curvature : float64[7, 7]
+            Of the Gauss-Newton approximation.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum
