@@ -50,7 +50,8 @@ def _num_arguments(function: Function) -> int:
 
 def _is_command(function: Function) -> bool:
     """Say if it is a command: its docstring is its help text, and options explain themselves."""
-    return function.name.endswith("_command")
+    is_method = [arg.arg for arg in function.args.args[:1]] == ["self"]
+    return function.name.endswith("_command") and not is_method
 
 
 def _missing_sections(function: Function) -> list[str]:
@@ -106,6 +107,8 @@ class Order:
 
     def _hidden(self, a, b) -> int: ...
 
+    def get_command(self, a, b) -> None: ...
+
 
 def order_command(a, b) -> int:
     """Help text."""
@@ -119,6 +122,7 @@ def single(a) -> int:
     assert lacking == {
         "Order.of": ["Parameters", "Returns"],
         "Order.add": [],
+        "Order.get_command": ["Parameters"],
         "order_command": [],
         "single": [],
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from ppsolve.models.documents.errors import InputError
+
 MOST_NUMBERS = 100_000
 """Longer lists are refused rather than left to fill the memory."""
 
@@ -31,8 +33,6 @@ def parse_counts(text: str, option: str) -> list[int]:
     InputError
         Something else than numbers and ascending ranges, or too many of them.
     """
-    from ppsolve.models.documents.errors import InputError
-
     numbers: list[int] = []
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())
@@ -55,8 +55,6 @@ def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
     InputError
         Two lists of more than one number differ in length; names their options.
     """
-    from ppsolve.models.documents.errors import InputError
-
     lengths = {option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{option} has {length}" for option, length in lengths.items())

@@ -42,7 +42,7 @@ def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
         label = work.label
         if label.kind == "cov":
             before[label.factor, label.module, label.pipe] += work.parts * work.length
-        elif label.kind == "sync" and pattern.syncs_in_holes and len(work.meets) == 1:
+        elif label.kind == "sync" and pattern.syncs_in_holes:
             before[label.factor, label.module, 0] += work.length
     found = []
     for work in device.work:
