@@ -64,6 +64,7 @@ def _within(value: Any, limit: Decimal) -> Decimal:
     if number.adjusted() > limit.adjusted() or abs(number) > limit:
         allowed = f"at most {limit:.0E}" if number > 0 else f"at least -{limit:.0E}"
         raise ValueError(f"expected {allowed}, got {number:.6E}")
+    # Smaller ones are taken for mistakes; as exact fractions their denominators would be huge.
     if number.adjusted() < -30:
         raise ValueError(f"expected 0 or at least 1E-30, got {number:.6E}")
     return number
