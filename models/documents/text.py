@@ -53,6 +53,13 @@ def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> No
     directory : Path
         Created where it is missing.
 
+    Parameters
+    ----------
+    instances : mapping of str to model
+        Instances by file name, relative to the directory.
+    directory : Path
+        Made if it is not there, as are the directories of the names.
+
     Raises
     ------
     InputError

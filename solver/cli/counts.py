@@ -16,6 +16,18 @@ _RANGE = re.compile(r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", re.ASCII)
 def parse_counts(text: str, option: str) -> list[int]:
     """Return the numbers that an option lists, in its order.
 
+    Parameters
+    ----------
+    text : str
+        Numbers and ascending ranges with commas between, as in ``1,2,4-8``.
+    option : str
+        Name of the option in errors.
+
+    Returns
+    -------
+    list of int
+        At most `MOST_NUMBERS`.
+
     Raises
     ------
     InputError

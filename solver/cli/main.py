@@ -51,7 +51,20 @@ class LazyGroup(GuardedGroup):
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, with its module loaded, or None where there is none of that name."""
+        """Return a command, with its module loaded.
+
+        Parameters
+        ----------
+        ctx : Context
+            The call, as click gives it.
+        cmd_name : str
+            Name of the command.
+
+        Returns
+        -------
+        Command or None
+            None where there is none of that name.
+        """
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -59,7 +72,15 @@ class LazyGroup(GuardedGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from the table."""
+        """Write the list of commands from the table.
+
+        Parameters
+        ----------
+        ctx : Context
+            The call, as click gives it.
+        formatter : HelpFormatter
+            Receives the names and summaries.
+        """
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 

@@ -19,6 +19,7 @@ from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
 from ppsolve.solver.render.trimmed import TrimLines
 
 MIN_WIDTH = 40
+"""Least columns of tables and charts; fewer are refused."""
 
 
 def check_writable(output: Path | None, *inputs: str | Path, option: str = "--output") -> None:
@@ -72,7 +73,7 @@ def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
 
 
 def _is_same_file(target: Path, file: str | Path) -> bool:
-    """Return whether both are one regular file, whatever links lead to it."""
+    """Say if both are one regular file, whatever links lead to it."""
     try:
         given = os.fstat(sys.stdin.fileno()) if str(file) == "-" else Path(file).stat()
         written = target.stat()

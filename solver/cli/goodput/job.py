@@ -104,6 +104,16 @@ def warn_of_guesses(job: Job, allocations: Iterable[tuple[int, int]]) -> None:
 def given_grad(sqr: float | None, var: float | None) -> GradParams | None:
     """Return gradient statistics given as options; None without them.
 
+    Parameters
+    ----------
+    sqr, var : float or None
+        Squared norm and variance of the gradient.
+
+    Returns
+    -------
+    GradParams or None
+        None if neither is given.
+
     Raises
     ------
     InputError
