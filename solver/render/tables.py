@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -40,6 +41,10 @@ class Column:
     wraps: bool = False
     is_cut: bool = False
     expendable: int = 0
+
+
+Cells = tuple[Column, Sequence[str] | None]
+"""A column with its cells; without any it is left out."""
 
 
 class FittingTable:
@@ -100,6 +105,37 @@ def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
     for name, value in rows:
         grid.add_row(name, value)
     return indented(grid)
+
+
+def table(*columns: Cells, styles: Sequence[str] | None = None) -> FittingTable:
+    """Return a table of columns, each given with its cells.
+
+    Parameters
+    ----------
+    *columns : (Column, sequence of str or None)
+        Columns from left to right, all with as many cells.
+    styles : sequence of str, optional
+        Style of each row.
+    """
+    given = [(column, cells) for column, cells in columns if cells is not None]
+    found = FittingTable(*(column for column, _ in given))
+    rows = list(zip(*(cells for _, cells in given), strict=True))
+    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+        found.add_row(*row, style=style)
+    return found
+
+
+def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] | None:
+    """Return the cells of a column, or None where its values are not known.
+
+    Parameters
+    ----------
+    values : iterable, optional
+        One value per row.
+    show : callable
+        Returns the cell of a value.
+    """
+    return None if values is None else [show(value) for value in values]
 
 
 def indented(renderable: RenderableType) -> RenderableType:

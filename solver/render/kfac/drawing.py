@@ -5,29 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.kfac.result import (
-    RefreshEntry,
-    RefreshFigures,
-    RefreshResult,
-    broken_rules,
-)
+from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, broken_rules
 from ppsolve.solver.kfac.kind import is_refresh
 from ppsolve.solver.kfac.pattern import pattern_of
-from ppsolve.solver.render.drawing import HINT, Drawing, Facts, Frame, sizes
-from ppsolve.solver.render.kfac.description import (
-    cycle_devices,
-    cycle_facts,
-    describe_refresh,
-)
+from ppsolve.solver.render.drawing import Drawing, Facts, Shown, described, sizes
+from ppsolve.solver.render.kfac.description import cycle_devices, cycle_facts, describe_refresh
 from ppsolve.solver.render.kfac.report import (
     broken_claims,
     device_table,
@@ -36,9 +24,8 @@ from ppsolve.solver.render.kfac.report import (
     refresh_facts,
     refresh_heuristics,
 )
-from ppsolve.solver.render.kfac.view import RefreshView, Repeats, repeats_of
+from ppsolve.solver.render.kfac.view import repeats_of, view_of_refresh
 from ppsolve.solver.render.pipeline.drawing import pipeline_shape
-from ppsolve.solver.render.tables import facts, indented
 
 
 class KfacDrawing(Drawing):
@@ -53,7 +40,7 @@ class KfacDrawing(Drawing):
     def parts(self, result: Result) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh."""
         if isinstance(result, RefreshResult) and (result.iterations_of or result.bound_of):
-            yield indented(device_table(result, result.time_unit))
+            yield device_table(result, result.time_unit)
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
@@ -84,7 +71,7 @@ class KfacDrawing(Drawing):
     def entry_parts(self, entry: HeuristicEntry, instance: Instance) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh."""
         if isinstance(entry, RefreshEntry) and entry.iterations_of:
-            yield indented(device_table(entry, instance.time_unit))
+            yield device_table(entry, instance.time_unit)
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
@@ -94,43 +81,23 @@ class KfacDrawing(Drawing):
             return describe_refresh(given, pattern_of(given, round_up=rounded))
         assert given.pipeline is not None
         rows = [*pipeline_shape(given.pipeline), *cycle_facts(given), *sizes(problem)]
-        title = Text(f"{given.name}: a {given.kind} instance", "bold")
-        return Group(title, facts(rows), Text(), indented(cycle_devices(problem)), Text(), HINT)
+        return described(given, rows, devices=cycle_devices(problem))
 
     def recognises(self, document: ScheduleDocument) -> bool:
         """Whether ops of the schedule are repeated by iteration."""
         return repeats_of(document) is not None
 
-    def view(
-        self,
-        title: str,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
-        frame: Frame,
-    ) -> RenderableType:
+    def drawn(self, shown: Shown) -> RenderableType:
         """Return the iterations of a refresh, or the chart of a cycle."""
-        given = cast("KfacInstance", instance)
-        if is_refresh(given):
-            scale, document = schedule.problem.scale, ScheduleDocument.of(schedule)
+        given, period = cast("KfacInstance | None", shown.instance), None
+        if given is not None and shown.problem is not None:
+            if not is_refresh(given):
+                return super().drawn(shown)
+            scale = shown.problem.scale
             pattern = pattern_of(given, round_up=scale.worst_relative_error > 0)
-            repeats = repeats_of(document, float(scale.time(pattern.period)))
-            if repeats is not None:
-                return _view(title, document, repeats, schedule.problem, source, frame)
-        return super().view(title, instance, schedule, source, frame)
-
-    def view_alone(
-        self,
-        title: str,
-        document: ScheduleDocument,
-        source: Result | HeuristicEntry | None,
-        frame: Frame,
-    ) -> RenderableType:
-        """Return the iterations of a refresh without its instance."""
-        repeats = repeats_of(document)
-        if repeats is None:
-            return super().view_alone(title, document, source, frame)
-        return _view(title, document, repeats, None, source, frame)
+            period = float(scale.time(pattern.period))
+        repeats = repeats_of(shown.document, period)
+        return super().drawn(shown) if repeats is None else view_of_refresh(shown, repeats)
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
@@ -139,24 +106,3 @@ class KfacDrawing(Drawing):
         refreshes = [result for result in results if isinstance(result, RefreshResult)]
         if refreshes:
             yield from refresh_comparison(refreshes, fold_names=fold_names)
-
-
-def _view(
-    title: str,
-    document: ScheduleDocument,
-    repeats: Repeats,
-    problem: Problem | None,
-    source: Result | HeuristicEntry | None,
-    frame: Frame,
-) -> RefreshView:
-    window = frame.window
-    if frame.iterations is not None:
-        first, last = frame.iterations
-        if last >= repeats.most:
-            raise InputError(
-                f"expected iterations from 0 to {repeats.most - 1}, got {last}",
-                field="--iteration",
-            )
-        window = repeats.window(first, last)
-    figures = source if isinstance(source, RefreshFigures) else None
-    return RefreshView(title, document, repeats, problem, figures, frame.links, window)

@@ -16,15 +16,10 @@ from ppsolve.models.kfac.result import (
     TieBreakEntry,
     broken_rules,
 )
+from ppsolve.solver.render.drawing import heuristic_table, reached
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
-from ppsolve.solver.render.wording import (
-    ENTRY_STYLE,
-    ITERATIONS,
-    entry_status,
-    separated,
-    with_unit,
-)
+from ppsolve.solver.render.tables import Column, each, facts, indented, table
+from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, with_unit
 
 BREAKS, IMPOSSIBLE = "*", "!"
 PUBLISHED = ("pipefisher", "pipefisher-causal")
@@ -45,14 +40,7 @@ _TIE_BREAKS = {
 
 def refresh_facts(result: RefreshResult) -> Iterator[tuple[str, str]]:
     """Yield names and values of what holds for all devices of a result."""
-    if result.value is not None:
-        by = f"  by {result.best_by}" if result.best_by else ""
-        yield "iterations", f"{figure(result.value)}{by}"
-    if result.bound is not None:
-        by = f"  by {result.bound_by}" if result.bound_by else ""
-        yield "lower bound", f"{with_unit(figure(result.bound), ITERATIONS)}{by}"
-    if result.gap is not None:
-        yield "gap", percent(result.gap)
+    yield from reached(result)
     if result.bubble_ratio is not None:
         yield "bubble ratio", ratio(result.bubble_ratio)
     if result.tie_break is not None:
@@ -77,41 +65,38 @@ def refresh_entry_facts(entry: RefreshEntry, unit: str) -> Iterator[tuple[str, s
         yield "bubble ratio", ratio(entry.bubble_ratio)
 
 
-def device_table(found: RefreshFigures, unit: str) -> FittingTable:
-    """Return the table of devices of a result or a heuristic."""
-    columns = _device_columns(found, unit)
-    table = FittingTable(*(column for column, _ in columns))
-    for row in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*row)
-    return table
+def device_table(known: RefreshFigures, unit: str) -> RenderableType:
+    """Return the table of devices of a result or a heuristic.
 
-
-def _device_columns(found: RefreshFigures, unit: str) -> list[tuple[Column, list[str]]]:
-    bounds = found.bound_of if isinstance(found, RefreshResult) else None
-    number = len(found.iterations_of or bounds or ())
-    columns = [(Column("device"), [str(device) for device in range(number)])]
-    if found.iterations_of is not None:
-        columns.append((Column(ITERATIONS), [figure(count) for count in found.iterations_of]))
-    if isinstance(found, RefreshResult) and bounds is not None:
-        proofs = found.bounds_by or [""] * number
-        proved = [f"{b} {by}" for b, by in zip(bounds, proofs, strict=True)]
-        columns.append((Column("bound by", is_text=True), proved))
-    if found.usage_of is not None:
-        columns.append((Column("usage"), [f"{usage:.2f} %" for usage in found.usage_of]))
-    if found.bubbles_of is not None:
-        left = Column(f"bubbles\nleft ({unit})", expendable=1)
-        columns.append((left, [figure(time) for time in found.bubbles_of]))
-    if found.peak_saved_of is not None:
-        peak = Column("peak\nsaved", expendable=3)
-        columns.append((peak, [figure(amount) for amount in found.peak_saved_of]))
-    if found.oldest_of is not None:
-        oldest = Column("oldest\ninverse", expendable=2)
-        columns.append((oldest, [_age(age) for age in found.oldest_of]))
-    breaks = found.breaks_of if isinstance(found, RefreshEntry) else None
-    if breaks is not None:
-        words = [broken_rules(rules) or ABSENT for rules in breaks]
-        columns.append((Column("breaks", is_text=True, wraps=True), words))
-    return columns
+    Parameters
+    ----------
+    known : RefreshFigures
+        What is known per device; what is not known gets no column.
+    unit : str
+        Unit of times.
+    """
+    proved = known if isinstance(known, RefreshResult) else None
+    bounds = proved and proved.bound_of
+    devices = range(len(known.iterations_of or bounds or ()))
+    proofs = (proved and proved.bounds_by) or [""] * len(devices)
+    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    found = table(
+        (Column("device"), each(devices, str)),
+        (Column(ITERATIONS), each(known.iterations_of, figure)),
+        (
+            Column("bound by", is_text=True),
+            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
+        ),
+        (Column("usage"), each(known.usage_of, "{:.2f} %".format)),
+        (Column(f"bubbles\nleft ({unit})", expendable=1), each(known.bubbles_of, figure)),
+        (Column("peak\nsaved", expendable=3), each(known.peak_saved_of, figure)),
+        (Column("oldest\ninverse", expendable=2), each(known.oldest_of, _age)),
+        (
+            Column("breaks", is_text=True, wraps=True),
+            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
+        ),
+    )
+    return indented(found)
 
 
 def _age(age: int | None) -> str:
@@ -121,29 +106,31 @@ def _age(age: int | None) -> str:
 def refresh_heuristics(
     entries: Sequence[HeuristicEntry], result: RefreshResult, *, verbose: bool
 ) -> RenderableType:
-    """Return the table of heuristics."""
-    table = FittingTable(
-        Column("heuristic", is_text=True),
-        Column(ITERATIONS),
-        Column("per device", is_text=True, expendable=1),
-        Column("gap", expendable=2),
-        Column("status", is_text=True, wraps=True),
+    """Return the table of heuristics; the rules that they break are given below it.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+        One row each.
+    result : RefreshResult
+        What they are compared with.
+    verbose : bool
+        Say all that is wrong in the table.
+    """
+    counts = [e.iterations_of if isinstance(e, RefreshEntry) else None for e in entries]
+    return heuristic_table(
+        entries,
+        result,
+        (Column("per device", is_text=True, expendable=1), each(counts, per_device)),
+        (Column("gap", expendable=2), [percent(entry.gap) for entry in entries]),
+        (
+            Column("status", is_text=True, wraps=True),
+            [_status(entry, result, verbose=verbose) for entry in entries],
+        ),
     )
-    for entry in entries:
-        counts = entry.iterations_of if isinstance(entry, RefreshEntry) else None
-        table.add_row(
-            entry.name,
-            figure(entry.value),
-            per_device(counts),
-            percent(entry.gap),
-            _status(entry, result, verbose=verbose),
-            style=ENTRY_STYLE[entry.status],
-        )
-    return indented(table)
 
 
 def _status(entry: HeuristicEntry, result: RefreshResult, *, verbose: bool) -> str:
-    """Return what became of a heuristic; the rules that it breaks are given below the table."""
     if not verbose and isinstance(entry, RefreshEntry) and entry.breaks:
         return entry.status.value.replace("_", " ")
     return entry_status(entry, result, verbose=verbose)
@@ -212,29 +199,30 @@ def refresh_comparison(
 ) -> Iterator[RenderableType]:
     """Yield the iterations of each device by heuristic, at best, and at least."""
     names = dict.fromkeys(entry.name for result in results for entry in result.heuristics)
-    table = FittingTable(
-        Column("iterations\nper device", is_text=True, wraps=fold_names),
+    found = [{entry.name: _marked(entry, r) for entry in r.heuristics} for r in results]
+    yield table(
+        (
+            Column("iterations\nper device", is_text=True, wraps=fold_names),
+            [result.instance for result in results],
+        ),
         *(
-            Column(
-                name.replace("-", "-\n", 1), is_text=True, expendable=2 * (name not in PUBLISHED)
+            (
+                Column(
+                    name.replace("-", "-\n", 1),
+                    is_text=True,
+                    expendable=2 * (name not in PUBLISHED),
+                ),
+                [by_name.get(name, ABSENT) for by_name in found],
             )
             for name in names
         ),
-        Column("best", is_text=True),
-        Column("bound", is_text=True, expendable=1),
+        (Column("best", is_text=True), [per_device(result.iterations_of) for result in results]),
+        (
+            Column("bound", is_text=True, expendable=1),
+            [per_device(result.bound_of) for result in results],
+        ),
     )
-    marked = False
-    for result in results:
-        by_name = {entry.name: _marked(entry, result) for entry in result.heuristics}
-        marked = marked or any(mark in text for text in by_name.values() for mark in MARKS)
-        table.add_row(
-            result.instance,
-            *(by_name.get(name, ABSENT) for name in names),
-            per_device(result.iterations_of),
-            per_device(result.bound_of),
-        )
-    yield table
-    if marked:
+    if any(mark in text for by_name in found for text in by_name.values() for mark in MARKS):
         yield Text(f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound", "dim")
 
 

@@ -9,19 +9,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    ScheduleDocument,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import STABLE
-from ppsolve.solver.render.drawing import Drawing, Facts, Frame, by
-from ppsolve.solver.render.figures import figures, percent
+from ppsolve.solver.render.drawing import Drawing, Facts, Shown, described, reached
+from ppsolve.solver.render.overlap.description import program_shape
 from ppsolve.solver.render.overlap.report import (
     exposed_text,
     most_exposed,
@@ -32,12 +27,7 @@ from ppsolve.solver.render.overlap.report import (
     program_facts,
 )
 from ppsolve.solver.render.overlap.rows import is_overlap_document
-from ppsolve.solver.render.overlap.view import (
-    describe_overlap,
-    program_of,
-    view_of_overlap,
-    view_of_overlap_document,
-)
+from ppsolve.solver.render.overlap.view import program_of, view_of_program
 from ppsolve.solver.render.wording import separated
 
 
@@ -52,17 +42,10 @@ class OverlapDrawing(Drawing):
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield what a result has reached."""
-        program = cast("OverlapInstance | None", instance)
-        found = cast("OverlapResult", result)
-        unit = found.time_unit
-        value, lower = figures(found.value, found.bound)
-        if found.value is not None:
-            yield "makespan", f"{value} {unit}{by(found.best_by)}"
-        if found.bound is not None:
-            yield "lower bound", f"{lower} {unit}{by(found.bound_by)}"
-        if found.gap is not None:
-            yield "gap", percent(found.gap)
-        yield from program_facts(found, found.makespan, unit, program, found.least_peak_bytes)
+        found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)
+        yield from reached(found)
+        least = found.least_peak_bytes
+        yield from program_facts(found, found.makespan, found.time_unit, program, least)
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
@@ -93,35 +76,17 @@ class OverlapDrawing(Drawing):
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return what a program consists of, and what can be done with it."""
-        return describe_overlap(cast("OverlapInstance", instance))
+        rows = list(program_shape(cast("OverlapInstance", instance)))
+        return described(instance, rows, "a program of kernels and collectives")
 
     def recognises(self, document: ScheduleDocument) -> bool:
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
 
-    def view(
-        self,
-        title: str,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
-        frame: Frame,
-    ) -> RenderableType:
+    def drawn(self, shown: Shown) -> RenderableType:
         """Return the streams of a program, with what is in flight and held."""
-        frame.refuse_iterations()
-        program = cast("OverlapInstance", instance)
-        return view_of_overlap(title, program, schedule, source, frame.window)
-
-    def view_alone(
-        self,
-        title: str,
-        document: ScheduleDocument,
-        source: Result | HeuristicEntry | None,
-        frame: Frame,
-    ) -> RenderableType:
-        """Return the streams of a program without its instance."""
-        frame.refuse_iterations()
-        return view_of_overlap_document(title, document, source, frame.window)
+        shown.frame.refuse_iterations()
+        return view_of_program(shown)
 
     def warning(
         self,

@@ -18,9 +18,10 @@ from ppsolve.models.overlap.result import (
     ProgramFigures,
 )
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
+from ppsolve.solver.render.drawing import heuristic_table
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent
-from ppsolve.solver.render.tables import Column, FittingTable, indented
-from ppsolve.solver.render.wording import ENTRY_STYLE, entry_status
+from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.wording import entry_status
 
 COMPILED = ("original", "inductor-default")
 """Orders that the best one is compared with: the program's and the compiler's."""
@@ -61,8 +62,8 @@ def program_facts(
 def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
     """Return the exposed communication with its share of the makespan."""
     wait = found.exposed_wait
-    share = f", {percent(wait / makespan)} of the makespan" if wait and makespan else ""
-    return f"{figure(wait)} {unit}{share}"
+    share = _share(wait, makespan)
+    return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")
 
 
 def limited(cap: float | None) -> str:
@@ -99,7 +100,17 @@ def overlap_heuristics(
     Variants without dependence on names are listed only where they differ, unless `verbose`.
     """
     shown = [entry for entry in entries if verbose or not _is_repeated(entry, entries)]
-    yield indented(_table(shown, result, verbose=verbose))
+    programs = [e if isinstance(e, ProgramFigures) else ProgramFigures() for e in shown]
+    older = [figure(found.estimate_seed) for found in programs] if verbose else None
+    yield heuristic_table(
+        shown,
+        result,
+        (Column("gap"), [percent(entry.gap) for entry in shown]),
+        (Column("exposed", expendable=1), [figure(found.exposed_wait) for found in programs]),
+        (Column("own\nestimate", expendable=2), [figure(found.estimate) for found in programs]),
+        (Column("older\nestimate", expendable=3), older),
+        (Column("status", is_text=True), [_word(entry, result) for entry in shown]),
+    )
     reasons = _reasons(shown, verbose=verbose)
     notes = [f"{reason} ({', '.join(names)})" for reason, names in reasons]
     if len(shown) < len(entries):
@@ -107,33 +118,6 @@ def overlap_heuristics(
         notes.append(f"{what} are not listed (--verbose lists all)")
     for note in notes:
         yield indented(Text(note, "dim"))
-
-
-def _table(
-    entries: Sequence[HeuristicEntry], result: OverlapResult, *, verbose: bool
-) -> FittingTable:
-    table = FittingTable(
-        Column("heuristic", is_text=True),
-        Column("makespan"),
-        Column("gap"),
-        Column("exposed", expendable=1),
-        Column("own\nestimate", expendable=2),
-        *([Column("older\nestimate", expendable=3)] if verbose else []),
-        Column("status", is_text=True),
-    )
-    for entry, value in zip(entries, figures(*(e.value for e in entries)), strict=True):
-        found = entry if isinstance(entry, ProgramFigures) else ProgramFigures()
-        table.add_row(
-            entry.name,
-            value,
-            percent(entry.gap),
-            figure(found.exposed_wait),
-            figure(found.estimate),
-            *([figure(found.estimate_seed)] if verbose else []),
-            _word(entry, result),
-            style=ENTRY_STYLE[entry.status],
-        )
-    return table
 
 
 def _word(entry: HeuristicEntry, result: OverlapResult) -> str:
@@ -189,15 +173,15 @@ def most_exposed(result: OverlapResult, *, verbose: bool) -> Iterator[Renderable
     if not result.exposed:
         return
     shown = result.exposed if verbose else result.exposed[:MOST_SHOWN]
-    table = FittingTable(
-        Column("exposed collective", is_text=True),
-        Column("waited"),
-        Column("because of", is_text=True, wraps=True),
+    found = table(
+        (Column("exposed collective", is_text=True), [one.name for one in shown]),
+        (Column("waited"), [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
+        (
+            Column("because of", is_text=True, wraps=True),
+            [_because(one, verbose=verbose) for one in shown],
+        ),
     )
-    for collective in shown:
-        waited = f"{figure(collective.waited)} {result.time_unit}"
-        table.add_row(collective.name, waited, _because(collective, verbose=verbose))
-    yield indented(table)
+    yield indented(found)
     hidden = len(result.exposed) - len(shown)
     note = "in a chain each node starts when the one before it ends"
     if hidden:
@@ -228,25 +212,22 @@ def overlap_entry_facts(
 
 def program_comparison(results: Sequence[OverlapResult], fold_names: bool) -> RenderableType:
     """Return what is exposed and held by the best program orders, and by the default passes."""
-    table = FittingTable(
-        Column("program", is_text=True, wraps=fold_names),
-        Column("exposed"),
-        Column("of\nmakespan"),
-        Column("max in\nflight", expendable=1),
-        Column("peak live\nbytes", expendable=2),
-        *(Column(f"exposed,\n{name}", expendable=3) for name in COMPILED),
+    shares = [_share(result.exposed_wait, result.makespan) for result in results]
+    return table(
+        (Column("program", is_text=True, wraps=fold_names), [r.instance for r in results]),
+        (Column("exposed"), [figure(r.exposed_wait) for r in results]),
+        (Column("of\nmakespan"), [percent(share) for share in shares]),
+        (Column("max in\nflight", expendable=1), [figure(r.max_in_flight) for r in results]),
+        (Column("peak live\nbytes", expendable=2), [figure(r.peak_live_bytes) for r in results]),
+        *(
+            (Column(f"exposed,\n{name}", expendable=3), [_exposed(r, name) for r in results])
+            for name in COMPILED
+        ),
     )
-    for result in results:
-        wait, makespan = result.exposed_wait, result.makespan
-        table.add_row(
-            result.instance,
-            figure(wait),
-            percent(wait / makespan) if wait is not None and makespan else ABSENT,
-            figure(result.max_in_flight),
-            figure(result.peak_live_bytes),
-            *(_exposed(result, name) for name in COMPILED),
-        )
-    return table
+
+
+def _share(wait: float | None, makespan: float | None) -> float | None:
+    return wait / makespan if wait is not None and makespan else None
 
 
 def _exposed(result: OverlapResult, name: str) -> str:
