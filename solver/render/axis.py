@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -74,36 +74,36 @@ class Axis:
     def numbers(self, indent: int) -> Text:
         """Return the line above a chart that says where which iteration begins."""
         first, last = self.window
-        labels = [" "] * self.width
-        room = 0
-        for number, start in enumerate(self.iterations):
-            end = self.iterations[number + 1] if number + 1 < len(self.iterations) else math.inf
-            if end <= first or start >= last:
-                continue
-            column = self.column_of(max(start, first))
-            text = str(number)
-            if column < room or column + len(text) > self.width:
-                continue
-            labels[column : column + len(text)] = text
-            room = column + len(text) + 1
+        ends = [*self.iterations[1:], math.inf]
+        shown = (
+            (self.column_of(max(start, first)), str(number))
+            for number, (start, end) in enumerate(zip(self.iterations, ends, strict=False))
+            if end > first and start < last
+        )
+        labels, _ = self._placed(shown, gap=1)
         head = "iteration"[: indent - 1].rjust(indent - 1) + " "
-        return Text(head + "".join(labels).rstrip(), "dim", no_wrap=True, overflow="crop")
+        return Text(head + labels, "dim", no_wrap=True, overflow="crop")
+
+    def _placed(self, labels: Iterable[tuple[int, str]], gap: int) -> tuple[str, list[int]]:
+        """Return labels in a line, each at its column if there is room, and their columns."""
+        line, columns = "", []
+        for column, text in labels:
+            room = len(line) + gap if line else 0
+            if room <= column <= self.width - len(text):
+                line = f"{line:<{column}}{text}"
+                columns.append(column)
+        return line, columns
 
     def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
         """Yield the line below a chart and the times under it."""
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
-        marks, labels = [line] * self.width, [" "] * self.width
+        ticks = ((self.column_of(time), figure(time)) for time in _ticks(*self.window, self.width))
+        text, columns = self._placed(ticks, gap=2)
+        marks = [line] * self.width
         for segment in self.segments[1:]:
             marks[segment.column - 1] = "+" if plain else "┴"
-        room = 0
-        for time in _ticks(*self.window, self.width):
-            column, text = self.column_of(time), figure(time)
-            if column < room or column + len(text) > self.width:
-                continue
+        for column in columns:
             marks[column] = tick
-            labels[column : column + len(text)] = text
-            room = column + len(text) + 2
-        text = "".join(labels).rstrip()
         text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
         yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
         yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")

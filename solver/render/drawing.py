@@ -16,7 +16,7 @@ from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, rati
 from ppsolve.solver.render.schedule_view import Frame as Frame
 from ppsolve.solver.render.schedule_view import Shown as Shown
 from ppsolve.solver.render.schedule_view import view_of_schedule
-from ppsolve.solver.render.tables import Cells, Column, facts, indented, table
+from ppsolve.solver.render.tables import Column, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     OBJECTIVE_WORDS,
@@ -63,11 +63,14 @@ class Drawing:
             yield heuristic_table(
                 shown,
                 result,
-                (Column("gap"), [percent(e.gap) for e in shown]),
-                (Column("bubble", expendable=1), [ratio(e.bubble_ratio) for e in shown]),
-                (
-                    Column("status", is_text=True, wraps=verbose, is_cut=not verbose),
+                Column("gap", [percent(e.gap) for e in shown]),
+                Column("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
+                Column(
+                    "status",
                     [entry_status(e, result, verbose=verbose) for e in shown],
+                    is_text=True,
+                    wraps=verbose,
+                    is_cut=not verbose,
                 ),
             )
         hidden = [e.name for e in entries if e not in shown]
@@ -207,7 +210,7 @@ def by(name: str | None) -> str:
 
 
 def heuristic_table(
-    entries: Sequence[HeuristicEntry], result: Result, *columns: Cells
+    entries: Sequence[HeuristicEntry], result: Result, *columns: Column
 ) -> RenderableType:
     """Return a table of heuristics: names, values, and what else their kind says.
 
@@ -217,12 +220,12 @@ def heuristic_table(
         One row each.
     result : Result
         Its objective names the values.
-    *columns : (Column, sequence of str)
+    *columns : Column
         Further columns with their cells.
     """
     found = table(
-        (Column("heuristic", is_text=True), [entry.name for entry in entries]),
-        (Column(OBJECTIVE_WORDS[result.objective]), figures(*(e.value for e in entries))),
+        Column("heuristic", [entry.name for entry in entries], is_text=True),
+        Column(OBJECTIVE_WORDS[result.objective], figures(*(e.value for e in entries))),
         *columns,
         styles=[ENTRY_STYLE[entry.status] for entry in entries],
     )

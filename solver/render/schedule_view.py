@@ -196,19 +196,17 @@ def busy_table(
         What a row is.
     """
     found = table(
-        (Column(head, is_text=True), [row.name for row in rows]),
-        (Column("busy"), [figure(row.busy) for row in rows]),
-        (Column("idle"), [figure(makespan - row.busy) for row in rows]),
-        (
-            Column("busy %", expendable=3),
+        Column(head, [row.name for row in rows], is_text=True),
+        Column("busy", [figure(row.busy) for row in rows]),
+        Column("idle", [figure(makespan - row.busy) for row in rows]),
+        Column(
+            "busy %",
             [f"{row.busy / makespan:.1%}" if makespan else ABSENT for row in rows],
+            expendable=3,
         ),
-        (Column("first start", expendable=1), [figure(_first(row)) for row in rows]),
-        (Column("last end", expendable=2), [figure(_last(row)) for row in rows]),
-        (
-            Column("peak memory"),
-            [peaks.get(row.name, ABSENT) for row in rows] if peaks else None,
-        ),
+        Column("first start", [figure(_first(row)) for row in rows], expendable=1),
+        Column("last end", [figure(_last(row)) for row in rows], expendable=2),
+        Column("peak memory", [peaks.get(row.name, ABSENT) for row in rows] if peaks else None),
     )
     return indented(found)
 

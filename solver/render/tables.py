@@ -26,6 +26,8 @@ class Column:
     ----------
     header : str
         Its name, of one or more lines.
+    cells : sequence of str, optional
+        Its cells, for `table`.
     is_text : bool
         Left-aligned; numbers are right-aligned.
     wraps : bool
@@ -37,14 +39,11 @@ class Column:
     """
 
     header: str
+    cells: Sequence[str] | None = None
     is_text: bool = False
     wraps: bool = False
     is_cut: bool = False
     expendable: int = 0
-
-
-Cells = tuple[Column, Sequence[str] | None]
-"""A column with its cells; without any it is left out."""
 
 
 class FittingTable:
@@ -107,19 +106,18 @@ def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
     return indented(grid)
 
 
-def table(*columns: Cells, styles: Sequence[str] | None = None) -> FittingTable:
-    """Return a table of columns, each given with its cells.
+def table(*columns: Column, styles: Sequence[str] | None = None) -> FittingTable:
+    """Return a table of columns with their cells; those without any are left out.
 
     Parameters
     ----------
-    *columns : (Column, sequence of str or None)
+    *columns : Column
         Columns from left to right, all with as many cells.
     styles : sequence of str, optional
         Style of each row.
     """
-    given = [(column, cells) for column, cells in columns if cells is not None]
-    found = FittingTable(*(column for column, _ in given))
-    rows = list(zip(*(cells for _, cells in given), strict=True))
+    found = FittingTable(*(column for column in columns if column.cells is not None))
+    rows = list(zip(*(column.cells for column in columns if column.cells is not None), strict=True))
     for row, style in zip(rows, styles or [""] * len(rows), strict=True):
         found.add_row(*row, style=style)
     return found

@@ -16,8 +16,8 @@ from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.axis import Axis
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.gantt import Gantt
+from ppsolve.solver.render.kfac.drawing import impossible_devices, per_device
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.kfac.report import impossible_devices, per_device
 from ppsolve.solver.render.kfac.view import repeats_of
 from ppsolve.solver.render.looks import KFAC, PIPELINE, letter_of
 from ppsolve.solver.render.progress import PlainProgress, plain_line

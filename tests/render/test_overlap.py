@@ -17,7 +17,7 @@ from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.curves import Curve
 from ppsolve.solver.render.figures import compact
 from ppsolve.solver.render.looks import WAIT_KIND
-from ppsolve.solver.render.overlap.report import plain_failure
+from ppsolve.solver.render.overlap.drawing import plain_failure
 from ppsolve.solver.render.overlap.rows import (
     collective_kind,
     held,

@@ -78,16 +78,16 @@ def _devices(pattern: RefreshPattern) -> RenderableType:
     bubbles = [pattern.period - ticks for ticks in pipeline]
     work = [_work(device, pattern) for device in devices]
     found = table(
-        (Column("device"), [str(device.device) for device in devices]),
-        (Column(f"pipeline\n({unit})", expendable=1), [figure(time(t)) for t in pipeline]),
-        (Column(f"bubbles\n({unit})"), [figure(time(t)) for t in bubbles]),
-        (Column(f"K-FAC work\n({unit})"), [figure(time(t)) for t in work]),
-        (
-            Column("work per\nbubbles"),
+        Column("device", [str(device.device) for device in devices]),
+        Column(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
+        Column(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
+        Column(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
+        Column(
+            "work per\nbubbles",
             [f"{w / b:.2f}" if b > 0 else ABSENT for w, b in zip(work, bubbles, strict=True)],
         ),
-        (Column("modules", expendable=2), [str(_modules(device)) for device in devices]),
-        (Column("forwards", expendable=3), [str(_microbatches(device)) for device in devices]),
+        Column("modules", [str(_modules(device)) for device in devices], expendable=2),
+        Column("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
     )
     return indented(found)
 
@@ -130,16 +130,17 @@ def cycle_devices(problem: Problem) -> RenderableType:
     pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
     names = (problem.resource_names[device] for device in problem.span_resources.tolist())
     found = table(
-        (Column("device"), [name.split()[-1] for name in names]),
+        Column("device", [name.split()[-1] for name in names]),
         *(
-            (
-                Column(f"{head}\n({problem.scale.unit})", expendable=1),
+            Column(
+                f"{head}\n({problem.scale.unit})",
                 [figure(problem.scale.time(ticks)) for ticks in sums],
+                expendable=1,
             )
             for head, sums in {"pipeline": pipeline, **work}.items()
         ),
-        (
-            Column("K-FAC share"),
+        Column(
+            "K-FAC share",
             [percent(w / t if t else None) for w, t in zip(extra, totals, strict=True)],
         ),
     )

@@ -11,13 +11,18 @@ from rich.console import RenderableType
 
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.result import RefreshEntry, RefreshFigures, RefreshResult
-from ppsolve.solver.render.figures import figure
+from ppsolve.models.kfac.result import (
+    RefreshEntry,
+    RefreshFigures,
+    RefreshResult,
+    broken_rules,
+)
+from ppsolve.solver.render.figures import ABSENT, figure
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.kfac.report import device_table
 from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows, kinds_of
 from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, Frame, Shown, Window
+from ppsolve.solver.render.tables import Column, each, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
@@ -202,3 +207,44 @@ def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
         if before is None or op.end > before.end:
             latest[op.device] = op
     return False
+
+
+def device_table(known: RefreshFigures, unit: str) -> RenderableType:
+    """Return the table of devices of a result or a heuristic.
+
+    Parameters
+    ----------
+    known : RefreshFigures
+        What is known per device; what is not known gets no column.
+    unit : str
+        Unit of times.
+    """
+    proved = known if isinstance(known, RefreshResult) else None
+    bounds = proved and proved.bound_of
+    devices = range(len(known.iterations_of or bounds or ()))
+    proofs = (proved and proved.bounds_by) or [""] * len(devices)
+    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    found = table(
+        Column("device", each(devices, str)),
+        Column(ITERATIONS, each(known.iterations_of, figure)),
+        Column(
+            "bound by",
+            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
+            is_text=True,
+        ),
+        Column("usage", each(known.usage_of, "{:.2f} %".format)),
+        Column(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
+        Column("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
+        Column("oldest\ninverse", each(known.oldest_of, _age), expendable=2),
+        Column(
+            "breaks",
+            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
+            is_text=True,
+            wraps=True,
+        ),
+    )
+    return indented(found)
+
+
+def _age(age: int | None) -> str:
+    return ABSENT if age is None else f"{figure(age)} it."

@@ -18,7 +18,7 @@ from ppsolve.solver.render.curves import Curve
 from ppsolve.solver.render.figures import figure
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import WAIT_KIND
-from ppsolve.solver.render.overlap.report import program_facts
+from ppsolve.solver.render.overlap.facts import program_facts
 from ppsolve.solver.render.overlap.rows import stream_rows
 from ppsolve.solver.render.schedule_view import Shown, busy_table
 

@@ -1,4 +1,4 @@
-"""A program of kernels and collectives in short: its nodes, its limits, its work."""
+"""A program of kernels and collectives, and an order of it, in names and values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.models.overlap.result import ProgramFigures
+from ppsolve.solver.render.figures import ABSENT, figure, figures, percent
 from ppsolve.solver.render.looks import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND
-from ppsolve.solver.render.overlap.report import limited
 from ppsolve.solver.render.overlap.rows import collective_kind
 
 
@@ -91,3 +91,63 @@ def _critical_path(instance: OverlapInstance) -> Decimal:
             before.append(end[instance.previous_in_group[index]])
         end.append(max(before, default=Decimal(0)) + Decimal(node.duration))
     return max(end, default=Decimal(0))
+
+
+def program_facts(
+    found: ProgramFigures,
+    makespan: float | None,
+    unit: str,
+    instance: OverlapInstance | None = None,
+    least: float | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yield names and values of a program order.
+
+    Caps are known where the instance is; `least` bounds the peak of live bytes from below.
+    """
+    if found.exposed_wait is not None:
+        yield "exposed", exposed_text(found, makespan, unit)
+    if found.max_in_flight is not None:
+        yield "max in flight", f"{found.max_in_flight}{_flight_cap(instance)}"
+    is_capped = instance is not None and instance.max_live_bytes is not None
+    if found.peak_live_bytes is not None and (found.peak_live_bytes or is_capped):
+        yield "peak live bytes", _peak(found.peak_live_bytes, instance, least)
+    if found.estimate is not None:
+        yield "own estimate", f"{figure(found.estimate)} {unit} (Inductor's figure, not the time)"
+
+
+def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
+    """Return the exposed communication with its share of the makespan."""
+    wait = found.exposed_wait
+    share = share_of(wait, makespan)
+    return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")
+
+
+def limited(cap: float | None) -> str:
+    """Return a cap, or that there is none."""
+    return "no limit" if cap is None else figure(cap)
+
+
+def _flight_cap(instance: OverlapInstance | None) -> str:
+    groups = () if instance is None else instance.groups
+    caps = {group: instance.cap_of(group) for group in groups} if instance else {}
+    per_group = " per group" if len(groups) > 1 else ""
+    if len(set(caps.values())) > 1:
+        named = (f"{group}: {limited(cap)}" for group, cap in caps.items())
+        return f"{per_group} ({', '.join(named)})"
+    cap = next(iter(caps.values()), None)
+    return per_group if cap is None else f" of {cap}{per_group}"
+
+
+def _peak(peak: float, instance: OverlapInstance | None, least: float | None) -> str:
+    cap = None if instance is None else instance.max_live_bytes
+    texts = figures(peak, None if cap is None else float(cap), least)
+    text = texts[0] + ("" if cap is None else f" of {texts[1]}")
+    if least is None:
+        return text
+    proof = "proven least" if peak == least else f"at least {texts[2]}"
+    return f"{text} ({proof} at this makespan)"
+
+
+def share_of(wait: float | None, makespan: float | None) -> float | None:
+    """Return the exposed share of the makespan, where there is one."""
+    return wait / makespan if wait is not None and makespan else None
