@@ -19,9 +19,9 @@ from ppsolve.solver.render.schedule_view import view_of_schedule
 from ppsolve.solver.render.tables import Column, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
-    OBJECTIVE_WORDS,
     entry_status,
     separated,
+    spaced,
     unit_of,
     with_unit,
 )
@@ -50,8 +50,16 @@ class Drawing:
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
             yield "bubble ratio", ratio(result.bubble_ratio) + extra
 
-    def parts(self, result: Result) -> Iterator[RenderableType]:
-        """Yield tables of what a result consists of, such as its devices."""
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield tables of what a result or one heuristic consists of, such as its devices.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What was reached.
+        unit : str
+            Unit of times.
+        """
         yield from ()
 
     def heuristics(
@@ -98,10 +106,6 @@ class Drawing:
         peaks = entry.peak_memory or {}
         for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
             yield f"peak, {pool}", peak
-
-    def entry_parts(self, entry: HeuristicEntry, instance: Instance) -> Iterator[RenderableType]:
-        """Yield tables of what one heuristic's schedule consists of."""
-        yield from ()
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return what an instance consists of, and what can be done with it."""
@@ -162,10 +166,7 @@ class Drawing:
         return view_of_schedule(shown)
 
     def warning(
-        self,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
+        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
         """Return what is odd about a result beside its schedule, None if nothing is."""
         return None
@@ -191,7 +192,7 @@ def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
     *beside : (str, float or None)
         Other times of the schedule and their names, which follow the value.
     """
-    name, unit = OBJECTIVE_WORDS[result.objective], unit_of(result)
+    name, unit = spaced(result.objective), unit_of(result)
     value, bound, *others = figures(result.value, result.bound, *(time for _, time in beside))
     if result.value is not None:
         yield name, (value if name == unit else f"{value} {unit}") + by(result.best_by)
@@ -225,7 +226,7 @@ def heuristic_table(
     """
     found = table(
         Column("heuristic", [entry.name for entry in entries], is_text=True),
-        Column(OBJECTIVE_WORDS[result.objective], figures(*(e.value for e in entries))),
+        Column(spaced(result.objective), figures(*(e.value for e in entries))),
         *columns,
         styles=[ENTRY_STYLE[entry.status] for entry in entries],
     )
@@ -259,7 +260,7 @@ def described(
 def sizes(problem: Problem) -> Facts:
     """Yield how large a problem is."""
     unit = problem.scale.unit
-    yield "objective", problem.objective.value.replace("_", " ")
+    yield "objective", spaced(problem.objective)
     yield "ops", figure(problem.num_ops)
     yield "precedences", figure(len(problem.before))
     work = [

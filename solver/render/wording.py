@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 
 STATUS_STYLE = {
@@ -19,15 +18,15 @@ ENTRY_STYLE = {
     HeuristicStatus.FAILED: "red",
     HeuristicStatus.NOT_APPLICABLE: "dim",
 }
-OBJECTIVE_WORDS = {
-    Objective.MAKESPAN: "makespan",
-    Objective.DEVICE_SPAN: "device span",
-    Objective.ITERATIONS: "iterations",
-}
 ITERATIONS = "iterations"
 
 _MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
 _LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
+
+
+def spaced(name: str) -> str:
+    """Return a status, an objective or a reason to stop as people write it: ``device span``."""
+    return name.replace("_", " ")
 
 
 def unit_of(result: Result) -> str:
@@ -46,7 +45,7 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
         if entry.value is None or entry.value != result.value:
             return "feasible"
         return "optimal" if result.status is Status.OPTIMAL else "best"
-    word = entry.status.value.replace("_", " ")
+    word = spaced(entry.status)
     if not entry.reason:
         return word
     if not verbose and (memory := _MEMORY.match(entry.reason)):

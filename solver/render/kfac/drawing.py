@@ -35,7 +35,7 @@ from ppsolve.solver.render.kfac.description import cycle_devices, cycle_facts, d
 from ppsolve.solver.render.kfac.view import device_table, repeats_of, view_of_refresh
 from ppsolve.solver.render.pipeline.drawing import pipeline_shape
 from ppsolve.solver.render.tables import Column, facts, table
-from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, with_unit
+from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
 BREAKS, IMPOSSIBLE = "*", "!"
 PUBLISHED = ("pipefisher", "pipefisher-causal")
@@ -68,10 +68,11 @@ class KfacDrawing(Drawing):
         if result.tie_break is not None:
             yield _tie_break(result.tie_break, result.time_unit)
 
-    def parts(self, result: Result) -> Iterator[RenderableType]:
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh."""
-        if isinstance(result, RefreshResult) and (result.iterations_of or result.bound_of):
-            yield device_table(result, result.time_unit)
+        bounds = found.bound_of if isinstance(found, RefreshResult) else None
+        if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
+            yield device_table(found, unit)
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
@@ -121,11 +122,6 @@ class KfacDrawing(Drawing):
         if entry.makespan is not None:
             yield "ends after", f"{figure(entry.makespan)} {unit}"
             yield "bubble ratio", ratio(entry.bubble_ratio)
-
-    def entry_parts(self, entry: HeuristicEntry, instance: Instance) -> Iterator[RenderableType]:
-        """Yield the table of devices of a refresh."""
-        if isinstance(entry, RefreshEntry) and entry.iterations_of:
-            yield device_table(entry, instance.time_unit)
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
@@ -192,7 +188,7 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
 
 def _status(entry: RefreshEntry, result: RefreshResult, *, verbose: bool) -> str:
     if not verbose and entry.breaks:
-        return entry.status.value.replace("_", " ")
+        return spaced(entry.status)
     return entry_status(entry, result, verbose=verbose)
 
 

@@ -11,12 +11,7 @@ from rich.console import RenderableType
 
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.result import (
-    RefreshEntry,
-    RefreshFigures,
-    RefreshResult,
-    broken_rules,
-)
+from ppsolve.models.kfac.result import RefreshEntry, RefreshFigures, RefreshResult, broken_rules
 from ppsolve.solver.render.figures import ABSENT, figure
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.ids import RefreshId

@@ -17,25 +17,13 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
-from ppsolve.solver.render.drawing import (
-    Drawing,
-    Facts,
-    Shown,
-    described,
-    heuristic_table,
-    reached,
-)
+from ppsolve.solver.render.drawing import Drawing, Facts, Shown, described, heuristic_table, reached
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.overlap.facts import (
-    exposed_text,
-    program_facts,
-    program_shape,
-    share_of,
-)
+from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
 from ppsolve.solver.render.overlap.rows import is_overlap_document
 from ppsolve.solver.render.overlap.view import program_of, view_of_program
 from ppsolve.solver.render.tables import Column, indented, table
-from ppsolve.solver.render.wording import entry_status, separated
+from ppsolve.solver.render.wording import entry_status, separated, spaced
 
 COMPILED = ("original", "inductor-default")
 """Orders that the best one is compared with: the program's and the compiler's."""
@@ -142,10 +130,7 @@ class OverlapDrawing(Drawing):
         return view_of_program(shown)
 
     def warning(
-        self,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
+        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
         """Return that the program order of a result does not run as its schedule, if so."""
         order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
@@ -189,7 +174,7 @@ class OverlapDrawing(Drawing):
 def _word(entry: HeuristicEntry, result: Result) -> str:
     """Return what became of a heuristic in a word; reasons are given below the table."""
     if entry.reason:
-        return entry.status.value.replace("_", " ")
+        return spaced(entry.status)
     return entry_status(entry, result, verbose=False)
 
 
@@ -209,7 +194,7 @@ def _reasons(
             name = f"{name}: {over['used']}"
         else:
             reason = entry.reason
-        found[f"{entry.status.value.replace('_', ' ')}, {reason}"].append(name)
+        found[f"{spaced(entry.status)}, {reason}"].append(name)
     return found.items()
 
 
@@ -238,4 +223,4 @@ def _exposed(result: OverlapResult, name: str) -> str:
         return ABSENT
     if entry.status is HeuristicStatus.FEASIBLE:
         return figure(entry.exposed_wait)
-    return entry.status.value.replace("_", " ")
+    return spaced(entry.status)
