@@ -55,7 +55,17 @@ class Axis:
 
     @classmethod
     def of(cls, window: Window, iterations: Sequence[float], width: int) -> Axis:
-        """Divide a window where iterations begin, if there is room for separators."""
+        """Divide a window where iterations begin, if there is room for separators.
+
+        Parameters
+        ----------
+        window : (float, float)
+            First and last time.
+        iterations : sequence of float
+            Times at which iterations begin.
+        width : int
+            Columns, those of separators included.
+        """
         inner = [time for time in iterations if window[0] < time < window[1]]
         if width < MIN_SEGMENT * (len(inner) + 1):
             inner = []
@@ -95,7 +105,17 @@ class Axis:
         return line, columns
 
     def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
-        """Yield the line below a chart and the times under it."""
+        """Yield the line below a chart and the times under it.
+
+        Parameters
+        ----------
+        indent : int
+            Columns to the left of the axis.
+        unit : str
+            Unit of the times.
+        plain : bool
+            Use no character beyond ASCII.
+        """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = ((self.column_of(time), figure(time)) for time in _ticks(*self.window, self.width))
         text, columns = self._placed(ticks, gap=2)
@@ -122,7 +142,15 @@ def _ticks(first: float, last: float, width: int) -> list[float]:
 
 
 def round_step(most: float, wanted: int) -> float:
-    """Return the least of 1, 2, 5 x 10^n that reaches `most` in at most `wanted` steps, or 0."""
+    """Return the least of 1, 2, 5 x 10^n that reaches `most` in at most `wanted` steps, or 0.
+
+    Parameters
+    ----------
+    most : float
+        What the steps reach.
+    wanted : int
+        Most steps.
+    """
     if most < LEAST_STEP:
         return 0.0
     power = 10.0 ** math.floor(math.log10(most / wanted))

@@ -40,7 +40,15 @@ class Drawing:
         return ""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield what a result has reached; the instance, where known, gives its caps."""
+        """Yield what a result has reached; the instance, where known, gives its caps.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        instance : Instance, optional
+            Gives caps that the result does not repeat.
+        """
         if result.objective is Objective.DEVICE_SPAN:
             yield from reached(result, ("makespan", result.makespan))
         else:
@@ -65,7 +73,17 @@ class Drawing:
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, the best first."""
+        """Yield the table of heuristics, the best first.
+
+        Parameters
+        ----------
+        entries : sequence of HeuristicEntry
+            The heuristics, the best first.
+        result : Result
+            What they are compared with.
+        verbose : bool
+            Leave nothing out.
+        """
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
             yield heuristic_table(
@@ -87,7 +105,15 @@ class Drawing:
             yield indented(Text(text, "dim"))
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield what is said below the table of heuristics."""
+        """Yield what is said below the table of heuristics.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        verbose : bool
+            Leave nothing out.
+        """
         yield from ()
 
     def reason(self, entry: HeuristicEntry) -> str:
@@ -95,7 +121,15 @@ class Drawing:
         return entry.reason or ""
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield what one heuristic reaches on an instance."""
+        """Yield what one heuristic reaches on an instance.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+            What the heuristic reached.
+        instance : Instance
+            Where; gives unit and caps.
+        """
         unit = instance.time_unit
         if entry.reason:
             yield "reason", separated(entry.reason, unit)
@@ -108,7 +142,15 @@ class Drawing:
             yield f"peak, {pool}", peak
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return what an instance consists of, and what can be done with it."""
+        """Return what an instance consists of, and what can be done with it.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        problem : Problem
+            What it is lowered to.
+        """
         return described(instance, [*self.shape(instance), *sizes(problem)])
 
     def shape(self, instance: Instance) -> Facts:
@@ -157,7 +199,19 @@ class Drawing:
         source: Result | HeuristicEntry | None,
         frame: Frame,
     ) -> RenderableType:
-        """Return the view of a schedule without its instance; as `view`."""
+        """Return the view of a schedule without its instance; as `view`.
+
+        Parameters
+        ----------
+        title : str
+            First line.
+        document : ScheduleDocument
+            The schedule.
+        source : Result or HeuristicEntry, optional
+            What the schedule is from.
+        frame : Frame
+            What is drawn.
+        """
         return self.drawn(Shown(title, document, source, frame))
 
     def drawn(self, shown: Shown) -> RenderableType:
@@ -168,17 +222,43 @@ class Drawing:
     def warning(
         self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
-        """Return what is odd about a result beside its schedule, None if nothing is."""
+        """Return what is odd about a result beside its schedule, None if nothing is.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        schedule : Schedule
+            The schedule that is drawn.
+        source : Result or HeuristicEntry, optional
+            What the schedule is from.
+        """
         return None
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield tables over results of this kind, beside those over all results."""
+        """Yield tables over results of this kind, beside those over all results.
+
+        Parameters
+        ----------
+        results : sequence of Result
+            One row each.
+        fold_names : bool
+            Continue long names on the next line instead of cutting them off.
+        """
         yield from ()
 
     def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Whether a heuristic is a variant that reaches what its original does, everywhere."""
+        """Whether a heuristic is a variant that reaches what its original does, everywhere.
+
+        Parameters
+        ----------
+        name : str
+            The heuristic.
+        results : sequence of Result
+            All results that are compared.
+        """
         return False
 
 

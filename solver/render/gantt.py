@@ -163,6 +163,15 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell
     A column shows the kind that fills most of it, or a bubble if idle time does; an op that
     would vanish inside a bubble keeps one column. Where ops are shorter than columns, kinds and
     bubbles take turns so that each gets columns in proportion to its time.
+
+    Parameters
+    ----------
+    bars : list of Bar
+        The bars of one row.
+    first, last : float
+        Ends of the window, in the unit of the bars.
+    width : int
+        Number of columns.
     """
     scale = width / (last - first) if last > first else 0.0
     shares: list[dict[str | None, float]] = [{} for _ in range(width)]

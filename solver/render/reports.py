@@ -83,7 +83,15 @@ def _order(entry: HeuristicEntry) -> tuple[int, float]:
 
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:
-    """Return what a heuristic reached in one line, for `--quiet`; times are in `unit`."""
+    """Return what a heuristic reached in one line, for `--quiet`; times are in `unit`.
+
+    Parameters
+    ----------
+    entry : HeuristicEntry
+        What the heuristic reached.
+    unit : str
+        Unit of its times.
+    """
     line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
     if entry.value is not None:
         line.append(f" {with_unit(figure(entry.value), entry.value_unit or unit)}")
@@ -93,7 +101,15 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
 
 
 def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
-    """Return what one heuristic reaches on an instance."""
+    """Return what one heuristic reaches on an instance.
+
+    Parameters
+    ----------
+    instance : Instance
+        The instance.
+    entry : HeuristicEntry
+        What the heuristic reached.
+    """
     drawing, unit = drawing_of(instance.kind), instance.time_unit
     style = ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)

@@ -35,12 +35,30 @@ def unit_of(result: Result) -> str:
 
 
 def with_unit(text: str, unit: str) -> str:
-    """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``."""
+    """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``.
+
+    Parameters
+    ----------
+    text : str
+        The figure.
+    unit : str
+        What it counts.
+    """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
 
 
 def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
-    """Return what became of a heuristic, in a few words or with the whole reason."""
+    """Return what became of a heuristic, in a few words or with the whole reason.
+
+    Parameters
+    ----------
+    entry : HeuristicEntry
+        The heuristic.
+    result : Result
+        What it is compared with.
+    verbose : bool
+        Give the whole reason.
+    """
     if entry.status is HeuristicStatus.FEASIBLE:
         if entry.value is None or entry.value != result.value:
             return "feasible"
@@ -54,6 +72,14 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
 
 
 def separated(text: str, unit: str) -> str:
-    """Return `text` with thousands separators in its times, which the unit follows."""
+    """Return `text` with thousands separators in its times, which the unit follows.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    unit : str
+        Unit of its times.
+    """
     pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
     return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

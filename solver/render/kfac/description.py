@@ -18,7 +18,15 @@ from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
 def describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
-    """Return what a refresh around a pinned pipeline consists of."""
+    """Return what a refresh around a pinned pipeline consists of.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        The instance.
+    pattern : RefreshPattern
+        Its pipeline and its work, device by device.
+    """
     what = "a kfac instance, refresh around a pinned pipeline"
     return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
 

@@ -193,7 +193,15 @@ def _status(entry: RefreshEntry, result: RefreshResult, *, verbose: bool) -> str
 
 
 def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
-    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, or the range of many."""
+    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, or the range of many.
+
+    Parameters
+    ----------
+    counts : sequence of int, optional
+        Iterations of each device.
+    marks : sequence of str
+        Signs behind the counts of the first devices.
+    """
     if not counts:
         return ABSENT
     texts = [str(count) for count in counts]
@@ -207,7 +215,15 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
-    """Return the devices on which a heuristic needs rules broken to beat the proven bound."""
+    """Return the devices on which a heuristic needs rules broken to beat the proven bound.
+
+    Parameters
+    ----------
+    entry : RefreshEntry
+        The heuristic.
+    result : RefreshResult
+        Holds what is proved of each device.
+    """
     if entry.status is not HeuristicStatus.INFEASIBLE or not result.bound_of:
         return []
     counts, breaks = entry.iterations_of or [], entry.breaks_of or []

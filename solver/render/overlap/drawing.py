@@ -164,11 +164,11 @@ class OverlapDrawing(Drawing):
         base = name.removesuffix(STABLE)
         if base == name:
             return False
-        reached = [
+        outcomes = [
             {e.name: (e.status, e.value) for e in result.heuristics if e.name in {name, base}}
             for result in results
         ]
-        return all(found.get(name) == found.get(base) for found in reached)
+        return all(found.get(name) == found.get(base) for found in outcomes)
 
 
 def _word(entry: HeuristicEntry, result: Result) -> str:
@@ -199,7 +199,15 @@ def _reasons(
 
 
 def plain_failure(reason: str, *, verbose: bool = True) -> str:
-    """Return why a pass failed: in plain words, then its own ones and what ran before it."""
+    """Return why a pass failed: in plain words, then its own ones and what ran before it.
+
+    Parameters
+    ----------
+    reason : str
+        What the heuristic said.
+    verbose : bool
+        Also give its own words and what ran before it.
+    """
     completed = _COMPLETED.search(reason)
     own = reason[: completed.start()] if completed else reason
     plain = _PLAIN.get(own)

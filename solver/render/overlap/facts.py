@@ -103,6 +103,19 @@ def program_facts(
     """Yield names and values of a program order.
 
     Caps are known where the instance is; `least` bounds the peak of live bytes from below.
+
+    Parameters
+    ----------
+    found : ProgramFigures
+        The figures of the order.
+    makespan : float or None
+        What waits are a share of.
+    unit : str
+        Unit of times.
+    instance : OverlapInstance, optional
+        Gives the caps.
+    least : float, optional
+        Proven lower bound on the peak of live bytes.
     """
     if found.exposed_wait is not None:
         yield "exposed", exposed_text(found, makespan, unit)
@@ -116,7 +129,17 @@ def program_facts(
 
 
 def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
-    """Return the exposed communication with its share of the makespan."""
+    """Return the exposed communication with its share of the makespan.
+
+    Parameters
+    ----------
+    found : ProgramFigures
+        The figures of an order.
+    makespan : float or None
+        Time of the whole order.
+    unit : str
+        Unit of times.
+    """
     wait = found.exposed_wait
     share = share_of(wait, makespan)
     return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")

@@ -42,6 +42,13 @@ def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = N
     """Return the row of the compute stream, then one per comm stream; added ops are left out.
 
     Without the instance streams are not known: collectives that run at once get several rows.
+
+    Parameters
+    ----------
+    document : ScheduleDocument
+        The schedule.
+    instance : OverlapInstance, optional
+        Tells streams and types of collectives.
     """
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]

@@ -102,6 +102,15 @@ def program_of(
     """Return the program that `order` (names) names, if it runs as the schedule does.
 
     Kernels and collectives must start when the schedule says so.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    schedule : Schedule
+        A schedule of it.
+    order : object
+        Names of nodes in program order, if they are that.
     """
     index = instance.index_of
     if not isinstance(order, list) or not all(
