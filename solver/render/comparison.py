@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from rich.console import Group, RenderableType
@@ -69,12 +69,9 @@ def _counts(result: Result) -> bool:
 
 def best_entry(result: Result) -> HeuristicEntry | None:
     """Return the feasible heuristic entry with the smallest value, the first one of equals."""
-    feasible = [entry for entry in _feasible(result) if entry.value is not None]
-    return min(feasible, key=lambda entry: entry.value or 0, default=None)
-
-
-def _feasible(result: Result) -> Iterator[HeuristicEntry]:
-    return (entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE)
+    feasible = (e for e in result.heuristics if e.status is HeuristicStatus.FEASIBLE)
+    valued = (entry for entry in feasible if entry.value is not None)
+    return min(valued, key=lambda entry: entry.value or 0, default=None)
 
 
 def _is_closed_by_heuristic(result: Result) -> bool:
