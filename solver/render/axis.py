@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -55,7 +55,17 @@ class Axis:
 
     @classmethod
     def of(cls, window: Window, iterations: Sequence[float], width: int) -> Axis:
-        """Divide a window where iterations begin, if there is room for separators."""
+        """Divide a window where iterations begin, if there is room for separators.
+
+        Parameters
+        ----------
+        window : (float, float)
+            First and last time.
+        iterations : sequence of float
+            Times at which iterations begin.
+        width : int
+            Columns, those of separators included.
+        """
         inner = [time for time in iterations if window[0] < time < window[1]]
         if width < MIN_SEGMENT * (len(inner) + 1):
             inner = []
@@ -74,36 +84,46 @@ class Axis:
     def numbers(self, indent: int) -> Text:
         """Return the line above a chart that says where which iteration begins."""
         first, last = self.window
-        labels = [" "] * self.width
-        room = 0
-        for number, start in enumerate(self.iterations):
-            end = self.iterations[number + 1] if number + 1 < len(self.iterations) else math.inf
-            if end <= first or start >= last:
-                continue
-            column = self.column_of(max(start, first))
-            text = str(number)
-            if column < room or column + len(text) > self.width:
-                continue
-            labels[column : column + len(text)] = text
-            room = column + len(text) + 1
+        ends = [*self.iterations[1:], math.inf]
+        shown = (
+            (self.column_of(max(start, first)), str(number))
+            for number, (start, end) in enumerate(zip(self.iterations, ends, strict=False))
+            if end > first and start < last
+        )
+        labels, _ = self._placed(shown, gap=1)
         head = "iteration"[: indent - 1].rjust(indent - 1) + " "
-        return Text(head + "".join(labels).rstrip(), "dim", no_wrap=True, overflow="crop")
+        return Text(head + labels, "dim", no_wrap=True, overflow="crop")
+
+    def _placed(self, labels: Iterable[tuple[int, str]], gap: int) -> tuple[str, list[int]]:
+        """Return labels in a line, each at its column if there is room, and their columns."""
+        line, columns = "", []
+        for column, text in labels:
+            room = len(line) + gap if line else 0
+            if room <= column <= self.width - len(text):
+                line = f"{line:<{column}}{text}"
+                columns.append(column)
+        return line, columns
 
     def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
-        """Yield the line below a chart and the times under it."""
+        """Yield the line below a chart and the times under it.
+
+        Parameters
+        ----------
+        indent : int
+            Columns to the left of the axis.
+        unit : str
+            Unit of the times.
+        plain : bool
+            Use no character beyond ASCII.
+        """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
-        marks, labels = [line] * self.width, [" "] * self.width
+        ticks = ((self.column_of(time), figure(time)) for time in _ticks(*self.window, self.width))
+        text, columns = self._placed(ticks, gap=2)
+        marks = [line] * self.width
         for segment in self.segments[1:]:
             marks[segment.column - 1] = "+" if plain else "┴"
-        room = 0
-        for time in _ticks(*self.window, self.width):
-            column, text = self.column_of(time), figure(time)
-            if column < room or column + len(text) > self.width:
-                continue
+        for column in columns:
             marks[column] = tick
-            labels[column : column + len(text)] = text
-            room = column + len(text) + 2
-        text = "".join(labels).rstrip()
         text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
         yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
         yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
@@ -122,7 +142,15 @@ def _ticks(first: float, last: float, width: int) -> list[float]:
 
 
 def round_step(most: float, wanted: int) -> float:
-    """Return the least of 1, 2, 5 x 10^n that reaches `most` in at most `wanted` steps, or 0."""
+    """Return the least of 1, 2, 5 x 10^n that reaches `most` in at most `wanted` steps, or 0.
+
+    Parameters
+    ----------
+    most : float
+        What the steps reach.
+    wanted : int
+        Most steps.
+    """
     if most < LEAST_STEP:
         return 0.0
     power = 10.0 ** math.floor(math.log10(most / wanted))

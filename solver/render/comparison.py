@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
-from ppsolve.solver.render.tables import Column, FittingTable
+from ppsolve.solver.render.tables import Column, table
 from ppsolve.solver.render.wording import unit_of, with_unit
 
 
@@ -41,33 +41,25 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
 
 
 def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
-    table = FittingTable(
-        Column("instance", is_text=True, wraps=fold_names),
-        Column("status", is_text=True, expendable=1),
-        Column("best"),
-        Column("bound", expendable=5),
-        Column("gap"),
-        Column("best heuristic", is_text=True, expendable=2),
-        Column("its gap", expendable=3),
-        Column("time", expendable=4),
-    )
     names_units = len({result.time_unit for result in results if not _counts(result)}) > 1
+    best, bounds = [], []
     for result in results:
-        entry = best_entry(result)
-        best, bound = figures(result.value, result.bound)
-        if result.value is not None and (names_units or _counts(result)):
-            best = with_unit(best, unit_of(result))
-        table.add_row(
-            result.instance,
-            result.status.value,
-            best,
-            bound,
-            percent(result.gap),
-            entry.name if entry else ABSENT,
-            percent(entry.gap) if entry else ABSENT,
-            seconds(result.wall_seconds),
-        )
-    return table
+        value, bound = figures(result.value, result.bound)
+        is_named = result.value is not None and (names_units or _counts(result))
+        best.append(with_unit(value, unit_of(result)) if is_named else value)
+        bounds.append(bound)
+    entries = [best_entry(result) for result in results]
+    names = [entry.name if entry else ABSENT for entry in entries]
+    return table(
+        Column("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
+        Column("status", [r.status.value for r in results], is_text=True, expendable=1),
+        Column("best", best),
+        Column("bound", bounds, expendable=5),
+        Column("gap", [percent(r.gap) for r in results]),
+        Column("best heuristic", names, is_text=True, expendable=2),
+        Column("its gap", [percent(e.gap if e else None) for e in entries], expendable=3),
+        Column("time", [seconds(r.wall_seconds) for r in results], expendable=4),
+    )
 
 
 def _counts(result: Result) -> bool:
@@ -77,12 +69,9 @@ def _counts(result: Result) -> bool:
 
 def best_entry(result: Result) -> HeuristicEntry | None:
     """Return the feasible heuristic entry with the smallest value, the first one of equals."""
-    feasible = [entry for entry in _feasible(result) if entry.value is not None]
-    return min(feasible, key=lambda entry: entry.value or 0, default=None)
-
-
-def _feasible(result: Result) -> Iterator[HeuristicEntry]:
-    return (entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE)
+    feasible = (e for e in result.heuristics if e.status is HeuristicStatus.FEASIBLE)
+    valued = (entry for entry in feasible if entry.value is not None)
+    return min(valued, key=lambda entry: entry.value or 0, default=None)
 
 
 def _is_closed_by_heuristic(result: Result) -> bool:
@@ -96,32 +85,39 @@ def _is_repeated(name: str, results: Sequence[Result]) -> bool:
 
 
 def _heuristics(results: Sequence[Result]) -> RenderableType:
+    found: dict[str, list[tuple[Result, HeuristicEntry]]] = {}
+    for result in results:
+        for entry in result.heuristics:
+            found.setdefault(entry.name, []).append((result, entry))
+    shown = {
+        name: pairs
+        for name, pairs in found.items()
+        if any(e.status is not HeuristicStatus.NOT_APPLICABLE for _, e in pairs)
+        and not _is_repeated(name, results)
+    }
     has_failed = any(e.status is HeuristicStatus.FAILED for r in results for e in r.heuristics)
-    table = FittingTable(
-        Column("heuristic", is_text=True),
-        Column("feasible", expendable=1),
-        Column("infeasible", expendable=2),
-        Column("failed", expendable=1 if has_failed else 3),
-        Column("n.a.", expendable=4),
-        Column("reaches best"),
-        Column("mean gap"),
-        Column("worst gap", expendable=1),
+    expendable = {
+        HeuristicStatus.FEASIBLE: 1,
+        HeuristicStatus.INFEASIBLE: 2,
+        HeuristicStatus.FAILED: 1 if has_failed else 3,
+        HeuristicStatus.NOT_APPLICABLE: 4,
+    }
+    feasible = [
+        [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
+        for pairs in shown.values()
+    ]
+    gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
+    return table(
+        Column("heuristic", list(shown), is_text=True),
+        *(
+            Column(
+                "n.a." if status is HeuristicStatus.NOT_APPLICABLE else status.value,
+                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
+                expendable=place,
+            )
+            for status, place in expendable.items()
+        ),
+        Column("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
+        Column("mean gap", [percent(fmean(own) if own else None) for own in gaps]),
+        Column("worst gap", [percent(max(own, default=None)) for own in gaps], expendable=1),
     )
-    for name in dict.fromkeys(entry.name for result in results for entry in result.heuristics):
-        pairs = [(r, e) for r in results for e in r.heuristics if e.name == name]
-        count = {status: sum(e.status is status for _, e in pairs) for status in HeuristicStatus}
-        if count[HeuristicStatus.NOT_APPLICABLE] == len(pairs) or _is_repeated(name, results):
-            continue
-        feasible = [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
-        gaps = [entry.gap for _, entry in feasible if entry.gap is not None]
-        table.add_row(
-            name,
-            str(count[HeuristicStatus.FEASIBLE]),
-            str(count[HeuristicStatus.INFEASIBLE]),
-            str(count[HeuristicStatus.FAILED]),
-            str(count[HeuristicStatus.NOT_APPLICABLE]),
-            str(sum(r.value == e.value for r, e in feasible)),
-            percent(fmean(gaps)) if gaps else ABSENT,
-            percent(max(gaps)) if gaps else ABSENT,
-        )
-    return table

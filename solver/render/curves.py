@@ -35,7 +35,15 @@ class Curve:
         return max((amount for _, amount in self.points), default=0)
 
     def columns(self, window: Window, width: int) -> list[float]:
-        """Return the largest amount in each of `width` columns of a window of time."""
+        """Return the largest amount in each of `width` columns of a window of time.
+
+        Parameters
+        ----------
+        window : (float, float)
+            First and last time.
+        width : int
+            Number of columns.
+        """
         first, last = window
         found = [0.0] * width
         scale = width / (last - first) if last > first else 0.0
@@ -47,7 +55,17 @@ class Curve:
         return found
 
     def drawn(self, window: Window, width: int, *, plain: bool) -> str:
-        """Return the curve as blocks (digits if `plain`), full height at its largest amount."""
+        """Return the curve as blocks (digits if `plain`), full height at its largest amount.
+
+        Parameters
+        ----------
+        window : (float, float)
+            First and last time.
+        width : int
+            Number of columns.
+        plain : bool
+            Use no character beyond ASCII.
+        """
         levels, most = DIGITS if plain else BLOCKS, self.most
         return "".join(
             levels[math.ceil(amount / most * (len(levels) - 1))] if amount > 0 else levels[0]

@@ -3,70 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    ScheduleDocument,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render import schedule_view
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.render.schedule_view import Window
-from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
+from ppsolve.solver.render.schedule_view import Frame as Frame
+from ppsolve.solver.render.schedule_view import Shown as Shown
+from ppsolve.solver.render.schedule_view import view_of_schedule
+from ppsolve.solver.render.tables import Column, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
-    OBJECTIVE_WORDS,
     entry_status,
     separated,
+    spaced,
+    unit_of,
+    with_unit,
 )
 
 Facts = Iterator[tuple[str, str]]
 """Names and values, a line each."""
 
 HINT = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What of a schedule is drawn.
-
-    Parameters
-    ----------
-    links : bool
-        Also draw links and comm streams.
-    window : (float, float or None)
-        Part of the time axis, in the schedule's unit; ``None`` is its end.
-    iterations : (int, int), optional
-        First and last iteration, of schedules that repeat.
-    """
-
-    links: bool = False
-    window: Window = (0, None)
-    iterations: tuple[int, int] | None = None
-
-    def refuse_iterations(self) -> None:
-        """Refuse iterations where nothing repeats.
-
-        Raises
-        ------
-        InputError
-            Iterations are asked for.
-        """
-        if self.iterations is not None:
-            raise InputError(
-                "expected the schedule of a K-FAC refresh around a pinned pipeline",
-                field="--iteration",
-            )
 
 
 class Drawing:
@@ -77,57 +40,80 @@ class Drawing:
         return ""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield what a result has reached; the instance, where known, gives its caps."""
-        unit = result.time_unit
-        is_span = result.objective is Objective.DEVICE_SPAN
-        other = result.makespan if is_span else result.device_span
-        value, second, lower = figures(result.value, other, result.bound)
-        if result.value is not None:
-            yield OBJECTIVE_WORDS[result.objective], f"{value} {unit}{by(result.best_by)}"
-            yield "makespan" if is_span else "device span", f"{second} {unit}"
-        if result.bound is not None:
-            yield "lower bound", f"{lower} {unit}{by(result.bound_by)}"
-        if result.gap is not None:
-            yield "gap", percent(result.gap)
+        """Yield what a result has reached; the instance, where known, gives its caps.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        instance : Instance, optional
+            Gives caps that the result does not repeat.
+        """
+        if result.objective is Objective.DEVICE_SPAN:
+            yield from reached(result, ("makespan", result.makespan))
+        else:
+            yield from reached(result, ("device span", result.device_span))
         if result.bubble_ratio is not None:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
             yield "bubble ratio", ratio(result.bubble_ratio) + extra
 
-    def parts(self, result: Result) -> Iterator[RenderableType]:
-        """Yield tables of what a result consists of, such as its devices."""
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield tables of what a result or one heuristic consists of, such as its devices.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What was reached.
+        unit : str
+            Unit of times.
+        """
         yield from ()
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, the best first."""
+        """Yield the table of heuristics, the best first.
+
+        Parameters
+        ----------
+        entries : sequence of HeuristicEntry
+            The heuristics, the best first.
+        result : Result
+            What they are compared with.
+        verbose : bool
+            Leave nothing out.
+        """
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
-            table = FittingTable(
-                Column("heuristic", is_text=True),
-                Column(OBJECTIVE_WORDS[result.objective]),
-                Column("gap"),
-                Column("bubble", expendable=1),
-                Column("status", is_text=True, wraps=verbose, is_cut=not verbose),
+            yield heuristic_table(
+                shown,
+                result,
+                Column("gap", [percent(e.gap) for e in shown]),
+                Column("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
+                Column(
+                    "status",
+                    [entry_status(e, result, verbose=verbose) for e in shown],
+                    is_text=True,
+                    wraps=verbose,
+                    is_cut=not verbose,
+                ),
             )
-            for entry, value in zip(shown, figures(*(e.value for e in shown)), strict=True):
-                table.add_row(
-                    entry.name,
-                    value,
-                    percent(entry.gap),
-                    ratio(entry.bubble_ratio),
-                    entry_status(entry, result, verbose=verbose),
-                    style=ENTRY_STYLE[entry.status],
-                )
-            yield indented(table)
         hidden = [e.name for e in entries if e not in shown]
         if hidden:
             text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
             yield indented(Text(text, "dim"))
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield what is said below the table of heuristics."""
+        """Yield what is said below the table of heuristics.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        verbose : bool
+            Leave nothing out.
+        """
         yield from ()
 
     def reason(self, entry: HeuristicEntry) -> str:
@@ -135,7 +121,15 @@ class Drawing:
         return entry.reason or ""
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield what one heuristic reaches on an instance."""
+        """Yield what one heuristic reaches on an instance.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+            What the heuristic reached.
+        instance : Instance
+            Where; gives unit and caps.
+        """
         unit = instance.time_unit
         if entry.reason:
             yield "reason", separated(entry.reason, unit)
@@ -147,14 +141,17 @@ class Drawing:
         for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
             yield f"peak, {pool}", peak
 
-    def entry_parts(self, entry: HeuristicEntry, instance: Instance) -> Iterator[RenderableType]:
-        """Yield tables of what one heuristic's schedule consists of."""
-        yield from ()
-
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return what an instance consists of, and what can be done with it."""
-        title = Text(f"{instance.name}: a {instance.kind} instance", "bold")
-        return Group(title, facts([*self.shape(instance), *sizes(problem)]), HINT)
+        """Return what an instance consists of, and what can be done with it.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        problem : Problem
+            What it is lowered to.
+        """
+        return described(instance, [*self.shape(instance), *sizes(problem)])
 
     def shape(self, instance: Instance) -> Facts:
         """Yield what there is to say of an instance before it is lowered."""
@@ -192,10 +189,8 @@ class Drawing:
         InputError
             Iterations are asked for that are not there.
         """
-        frame.refuse_iterations()
-        return schedule_view.view_of_schedule(
-            title, schedule, links=frame.links, window=frame.window
-        )
+        document = ScheduleDocument.of(schedule)
+        return self.drawn(Shown(title, document, source, frame, instance, schedule))
 
     def view_alone(
         self,
@@ -204,30 +199,90 @@ class Drawing:
         source: Result | HeuristicEntry | None,
         frame: Frame,
     ) -> RenderableType:
-        """Return the view of a schedule without its instance; as `view`."""
-        frame.refuse_iterations()
-        return schedule_view.view_of_document(
-            title, document, source, links=frame.links, window=frame.window
-        )
+        """Return the view of a schedule without its instance; as `view`.
+
+        Parameters
+        ----------
+        title : str
+            First line.
+        document : ScheduleDocument
+            The schedule.
+        source : Result or HeuristicEntry, optional
+            What the schedule is from.
+        frame : Frame
+            What is drawn.
+        """
+        return self.drawn(Shown(title, document, source, frame))
+
+    def drawn(self, shown: Shown) -> RenderableType:
+        """Return the view of a schedule, with or without its instance."""
+        shown.frame.refuse_iterations()
+        return view_of_schedule(shown)
 
     def warning(
-        self,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
+        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
-        """Return what is odd about a result beside its schedule, None if nothing is."""
+        """Return what is odd about a result beside its schedule, None if nothing is.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        schedule : Schedule
+            The schedule that is drawn.
+        source : Result or HeuristicEntry, optional
+            What the schedule is from.
+        """
         return None
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield tables over results of this kind, beside those over all results."""
+        """Yield tables over results of this kind, beside those over all results.
+
+        Parameters
+        ----------
+        results : sequence of Result
+            One row each.
+        fold_names : bool
+            Continue long names on the next line instead of cutting them off.
+        """
         yield from ()
 
     def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Whether a heuristic is a variant that reaches what its original does, everywhere."""
+        """Whether a heuristic is a variant that reaches what its original does, everywhere.
+
+        Parameters
+        ----------
+        name : str
+            The heuristic.
+        results : sequence of Result
+            All results that are compared.
+        """
         return False
+
+
+def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
+    """Yield value, bound and gap of a result.
+
+    Parameters
+    ----------
+    result : Result
+        The result.
+    *beside : (str, float or None)
+        Other times of the schedule and their names, which follow the value.
+    """
+    name, unit = spaced(result.objective), unit_of(result)
+    value, bound, *others = figures(result.value, result.bound, *(time for _, time in beside))
+    if result.value is not None:
+        yield name, (value if name == unit else f"{value} {unit}") + by(result.best_by)
+        yield from (
+            (other, f"{text} {unit}") for (other, _), text in zip(beside, others, strict=True)
+        )
+    if result.bound is not None:
+        yield "lower bound", with_unit(bound, unit) + by(result.bound_by)
+    if result.gap is not None:
+        yield "gap", percent(result.gap)
 
 
 def by(name: str | None) -> str:
@@ -235,10 +290,57 @@ def by(name: str | None) -> str:
     return f"  by {name}" if name else ""
 
 
+def heuristic_table(
+    entries: Sequence[HeuristicEntry], result: Result, *columns: Column
+) -> RenderableType:
+    """Return a table of heuristics: names, values, and what else their kind says.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+        One row each.
+    result : Result
+        Its objective names the values.
+    *columns : Column
+        Further columns with their cells.
+    """
+    found = table(
+        Column("heuristic", [entry.name for entry in entries], is_text=True),
+        Column(spaced(result.objective), figures(*(e.value for e in entries))),
+        *columns,
+        styles=[ENTRY_STYLE[entry.status] for entry in entries],
+    )
+    return indented(found)
+
+
+def described(
+    instance: Instance,
+    rows: Sequence[tuple[str, str]],
+    what: str | None = None,
+    devices: RenderableType | None = None,
+) -> RenderableType:
+    """Return an instance in short.
+
+    Parameters
+    ----------
+    instance : Instance
+        The instance.
+    rows : sequence of (str, str)
+        Names and values.
+    what : str, optional
+        What the instance is; otherwise its kind is named.
+    devices : RenderableType, optional
+        A table of its devices.
+    """
+    title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
+    below = [] if devices is None else [Text(), devices, Text()]
+    return Group(title, facts(rows), *below, HINT)
+
+
 def sizes(problem: Problem) -> Facts:
     """Yield how large a problem is."""
     unit = problem.scale.unit
-    yield "objective", problem.objective.value.replace("_", " ")
+    yield "objective", spaced(problem.objective)
     yield "ops", figure(problem.num_ops)
     yield "precedences", figure(len(problem.before))
     work = [

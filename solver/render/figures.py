@@ -15,6 +15,13 @@ def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
     """Return a time or amount with thousands separators and at most six significant digits.
 
     Whole numbers keep all their digits. ``None`` becomes a dash.
+
+    Parameters
+    ----------
+    value : float or None
+        The number.
+    significant : int
+        Digits that it keeps where it is not whole.
     """
     if value is None:
         return ABSENT
@@ -75,5 +82,13 @@ def seconds(value: float) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` cut to `width` characters, with a tilde where something is missing."""
+    """Return `text` cut to `width` characters, with a tilde where something is missing.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    width : int
+        Most characters.
+    """
     return text if len(text) <= width else text[: max(width - 1, 0)] + "~"

@@ -4,77 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from ppsolve.models.core.result import SHOWN_TRANSFER
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.pipeline.collectives import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KINDS,
-    REDUCE_SCATTER_KIND,
-)
-from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
-from ppsolve.solver.render.axis import Axis, Segment
+from ppsolve.solver.render.axis import Axis, Segment, Window
 from ppsolve.solver.render.curves import Curve
 from ppsolve.solver.render.figures import compact, figure, shorten
-from ppsolve.solver.render.overlap.rows import OVERLAP_COLOURS, OVERLAP_WORDS
-from ppsolve.solver.render.rows import (
-    GENERIC_KIND,
-    KFAC_LETTERS,
-    WAIT_KIND,
-    Bar,
-    Row,
-    has_chunks,
-    kinds_of,
-)
+from ppsolve.solver.render.looks import WAIT_KIND, look_of
+from ppsolve.solver.render.rows import Bar, Row, has_chunks, kinds_of
 
 MIN_CHART = 8
 CROWDED = 2.5
 """With more ops per column than this, columns stand for shares of time rather than for ops."""
 
 NAME_WIDTH = 16
-_COLOURS: dict[str, tuple[str, ...]] = {
-    "F": ("color(75)", "color(33)"),
-    "B": ("color(216)", "color(209)"),
-    "I": ("color(222)", "color(178)"),
-    "W": ("color(114)", "color(71)"),
-    OPTIMIZER_KIND: ("color(250)",),
-    ALLREDUCE_KIND: ("color(176)",),
-    **dict.fromkeys(ALLREDUCE_KINDS.values(), ("color(176)", "color(133)")),
-    ALL_GATHER_KIND: ("color(114)",),
-    REDUCE_SCATTER_KIND: ("color(222)",),
-    SHOWN_TRANSFER: ("color(152)",),
-    KIND_OF["cov", "A"]: ("color(87)", "color(44)"),
-    KIND_OF["cov", "B"]: ("color(183)", "color(140)"),
-    KIND_OF["sync", "A"]: ("color(229)", "color(187)"),
-    KIND_OF["sync", "B"]: ("color(193)", "color(150)"),
-    KIND_OF["inv", "A"]: ("color(210)", "color(167)"),
-    KIND_OF["inv", "B"]: ("color(212)", "color(169)"),
-    PRECONDITION_KIND: ("color(180)", "color(137)"),
-    GENERIC_KIND: ("color(75)", "color(216)", "color(114)", "color(176)", "color(222)"),
-    **OVERLAP_COLOURS,
-}
-_WORK = {"cov": "curvature", "sync": "sync", "inv": "inversion"}
-_WORDS = {
-    "F": "F forward",
-    "B": "B backward",
-    "I": "I input gradient",
-    "W": "W weight gradient",
-    OPTIMIZER_KIND: "O optimizer",
-    **dict.fromkeys((ALLREDUCE_KIND, *ALLREDUCE_KINDS.values()), "A all-reduce"),
-    ALL_GATHER_KIND: "G all-gather",
-    REDUCE_SCATTER_KIND: "S reduce-scatter",
-    SHOWN_TRANSFER: "> < transfers",
-    **{
-        kind: f"{KFAC_LETTERS[kind]} {_WORK[work]} {factor}"
-        for (work, factor), kind in KIND_OF.items()
-    },
-    PRECONDITION_KIND: f"{KFAC_LETTERS[PRECONDITION_KIND]} preconditioning",
-    **OVERLAP_WORDS,
-}
 
 
 @dataclass(frozen=True)
@@ -85,6 +31,7 @@ class Cell:
     width: int
 
 
+@dataclass(frozen=True)
 class Gantt:
     """A chart that fits whatever width it is printed at.
 
@@ -96,7 +43,7 @@ class Gantt:
         Right end of the time axis (the makespan), in the schedule's unit.
     unit : str
         Name of the unit.
-    window : (float, float or None)
+    part : (float, float or None)
         Draw only this part of the axis; ``None`` is its end.
     iterations : sequence of float
         Times at which iterations of the pipeline begin, the first of them 0.
@@ -108,22 +55,20 @@ class Gantt:
         What it is called that nothing runs in a row.
     """
 
-    def __init__(
-        self,
-        rows: list[Row],
-        end: float,
-        unit: str,
-        window: tuple[float, float | None] = (0, None),
-        *,
-        iterations: Sequence[float] = (),
-        small_letters: str = "2nd, 4th ... stage of a device",
-        curves: Sequence[Curve] = (),
-        idle: str = "bubble",
-    ) -> None:
-        self.rows, self.unit, self.end = rows, unit, end
-        self.window = (window[0], end if window[1] is None else window[1])
-        self.iterations, self.small_letters = iterations, small_letters
-        self.curves, self.idle = curves, idle
+    rows: list[Row]
+    end: float
+    unit: str
+    part: tuple[float, float | None] = (0, None)
+    iterations: Sequence[float] = ()
+    small_letters: str = "2nd, 4th ... stage of a device"
+    curves: Sequence[Curve] = ()
+    idle: str = "bubble"
+
+    @property
+    def window(self) -> Window:
+        """The part of the axis that is drawn."""
+        first, last = self.part
+        return first, self.end if last is None else last
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the chart's lines, none wider than the console."""
@@ -158,9 +103,9 @@ class Gantt:
         return row.busy / end if end else 0.0
 
     def _legend(self, width: int, room: int, *, plain: bool) -> Iterator[Text]:
-        kinds = reversed([kind for kind in kinds_of(self.rows) if kind in _WORDS])
-        named = reversed({_WORDS[kind]: kind for kind in kinds}.items())
-        items = [Text.assemble((f" {words} ", _style(kind, 0)), " ") for words, kind in named]
+        looks = map(look_of, reversed(kinds_of(self.rows)))
+        named = reversed({look.words: look for look in looks if look.words}.values())
+        items = [Text.assemble((f" {look.words} ", look.style(0)), " ") for look in named]
         yield from _filled(
             [*items, Text(f" {_dot(plain)} {self.idle} "), Text(" blank: op goes on")], room
         )
@@ -190,19 +135,12 @@ def _dot(plain: bool) -> str:
     return "." if plain else "·"
 
 
-def _style(kind: str, shade: int) -> Style:
-    colours = _COLOURS.get(kind, ("color(252)",))
-    if not colours:
-        return Style(dim=True)
-    return Style(color="color(16)", bgcolor=colours[shade % len(colours)])
-
-
 def _drawn(cell: Cell, *, plain: bool) -> tuple[str, Style | str]:
     if cell.bar is None:
         return _dot(plain) * cell.width, "dim"
     label = cell.bar.text(cell.width)
     fill = label if cell.bar.kind == WAIT_KIND else " "
-    return f"{label:{fill}<{cell.width}}", _style(cell.bar.kind, cell.bar.shade)
+    return f"{label:{fill}<{cell.width}}", look_of(cell.bar.kind).style(cell.bar.shade)
 
 
 def _draw(line: Text, row: Row, segment: Segment, *, plain: bool) -> None:
@@ -225,6 +163,15 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell
     A column shows the kind that fills most of it, or a bubble if idle time does; an op that
     would vanish inside a bubble keeps one column. Where ops are shorter than columns, kinds and
     bubbles take turns so that each gets columns in proportion to its time.
+
+    Parameters
+    ----------
+    bars : list of Bar
+        The bars of one row.
+    first, last : float
+        Ends of the window, in the unit of the bars.
+    width : int
+        Number of columns.
     """
     scale = width / (last - first) if last > first else 0.0
     shares: list[dict[str | None, float]] = [{} for _ in range(width)]
@@ -245,7 +192,7 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell
     ]
     if not crowded:
         _keep_short_ops(longest, owners)
-    return _runs(owners)
+    return [Cell(run[0], len(run)) for run in (list(g) for _, g in groupby(owners, key=id))]
 
 
 def _largest(shares: list[dict[str | None, float]]) -> list[str | None]:
@@ -284,13 +231,3 @@ def _keep_short_ops(
             if id(bar) not in shown:
                 owners[column] = bar
                 shown.add(id(bar))
-
-
-def _runs(owners: list[Bar | None]) -> list[Cell]:
-    cells: list[Cell] = []
-    for owner in owners:
-        if cells and cells[-1].bar is owner:
-            cells[-1] = Cell(owner, cells[-1].width + 1)
-        else:
-            cells.append(Cell(owner, 1))
-    return cells

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -16,6 +16,7 @@ from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     STATUS_STYLE,
     separated,
+    spaced,
     unit_of,
     with_unit,
 )
@@ -25,8 +26,7 @@ _RANK = list(ENTRY_STYLE)
 
 def summary_line(result: Result) -> Text:
     """Return the outcome in one line, for `--quiet`."""
-    line = Text(f"{result.instance}: ", overflow="fold")
-    line.append(result.status.value, STATUS_STYLE[result.status])
+    line = _headed(result.instance, result.status, STATUS_STYLE[result.status])
     value, bound = figures(result.value, result.bound)
     if result.value is not None:
         line.append(f" {with_unit(value, unit_of(result))}")
@@ -54,14 +54,10 @@ def report(
         Gives caps that the result does not repeat.
     """
     drawing = drawing_of(result.kind)
-    title = Text(f"{result.instance}: ")
-    title.append(result.status.value, STATUS_STYLE[result.status])
-    if result.value is not None and unit_of(result) != result.time_unit:
-        title.append(f", {with_unit(figure(result.value), unit_of(result))}")
+    title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
+    _append_count(title, result.value, unit_of(result), result.time_unit)
     rows = [*drawing.facts(result, instance), *_ending(result, verbose=verbose)]
-    parts: list[RenderableType] = [title, facts(rows)]
-    for part in drawing.parts(result):
-        parts += [Text(), part]
+    parts = [title, facts(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = sorted(result.heuristics, key=_order)
         parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
@@ -73,7 +69,7 @@ def _ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "reason", separated(result.reason, result.time_unit)
     if result.rounding_error:
         yield "rounding", f"times rounded up by at most {percent(result.rounding_error)}"
-    why = result.stop_reason.value.replace("_", " ")
+    why = spaced(result.stop_reason)
     yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
     if verbose:
         for bound in result.bounds:
@@ -87,9 +83,16 @@ def _order(entry: HeuristicEntry) -> tuple[int, float]:
 
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:
-    """Return what a heuristic reached in one line, for `--quiet`; times are in `unit`."""
-    line = Text(f"{entry.name}: ", overflow="fold")
-    line.append(entry.status.value, ENTRY_STYLE[entry.status])
+    """Return what a heuristic reached in one line, for `--quiet`; times are in `unit`.
+
+    Parameters
+    ----------
+    entry : HeuristicEntry
+        What the heuristic reached.
+    unit : str
+        Unit of its times.
+    """
+    line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
     if entry.value is not None:
         line.append(f" {with_unit(figure(entry.value), entry.value_unit or unit)}")
     if entry.reason:
@@ -98,13 +101,33 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
 
 
 def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
-    """Return what one heuristic reaches on an instance."""
+    """Return what one heuristic reaches on an instance.
+
+    Parameters
+    ----------
+    instance : Instance
+        The instance.
+    entry : HeuristicEntry
+        What the heuristic reached.
+    """
     drawing, unit = drawing_of(instance.kind), instance.time_unit
-    title = Text(f"{entry.name} on {instance.name}: ")
-    title.append(entry.status.value, ENTRY_STYLE[entry.status] or "bold green")
-    if entry.value is not None and (entry.value_unit or unit) != unit:
-        title.append(f", {with_unit(figure(entry.value), entry.value_unit or unit)}")
-    parts: list[RenderableType] = [title, facts(drawing.entry_facts(entry, instance))]
-    for part in drawing.entry_parts(entry, instance):
-        parts += [Text(), part]
-    return Group(*parts)
+    style = ENTRY_STYLE[entry.status] or "bold green"
+    title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
+    _append_count(title, entry.value, entry.value_unit or unit, unit)
+    rows = facts(drawing.entry_facts(entry, instance))
+    return Group(title, rows, *_apart(drawing.parts(entry, unit)))
+
+
+def _headed(name: str, status: str, style: str) -> Text:
+    return Text.assemble(f"{name}: ", (status, style), overflow="fold")
+
+
+def _append_count(title: Text, value: float | None, unit: str, time_unit: str) -> None:
+    """Append a value that is no time, such as a number of iterations."""
+    if value is not None and unit != time_unit:
+        title.append(f", {with_unit(figure(value), unit)}")
+
+
+def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    for part in parts:
+        yield from (Text(), part)

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND, STEP_KIND
-from ppsolve.models.pipeline.collectives import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KINDS,
-    REDUCE_SCATTER_KIND,
-)
-from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.kfac.op_kinds import KIND_OF, STEP_KIND
 from ppsolve.solver.render.kfac.ids import RefreshId
+from ppsolve.solver.render.looks import (
+    COLLECTIVES,
+    GENERIC_KIND,
+    KFAC,
+    PIPELINE,
+    WAIT_KIND,
+    letter_of,
+)
 
-PIPELINE_KINDS = ("F", "B", "I", "W", OPTIMIZER_KIND)
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
-KFAC_LETTERS = {
-    KIND_OF["cov", "A"]: "C",
-    KIND_OF["cov", "B"]: "D",
-    KIND_OF["sync", "A"]: "S",
-    KIND_OF["sync", "B"]: "T",
-    KIND_OF["inv", "A"]: "X",
-    KIND_OF["inv", "B"]: "Y",
-    PRECONDITION_KIND: "P",
-}
-"""Letters of K-FAC work: none is that of a pipeline op, whose small letters mean other stages."""
-
-COMPUTE_KINDS = (*PIPELINE_KINDS, *(kind for kind in KFAC_LETTERS if kind not in SYNC_KINDS))
-COLLECTIVE_LETTERS = {
-    ALLREDUCE_KIND: "A",
-    **dict.fromkeys(ALLREDUCE_KINDS.values(), "A"),
-    ALL_GATHER_KIND: "G",
-    REDUCE_SCATTER_KIND: "S",
-}
-"""Letters of the collectives of pipelines."""
-
-COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, *COLLECTIVE_LETTERS, *SYNC_KINDS})
-GENERIC_KIND = "op"
-WAIT_KIND = "wait"
-_LETTERS = {OPTIMIZER_KIND: "O", **COLLECTIVE_LETTERS, **KFAC_LETTERS}
+COMPUTE_KINDS = (*PIPELINE, *(kind for kind in KFAC if kind not in SYNC_KINDS))
+COMMUNICATION_KINDS = frozenset({SHOWN_TRANSFER, *COLLECTIVES, *SYNC_KINDS})
 
 
 @dataclass(frozen=True)
@@ -128,10 +107,9 @@ def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row
     chunks = _chunks(document)
     for position, op in enumerate(document.ops):
         bar = _bar(op, position, chunks)
-        for resource in (
-            problem.resources_of(number_of[op.id]).tolist() if op.id in number_of else ()
-        ):
-            rows[resource].bars.append(bar)
+        if op.id in number_of:
+            for resource in problem.resources_of(number_of[op.id]).tolist():
+                rows[resource].bars.append(bar)
     return sorted(rows, key=lambda row: not row.is_device)
 
 
@@ -150,10 +128,11 @@ def _rows_of_labels(document: ScheduleDocument, beside: Container[str | None]) -
     return [rows[key] for key in sorted(rows)]
 
 
+_Chunks = dict[tuple[int | None, int | None], int]
 _STREAMS = {"TF": "send fwd", "TB": "send bwd"}
 
 
-def _chunks(document: ScheduleDocument) -> dict[tuple[int, int], int]:
+def _chunks(document: ScheduleDocument) -> _Chunks:
     """Return the chunk of each (device, stage): 0 for the lowest stage that the device holds."""
     held: dict[int, set[int]] = {}
     for op in document.ops:
@@ -166,25 +145,19 @@ def _chunks(document: ScheduleDocument) -> dict[tuple[int, int], int]:
     }
 
 
-def _bar(op: ScheduledOp, position: int, chunks: dict[tuple[int, int], int]) -> Bar:
+def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
     kind = op.kind or GENERIC_KIND
     if kind == GENERIC_KIND:
         return Bar(op.start, op.end, kind, op.id[:1], op.id, position)
     refresh = RefreshId.of(op)
-    chunk = refresh.pipe if refresh else _chunk(op, chunks)
+    chunk = refresh.pipe if refresh else chunks.get((op.device, op.stage), 0)
     if kind == SHOWN_TRANSFER:
         letter = "<" if op.id.startswith("TB") else ">"
     else:
-        letter = _LETTERS.get(kind, kind[0])
+        letter = letter_of(kind)
         letter = letter.lower() if chunk % 2 else letter
     number = op.stage if op.microbatch is None and refresh is None else op.microbatch
     return Bar(op.start, op.end, kind, letter, f"{letter}{'' if number is None else number}", chunk)
-
-
-def _chunk(op: ScheduledOp, chunks: dict[tuple[int, int], int]) -> int:
-    if op.device is None or op.stage is None:
-        return 0
-    return chunks.get((op.device, op.stage), 0)
 
 
 def kinds_of(rows: list[Row]) -> list[str]:
@@ -196,8 +169,5 @@ def kinds_of(rows: list[Row]) -> list[str]:
 
 def has_chunks(rows: list[Row]) -> bool:
     """Return whether a device holds more than one stage."""
-    return any(bar.shade > 0 for bar in _stage_bars(rows))
-
-
-def _stage_bars(rows: list[Row]) -> Iterator[Bar]:
-    return (bar for row in rows for bar in row.bars if bar.kind in COMPUTE_KINDS)
+    bars = (bar for row in rows for bar in row.bars)
+    return any(bar.shade > 0 for bar in bars if bar.kind in COMPUTE_KINDS)

@@ -2,121 +2,213 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.rows import COLLECTIVE_LETTERS, SYNC_KINDS, Row, chart_rows
-from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
+from ppsolve.solver.render.looks import COLLECTIVES
+from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
+from ppsolve.solver.render.tables import Column, facts, indented, table
 
 Window = tuple[float, float | None]
 
 
 @dataclass(frozen=True)
-class Peak:
-    """Highest use of a memory pool, and its capacity where the instance is known."""
+class Frame:
+    """What of a schedule is drawn.
 
-    used: float
-    capacity: float | None = None
+    Parameters
+    ----------
+    links : bool
+        Also draw links and comm streams.
+    window : (float, float or None)
+        Part of the time axis, in the schedule's unit; ``None`` is its end.
+    iterations : (int, int), optional
+        First and last iteration, of schedules that repeat.
+    """
 
-    def __str__(self) -> str:
-        """Return ``7 of 8``."""
-        if self.capacity is None:
-            return figure(self.used)
-        return " of ".join(figures(self.used, self.capacity))
+    links: bool = False
+    window: Window = (0, None)
+    iterations: tuple[int, int] | None = None
+
+    def refuse_iterations(self) -> None:
+        """Refuse iterations where nothing repeats.
+
+        Raises
+        ------
+        InputError
+            Iterations are asked for.
+        """
+        if self.iterations is not None:
+            raise InputError(
+                "expected the schedule of a K-FAC refresh around a pinned pipeline",
+                field="--iteration",
+            )
 
 
 @dataclass(frozen=True)
-class ScheduleView:
-    """All that is shown of one schedule; printing it draws it.
+class Shown:
+    """A schedule that is drawn, and what is known of it.
 
     Parameters
     ----------
     title : str
         First line.
     document : ScheduleDocument
-        The schedule.
-    problem : Problem or None
-        Names the resources; without it ops are grouped by their labels.
-    ratios : dict of str to float
-        Bubble ratios by name, where known.
-    peaks : dict of str to Peak
-        Peak memory by pool name, where known.
-    links : bool
-        Also draw links and communication streams.
-    window : (float, float or None)
-        Part of the time axis to draw; ``None`` is its end.
+        Its ops with their times.
+    source : Result or HeuristicEntry, optional
+        What it is from.
+    frame : Frame
+        What of it is drawn.
+    instance : Instance, optional
+        What it schedules.
+    schedule : Schedule, optional
+        The schedule of the instance's problem; with the instance only.
     """
 
     title: str
     document: ScheduleDocument
-    problem: Problem | None = None
-    ratios: dict[str, float] = field(default_factory=dict)
-    peaks: dict[str, Peak] = field(default_factory=dict)
-    links: bool = False
-    window: Window = (0, None)
+    source: Result | HeuristicEntry | None
+    frame: Frame
+    instance: Instance | None = None
+    schedule: Schedule | None = None
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield title, chart, figures and the table of devices."""
-        rows = chart_rows(self.document, self.problem, links=self.links)
-        devices = [row for row in rows if row.is_device]
-        makespan = float(max((op.end for op in self.document.ops), default=0))
-        yield Text(self.title, "bold", overflow="fold")
-        yield Gantt(rows, makespan, self.document.time_unit, self.window)
-        kinds = {op.kind for op in self.document.ops}
-        if not self.links and kinds & COLLECTIVE_LETTERS.keys():
-            is_one = kinds & COLLECTIVE_LETTERS.keys() == {ALLREDUCE_KIND}
-            what = "all-reduce is not drawn; --links draws it"
-            text = what if is_one else "collectives are not drawn; --links draws them"
-            yield Text(f" {text}", "dim", overflow="fold")
-        if not self.links and kinds & set(SYNC_KINDS):
-            yield Text(" syncs are not drawn; --links draws them", "dim", overflow="fold")
-        yield Text()
-        yield facts(self._figures(devices, makespan))
-        yield Text()
-        yield busy_table(devices, makespan, self.peaks)
+    @property
+    def problem(self) -> Problem | None:
+        """The instance's problem, which names the resources."""
+        return self.schedule.problem if self.schedule else None
 
-    def _figures(self, devices: list[Row], makespan: float) -> Iterator[tuple[str, str]]:
-        unit = self.document.time_unit
-        yield "makespan", f"{figure(makespan)} {unit}"
-        yield "device span", f"{figure(max((_span(row) for row in devices), default=0))} {unit}"
-        for name, value in self.ratios.items():
-            yield name, ratio(value)
+    @property
+    def unit(self) -> str:
+        """Unit of all times."""
+        return self.document.time_unit
+
+    @property
+    def end(self) -> float:
+        """End of the last op."""
+        return float(max((op.end for op in self.document.ops), default=0))
+
+    def laid_out(
+        self,
+        chart: Gantt,
+        rows: Iterable[tuple[str, str]],
+        below: RenderableType,
+        hidden: Sequence[str] = (),
+    ) -> RenderableType:
+        """Return all that is shown: title, chart, figures, table.
+
+        Parameters
+        ----------
+        chart : Gantt
+            The chart.
+        rows : iterable of (str, str)
+            Names and values of the figures.
+        below : RenderableType
+            The table below them.
+        hidden : sequence of str
+            What ``--links`` would also draw, in words.
+        """
+        notes = (Text(f" {what}", "dim", overflow="fold") for what in hidden)
+        title = Text(self.title, "bold", overflow="fold")
+        return Group(title, chart, *notes, Text(), facts(rows), Text(), below)
+
+
+HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
+
+
+def view_of_schedule(shown: Shown) -> RenderableType:
+    """Return the view of a schedule of any kind."""
+    frame, end = shown.frame, shown.end
+    rows = chart_rows(shown.document, shown.problem, links=frame.links)
+    devices = [row for row in rows if row.is_device]
+    chart = Gantt(rows, end, shown.unit, frame.window)
+    hidden = [] if frame.links else list(_hidden({op.kind for op in shown.document.ops}))
+    ratios, peaks = _known(shown)
+    times = {"makespan": end, "device span": max(map(_span, devices), default=0)}
+    found = {name: f"{figure(time)} {shown.unit}" for name, time in times.items()}
+    return shown.laid_out(chart, (found | ratios).items(), busy_table(devices, end, peaks), hidden)
+
+
+def _hidden(kinds: set[str | None]) -> Iterator[str]:
+    collectives = kinds & COLLECTIVES.keys()
+    if collectives == {ALLREDUCE_KIND}:
+        yield "all-reduce is not drawn; --links draws it"
+    elif collectives:
+        yield "collectives are not drawn; --links draws them"
+    if kinds & set(SYNC_KINDS):
+        yield HIDDEN_SYNCS
+
+
+def _known(shown: Shown) -> tuple[dict[str, str], dict[str, str]]:
+    """Return bubble ratios and peak memory; without the instance, what the file says of them."""
+    source = shown.source
+    if shown.schedule is not None:
+        metrics, pools = measure(shown.schedule), shown.schedule.problem.pools
+        ratios: dict[str, float | None] = {
+            "bubble ratio": metrics.bubble_ratio,
+            "bubble ratio of device span": metrics.span_bubble_ratio,
+            "bubble over compute": metrics.bubble_over_compute,
+        }
+        peaks = {
+            pool.name: peak_text(float(peak), float(pool.capacity))
+            for pool, peak in zip(pools, metrics.peak_memory, strict=True)
+        }
+    else:
+        ratios = {"bubble ratio": source.bubble_ratio if source else None}
+        used = (source.peak_memory if source else None) or {}
+        peaks = {name: peak_text(amount) for name, amount in used.items()}
+    return {name: ratio(value) for name, value in ratios.items() if value is not None}, peaks
+
+
+def peak_text(used: float, capacity: float | None = None) -> str:
+    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8``."""
+    return " of ".join(figures(used, *([] if capacity is None else [capacity])))
 
 
 def busy_table(
-    rows: list[Row], makespan: float, peaks: Mapping[str, Peak] | None = None, head: str = "device"
+    rows: Sequence[Row],
+    makespan: float,
+    peaks: Mapping[str, str] | None = None,
+    head: str = "device",
 ) -> RenderableType:
-    """Return the table of how long each row of a chart is busy, with peak memory if given."""
-    table = FittingTable(
-        Column(head, is_text=True),
-        Column("busy"),
-        Column("idle"),
-        Column("busy %", expendable=3),
-        Column("first start", expendable=1),
-        Column("last end", expendable=2),
-        *([Column("peak memory")] if peaks else []),
+    """Return the table of how long each row of a chart is busy.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        The rows.
+    makespan : float
+        What is not busy of it is idle.
+    peaks : mapping of str to str, optional
+        Peak memory by the names of rows, where known.
+    head : str
+        What a row is.
+    """
+    found = table(
+        Column(head, [row.name for row in rows], is_text=True),
+        Column("busy", [figure(row.busy) for row in rows]),
+        Column("idle", [figure(makespan - row.busy) for row in rows]),
+        Column(
+            "busy %",
+            [f"{row.busy / makespan:.1%}" if makespan else ABSENT for row in rows],
+            expendable=3,
+        ),
+        Column("first start", [figure(_first(row)) for row in rows], expendable=1),
+        Column("last end", [figure(_last(row)) for row in rows], expendable=2),
+        Column("peak memory", [peaks.get(row.name, ABSENT) for row in rows] if peaks else None),
     )
-    for row in rows:
-        table.add_row(
-            row.name,
-            figure(row.busy),
-            figure(makespan - row.busy),
-            f"{row.busy / makespan:.1%}" if makespan else ABSENT,
-            figure(_first(row)),
-            figure(_last(row)),
-            *([str(peaks.get(row.name, ABSENT))] if peaks else []),
-        )
-    return indented(table)
+    return indented(found)
 
 
 def _first(row: Row) -> float | None:
@@ -129,47 +221,3 @@ def _last(row: Row) -> float | None:
 
 def _span(row: Row) -> float:
     return (_last(row) or 0) - (_first(row) or 0)
-
-
-def view_of_schedule(
-    title: str,
-    schedule: Schedule,
-    *,
-    links: bool = False,
-    window: Window = (0, None),
-) -> ScheduleView:
-    """Return the view of a schedule whose problem is known: all figures and capacities."""
-    metrics, pools = measure(schedule), schedule.problem.pools
-    return ScheduleView(
-        title,
-        ScheduleDocument.of(schedule),
-        schedule.problem,
-        ratios={
-            "bubble ratio": metrics.bubble_ratio,
-            "bubble ratio of device span": metrics.span_bubble_ratio,
-            "bubble over compute": metrics.bubble_over_compute,
-        },
-        peaks={
-            pool.name: Peak(float(peak), float(pool.capacity))
-            for pool, peak in zip(pools, metrics.peak_memory, strict=True)
-        },
-        links=links,
-        window=window,
-    )
-
-
-def view_of_document(
-    title: str,
-    document: ScheduleDocument,
-    source: Result | HeuristicEntry | None = None,
-    *,
-    links: bool = False,
-    window: Window = (0, None),
-) -> ScheduleView:
-    """Return the view of a schedule without its instance: what its file says, no capacities."""
-    ratios, peaks = {}, {}
-    if source is not None and source.bubble_ratio is not None:
-        ratios["bubble ratio"] = source.bubble_ratio
-    if source is not None and source.peak_memory:
-        peaks = {name: Peak(used) for name, used in source.peak_memory.items()}
-    return ScheduleView(title, document, ratios=ratios, peaks=peaks, links=links, window=window)

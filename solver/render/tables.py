@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -26,6 +27,8 @@ class Column:
     ----------
     header : str
         Its name, of one or more lines.
+    cells : sequence of str, optional
+        Its cells, for `table`.
     is_text : bool
         Left-aligned; numbers are right-aligned.
     wraps : bool
@@ -37,6 +40,7 @@ class Column:
     """
 
     header: str
+    cells: Sequence[str] | None = None
     is_text: bool = False
     wraps: bool = False
     is_cut: bool = False
@@ -103,6 +107,36 @@ def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
     for name, value in rows:
         grid.add_row(printable(name), printable(value))
     return indented(grid)
+
+
+def table(*columns: Column, styles: Sequence[str] | None = None) -> FittingTable:
+    """Return a table of columns with their cells; those without any are left out.
+
+    Parameters
+    ----------
+    *columns : Column
+        Columns from left to right, all with as many cells.
+    styles : sequence of str, optional
+        Style of each row.
+    """
+    found = FittingTable(*(column for column in columns if column.cells is not None))
+    rows = list(zip(*(column.cells for column in columns if column.cells is not None), strict=True))
+    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+        found.add_row(*row, style=style)
+    return found
+
+
+def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] | None:
+    """Return the cells of a column, or None where its values are not known.
+
+    Parameters
+    ----------
+    values : iterable, optional
+        One value per row.
+    show : callable
+        Returns the cell of a value.
+    """
+    return None if values is None else [show(value) for value in values]
 
 
 def indented(renderable: RenderableType) -> RenderableType:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 
 STATUS_STYLE = {
@@ -19,15 +18,15 @@ ENTRY_STYLE = {
     HeuristicStatus.FAILED: "red",
     HeuristicStatus.NOT_APPLICABLE: "dim",
 }
-OBJECTIVE_WORDS = {
-    Objective.MAKESPAN: "makespan",
-    Objective.DEVICE_SPAN: "device span",
-    Objective.ITERATIONS: "iterations",
-}
 ITERATIONS = "iterations"
 
 _MEMORY = re.compile(r"memory: (?P<excess>.+ holds \S+ of \S+) at .+ \(too much from .+")
 _LONG_NUMBER = r"(?<![\w.,])\d{4,}(?=(?:\.\d+)? "
+
+
+def spaced(name: str) -> str:
+    """Return a status, an objective or a reason to stop as people write it: ``device span``."""
+    return name.replace("_", " ")
 
 
 def unit_of(result: Result) -> str:
@@ -36,17 +35,35 @@ def unit_of(result: Result) -> str:
 
 
 def with_unit(text: str, unit: str) -> str:
-    """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``."""
+    """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``.
+
+    Parameters
+    ----------
+    text : str
+        The figure.
+    unit : str
+        What it counts.
+    """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
 
 
 def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
-    """Return what became of a heuristic, in a few words or with the whole reason."""
+    """Return what became of a heuristic, in a few words or with the whole reason.
+
+    Parameters
+    ----------
+    entry : HeuristicEntry
+        The heuristic.
+    result : Result
+        What it is compared with.
+    verbose : bool
+        Give the whole reason.
+    """
     if entry.status is HeuristicStatus.FEASIBLE:
         if entry.value is None or entry.value != result.value:
             return "feasible"
         return "optimal" if result.status is Status.OPTIMAL else "best"
-    word = entry.status.value.replace("_", " ")
+    word = spaced(entry.status)
     if not entry.reason:
         return word
     if not verbose and (memory := _MEMORY.match(entry.reason)):
@@ -55,6 +72,14 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
 
 
 def separated(text: str, unit: str) -> str:
-    """Return `text` with thousands separators in its times, which the unit follows."""
+    """Return `text` with thousands separators in its times, which the unit follows.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    unit : str
+        Unit of its times.
+    """
     pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
     return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.drawing import Frame
+from ppsolve.solver.render.drawing import Drawing, Frame
 from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
 
 
@@ -21,6 +21,12 @@ def view_of_schedule(
     title: str, instance: Instance, schedule: Schedule, source: Any = None, **frame: Any
 ) -> RenderableType:
     return drawing_of(instance.kind).view(title, instance, schedule, source, Frame(**frame))
+
+
+def view_of_any(title: str, schedule: Schedule, **frame: Any) -> RenderableType:
+    """Return the view that suits schedules of any kind, which asks nothing of the instance."""
+    instance = Instance.model_construct()
+    return Drawing().view(title, instance, schedule, None, Frame(**frame))
 
 
 def view_of_document(

@@ -16,12 +16,13 @@ from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.axis import Axis
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.gantt import Gantt
+from ppsolve.solver.render.kfac.drawing import impossible_devices, per_device
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.kfac.report import impossible_devices, per_device
-from ppsolve.solver.render.kfac.view import RefreshView, repeats_of
+from ppsolve.solver.render.kfac.view import repeats_of
+from ppsolve.solver.render.looks import KFAC, PIPELINE, letter_of
 from ppsolve.solver.render.progress import PlainProgress, plain_line
 from ppsolve.solver.render.reports import entry_line, report, summary_line
-from ppsolve.solver.render.rows import KFAC_LETTERS, PIPELINE_KINDS, Bar, Row
+from ppsolve.solver.render.rows import Bar, Row
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 from tests.kfac.cases import measured
 from tests.render.shorthands import view_of_document
@@ -159,8 +160,8 @@ def test_iterations_per_device(counts, marks, wanted):
 
 
 def test_letters_of_work_are_those_of_no_other_op():
-    others = {*PIPELINE_KINDS, "O", "A", ">", "<"}
-    letters = list(KFAC_LETTERS.values())
+    others = {*PIPELINE, "O", "A", ">", "<"}
+    letters = [letter_of(kind) for kind in KFAC]
     assert len(set(letters)) == len(letters)
     assert not {*letters, *(letter.lower() for letter in letters)} & {
         *others,
@@ -315,7 +316,7 @@ def test_period_is_told_by_ops_that_no_clock_cuts_off():
 
 
 def test_chart_of_iterations():
-    assert drawn(RefreshView("demo", REFRESH, repeats_of(REFRESH)), 60) == CHART
+    assert drawn(view_of_document("demo", REFRESH), 60) == CHART
 
 
 def test_rows_end_with_their_iterations():
@@ -328,17 +329,17 @@ def test_rows_end_with_their_iterations():
 
 def test_syncs_are_drawn_where_they_ran():
     beside = document(*REFRESH.ops, op("0/sync_kron_B:m", "SB", 62, 64))
-    view = RefreshView("demo", beside, repeats_of(beside), links=True)
+    view = view_of_document("demo", beside, links=True)
     assert "comm 0 │" in drawn(view, 80)
-    hidden = RefreshView("demo", beside, repeats_of(beside))
+    hidden = view_of_document("demo", beside)
     assert "syncs are not drawn; --links draws them" in drawn(hidden, 80)
-    assert "comm" not in drawn(RefreshView("demo", REFRESH, repeats_of(REFRESH), links=True), 80)
+    assert "comm" not in drawn(view_of_document("demo", REFRESH, links=True), 80)
 
 
 @pytest.mark.parametrize(("usage", "is_beside"), [([100.0, 87.5], False), ([93.75, 75.0], True)])
 def test_usage_tells_where_syncs_ran(usage, is_beside):
     figures = result(usage_of=usage)
-    view = RefreshView("demo", REFRESH, repeats_of(REFRESH), figures=figures, links=True)
+    view = view_of_document("demo", REFRESH, figures, links=True)
     text = drawn(view)
     assert ("comm 1 │" in text) is is_beside
     shares = [int(share) for share in re.findall(r"│ *(\d+)%\n", text)]

@@ -25,9 +25,9 @@ from ppsolve.solver.render.gantt import Gantt, columns
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
 from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
-from ppsolve.solver.render.schedule_view import view_of_document, view_of_schedule
+from ppsolve.solver.render.tables import Column, table
 from ppsolve.solver.structure.timing import time_orders
-from tests.render.shorthands import describe_problem
+from tests.render.shorthands import describe_problem, view_of_any, view_of_document
 
 WIDTHS = (60, 80, 120, 200)
 
@@ -152,13 +152,13 @@ class TestColumns:
 class TestGantt:
     def chart(self, width, **options):
         schedule = all_forwards_first(pipeline())
-        return drawn(view_of_schedule("demo, test", schedule), width, **options)
+        return drawn(view_of_any("demo, test", schedule), width, **options)
 
     @pytest.mark.parametrize("width", WIDTHS)
     @pytest.mark.parametrize("size", [(3, 4), (32, 24), (1, 1)])
     def test_never_wider_than_the_terminal(self, width, size):
         schedule = all_forwards_first(pipeline(*size))
-        text = drawn(view_of_schedule("demo", schedule, links=True), width)
+        text = drawn(view_of_any("demo", schedule, links=True), width)
         assert max(map(len, text.split("\n"))) <= width
         assert f"device {size[0] - 1} │" in text
 
@@ -192,7 +192,7 @@ class TestGantt:
 
     def test_virtual_stages_get_small_letters(self):
         instance = pipeline(2, 2, placement="vshape", memory=None)
-        text = drawn(view_of_schedule("v", all_forwards_first(instance)), 100)
+        text = drawn(view_of_any("v", all_forwards_first(instance)), 100)
         assert "F0" in text
         assert "f0" in text
         assert "small letters" in text
@@ -206,8 +206,8 @@ class TestGantt:
     def test_links_on_request(self):
         p2p = {"mode": "link", "latency": 1, "bytes": 40, "bandwidth": 10}
         schedule = all_forwards_first(pipeline(2, 2, p2p=p2p, allreduce=7, optimizer=3))
-        plain = drawn(view_of_schedule("x", schedule), 100)
-        linked = drawn(view_of_schedule("x", schedule, links=True), 100)
+        plain = drawn(view_of_any("x", schedule), 100)
+        linked = drawn(view_of_any("x", schedule, links=True), 100)
         assert "link 0->1" not in plain
         assert "link 0->1 │" in linked
         assert "comm 1 │" in linked
@@ -235,7 +235,7 @@ class TestGantt:
                 ],
             }
         )  # fmt: skip
-        text = drawn(view_of_schedule("g", time_orders(lower(graph), [np.array([0, 1])])), 80)
+        text = drawn(view_of_any("g", time_orders(lower(graph), [np.array([0, 1])])), 80)
         assert "gpu │alpha" in text
         assert "a resource with~ │·····" in text
 
@@ -377,6 +377,17 @@ class TestTables:
     def test_best_entry_ignores_infeasible_ones(self):
         assert best_entry(result()).name == "zb-h1"
         assert best_entry(result(heuristics=())) is None
+
+    def test_columns_without_cells_are_left_out(self):
+        columns = (
+            Column("name", ["a", "b"], is_text=True),
+            Column("gone"),
+            Column("n", ["1", "2"]),
+        )
+        lines = drawn(table(*columns)).split("\n")
+        assert [line.split() for line in (lines[0], *lines[2:4])] == [
+            ["name", "n"], ["a", "1"], ["b", "2"],
+        ]  # fmt: skip
 
     def test_describe_problem(self):
         instance = pipeline()

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
 from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
-from ppsolve.solver.render.drawing import HINT
+from ppsolve.solver.render.drawing import described
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
+from ppsolve.solver.render.tables import Column, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
 def describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
-    """Return what a refresh around a pinned pipeline consists of."""
-    return Group(
-        Text(f"{instance.name}: a kfac instance, refresh around a pinned pipeline", "bold"),
-        facts(_refresh(instance, pattern)),
-        Text(),
-        indented(_devices(pattern)),
-        Text(),
-        HINT,
-    )
+    """Return what a refresh around a pinned pipeline consists of.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        The instance.
+    pattern : RefreshPattern
+        Its pipeline and its work, device by device.
+    """
+    what = "a kfac instance, refresh around a pinned pipeline"
+    return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
 
 
 def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
@@ -79,30 +80,24 @@ def _replicas(pattern: RefreshPattern) -> str:
     return f"syncs meet on devices {'; '.join(named)}"
 
 
-def _devices(pattern: RefreshPattern) -> FittingTable:
-    time, unit = pattern.scale.time, pattern.scale.unit
-    table = FittingTable(
-        Column("device"),
-        Column(f"pipeline\n({unit})", expendable=1),
-        Column(f"bubbles\n({unit})"),
-        Column(f"K-FAC work\n({unit})"),
-        Column("work per\nbubbles"),
-        Column("modules", expendable=2),
-        Column("forwards", expendable=3),
+def _devices(pattern: RefreshPattern) -> RenderableType:
+    time, unit, devices = pattern.scale.time, pattern.scale.unit, pattern.devices
+    pipeline = [sum(op.end - op.start for op in device.ops) for device in devices]
+    bubbles = [pattern.period - ticks for ticks in pipeline]
+    work = [_work(device, pattern) for device in devices]
+    found = table(
+        Column("device", [str(device.device) for device in devices]),
+        Column(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
+        Column(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
+        Column(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
+        Column(
+            "work per\nbubbles",
+            [f"{w / b:.2f}" if b > 0 else ABSENT for w, b in zip(work, bubbles, strict=True)],
+        ),
+        Column("modules", [str(_modules(device)) for device in devices], expendable=2),
+        Column("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
     )
-    for device in pattern.devices:
-        pipeline = sum(op.end - op.start for op in device.ops)
-        bubbles, work = pattern.period - pipeline, _work(device, pattern)
-        table.add_row(
-            str(device.device),
-            figure(time(pipeline)),
-            figure(time(bubbles)),
-            figure(time(work)),
-            f"{work / bubbles:.2f}" if bubbles > 0 else ABSENT,
-            str(_modules(device)),
-            str(_microbatches(device)),
-        )
-    return table
+    return indented(found)
 
 
 def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
@@ -130,27 +125,38 @@ def cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
         yield "margin", _margin(instance)
 
 
-def cycle_devices(problem: Problem) -> FittingTable:
+def cycle_devices(problem: Problem) -> RenderableType:
     """Return the table of what each device does in a refresh cycle."""
-    work = {
+    groups = {
         "curvature": (KIND_OF["cov", "A"], KIND_OF["cov", "B"]),
         "inversion": (KIND_OF["inv", "A"], KIND_OF["inv", "B"]),
         "precondition": (PRECONDITION_KIND,),
     }
-    known = [kind for kinds in work.values() for kind in kinds]
-    groups = {"pipeline": tuple(k for k in problem.kinds if k not in known), **work}
-    unit = problem.scale.unit
-    heads = (Column(f"{head}\n({unit})", expendable=1) for head in groups)
-    table = FittingTable(Column("device"), *heads, Column("K-FAC share"))
-    for resource in problem.span_resources.tolist():
-        ops = problem.ops_by_resource[resource]
-        mine = np.isin(np.arange(problem.num_ops), ops)
-        sums = {
-            head: int(problem.duration[mine & problem.kind_mask(*kinds)].sum())
-            for head, kinds in groups.items()
-        }
-        total = sum(sums.values())
-        share = (total - sums["pipeline"]) / total if total else None
-        cells = (figure(problem.scale.time(ticks)) for ticks in sums.values())
-        table.add_row(problem.resource_names[resource].split()[-1], *cells, percent(share))
-    return table
+    work = {head: _busy(problem, kinds) for head, kinds in groups.items()}
+    totals = _busy(problem, problem.kinds)
+    extra = [sum(sums) for sums in zip(*work.values(), strict=True)]
+    pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
+    names = (problem.resource_names[device] for device in problem.span_resources.tolist())
+    found = table(
+        Column("device", [name.split()[-1] for name in names]),
+        *(
+            Column(
+                f"{head}\n({problem.scale.unit})",
+                [figure(problem.scale.time(ticks)) for ticks in sums],
+                expendable=1,
+            )
+            for head, sums in {"pipeline": pipeline, **work}.items()
+        ),
+        Column(
+            "K-FAC share",
+            [percent(w / t if t else None) for w, t in zip(extra, totals, strict=True)],
+        ),
+    )
+    return indented(found)
+
+
+def _busy(problem: Problem, kinds: Iterable[str]) -> list[int]:
+    """Return for how long each device runs ops of some kinds, in ticks."""
+    ticks = np.where(problem.kind_mask(*kinds), problem.duration, 0)
+    devices = problem.span_resources.tolist()
+    return [int(ticks[problem.ops_by_resource[device]].sum()) for device in devices]

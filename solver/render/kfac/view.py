@@ -7,19 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
+from rich.console import RenderableType
 
-from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
-from ppsolve.models.kfac.result import RefreshFigures
-from ppsolve.solver.render.figures import figure
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.result import RefreshEntry, RefreshFigures, RefreshResult, broken_rules
+from ppsolve.solver.render.figures import ABSENT, figure
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.kfac.report import device_table
 from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows, kinds_of
-from ppsolve.solver.render.schedule_view import Window
-from ppsolve.solver.render.tables import facts, indented
+from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, Frame, Shown, Window
+from ppsolve.solver.render.tables import Column, each, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
@@ -47,6 +45,10 @@ class Repeats:
     def starts(self) -> list[float]:
         """When iterations begin."""
         return [number * self.period for number in range(self.most)]
+
+    def end_of(self, device: int) -> float:
+        """Return when the last iteration of a device ends."""
+        return self.counts.get(device, 1) * self.period
 
     def window(self, first: int, last: int) -> tuple[float, float]:
         """Return the time from the start of one iteration to the end of another."""
@@ -83,106 +85,94 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repea
     return Repeats(counts, period or float(whole) or 1.0)
 
 
-@dataclass(frozen=True)
-class RefreshView:
-    """All that is shown of one refresh; printing it draws it.
+def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
+    """Return the view of a refresh.
 
     Parameters
     ----------
-    title : str
-        First line.
-    document : ScheduleDocument
-        The schedule.
+    shown : Shown
+        What is drawn; without the problem ops are grouped by the devices that their names begin
+        with.
     repeats : Repeats
         Its iterations.
-    problem : Problem or None
-        Names the resources; without it ops are grouped by the devices that their names begin with.
-    figures : RefreshFigures or None
-        What its file says of devices.
-    links : bool
-        Also draw communication streams.
-    window : (float, float or None)
-        Part of the time axis to draw; ``None`` is its end.
+
+    Raises
+    ------
+    InputError
+        Iterations are asked for that are not there.
     """
+    source = shown.source
+    figures = source if isinstance(source, RefreshResult | RefreshEntry) else None
+    rows, links = _rows(shown, repeats, figures), shown.frame.links
+    devices = [row for row in rows if row.is_device]
+    chart = Gantt(
+        [row for row in rows if row.is_device or (links and row.bars)],
+        max(repeats.most * repeats.period, shown.end),
+        shown.unit,
+        _window(shown.frame, repeats),
+        iterations=repeats.starts,
+        small_letters="the second pipe",
+    )
+    hides = not links and set(SYNC_KINDS) & (set(kinds_of(rows)) - set(kinds_of(devices)))
+    known = figures if figures and figures.iterations_of is not None else None
+    below = device_table(known or _figures(devices, repeats), shown.unit)
+    return shown.laid_out(chart, _facts(shown, repeats), below, [HIDDEN_SYNCS] if hides else [])
 
-    title: str
-    document: ScheduleDocument
-    repeats: Repeats
-    problem: Problem | None = None
-    figures: RefreshFigures | None = None
-    links: bool = False
-    window: Window = (0, None)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield title, chart, figures and the table of devices."""
-        rows = self._rows()
-        unit, repeats = self.document.time_unit, self.repeats
-        whole = repeats.most * repeats.period
-        yield Text(self.title, "bold", overflow="fold")
-        yield Gantt(
-            [row for row in rows if row.is_device or (self.links and row.bars)],
-            max(whole, float(max((op.end for op in self.document.ops), default=0))),
-            unit,
-            self.window,
-            iterations=repeats.starts,
-            small_letters="the second pipe",
+def _window(frame: Frame, repeats: Repeats) -> Window:
+    if frame.iterations is None:
+        return frame.window
+    first, last = frame.iterations
+    if last >= repeats.most:
+        raise InputError(
+            f"expected iterations from 0 to {repeats.most - 1}, got {last}", field="--iteration"
         )
-        devices = [row for row in rows if row.is_device]
-        if not self.links and set(SYNC_KINDS) & (set(kinds_of(rows)) - set(kinds_of(devices))):
-            yield Text(" syncs are not drawn; --links draws them", "dim", overflow="fold")
-        yield Text()
-        yield facts(self._facts())
-        yield Text()
-        yield self._device_table(devices)
+    return repeats.window(first, last)
 
-    def _rows(self) -> list[Row]:
-        if self.problem is not None:
-            rows = chart_rows(self.document, self.problem, links=True)
-        else:
-            document = _by_device(self.document)
-            beside = SYNC_KINDS if self._has_streams(document) else ()
-            rows = chart_rows(document, links=True, beside=beside)
-        for row in rows:
-            if row.is_device:
-                number = int(row.name.split()[-1])
-                row.end = self.repeats.counts.get(number, 1) * self.repeats.period
-        return rows
 
-    def _has_streams(self, document: ScheduleDocument) -> bool:
-        """Return whether syncs run beside the other ops of their devices, on streams."""
-        usage = self.figures.usage_of if self.figures else None
-        if not usage:
-            return _syncs_overlap(document.ops)
-        counts = self.repeats.counts
-        shares = (
-            share / 100 * counts.get(device, 1) * self.repeats.period
-            for device, share in enumerate(usage)
-        )
-        busy = sum(shares)
-        used = sum(op.end - op.start for op in document.ops)
-        syncs = sum(op.end - op.start for op in document.ops if op.kind in SYNC_KINDS)
-        return abs(used - syncs - busy) < abs(used - busy)
+def _rows(shown: Shown, repeats: Repeats, figures: RefreshFigures | None) -> list[Row]:
+    if shown.problem is not None:
+        rows = chart_rows(shown.document, shown.problem, links=True)
+    else:
+        document = _by_device(shown.document)
+        beside = SYNC_KINDS if _has_streams(document, repeats, figures) else ()
+        rows = chart_rows(document, links=True, beside=beside)
+    for row in rows:
+        if row.is_device:
+            row.end = repeats.end_of(int(row.name.split()[-1]))
+    return rows
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        unit, repeats = self.document.time_unit, self.repeats
-        yield ITERATIONS, figure(repeats.most)
-        yield "iteration", f"{figure(repeats.period)} {unit}"
-        ends = max((op.end for op in self.document.ops if _is_work(op)), default=None)
-        if ends is not None:
-            last = with_unit(figure(math.floor(100 * ends / repeats.period) / 100), ITERATIONS)
-            yield "K-FAC work", f"done at {figure(ends)} {unit}, after {last}"
 
-    def _device_table(self, rows: list[Row]) -> RenderableType:
-        found = self.figures
-        if found is None or found.iterations_of is None:
-            counts = [self.repeats.counts.get(number, 1) for number in range(len(rows))]
-            ends = [count * self.repeats.period for count in counts]
-            found = RefreshFigures(
-                iterations_of=counts,
-                usage_of=[100 * row.busy / end for row, end in zip(rows, ends, strict=True)],
-                bubbles_of=[end - row.busy for row, end in zip(rows, ends, strict=True)],
-            )
-        return indented(device_table(found, self.document.time_unit))
+def _has_streams(
+    document: ScheduleDocument, repeats: Repeats, figures: RefreshFigures | None
+) -> bool:
+    """Return whether syncs run beside the other ops of their devices, on streams."""
+    usage = figures.usage_of if figures else None
+    if not usage:
+        return _syncs_overlap(document.ops)
+    busy = sum(share / 100 * repeats.end_of(device) for device, share in enumerate(usage))
+    used = sum(op.end - op.start for op in document.ops)
+    syncs = sum(op.end - op.start for op in document.ops if op.kind in SYNC_KINDS)
+    return abs(used - syncs - busy) < abs(used - busy)
+
+
+def _facts(shown: Shown, repeats: Repeats) -> Iterator[tuple[str, str]]:
+    yield ITERATIONS, figure(repeats.most)
+    yield "iteration", f"{figure(repeats.period)} {shown.unit}"
+    ends = max((op.end for op in shown.document.ops if _is_work(op)), default=None)
+    if ends is not None:
+        last = with_unit(figure(math.floor(100 * ends / repeats.period) / 100), ITERATIONS)
+        yield "K-FAC work", f"done at {figure(ends)} {shown.unit}, after {last}"
+
+
+def _figures(devices: list[Row], repeats: Repeats) -> RefreshFigures:
+    """Return what the chart itself says of devices."""
+    ends = [repeats.end_of(number) for number in range(len(devices))]
+    return RefreshFigures(
+        iterations_of=[repeats.counts.get(number, 1) for number in range(len(devices))],
+        usage_of=[100 * row.busy / end for row, end in zip(devices, ends, strict=True)],
+        bubbles_of=[end - row.busy for row, end in zip(devices, ends, strict=True)],
+    )
 
 
 def _is_work(op: ScheduledOp) -> bool:
@@ -212,3 +202,44 @@ def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
         if before is None or op.end > before.end:
             latest[op.device] = op
     return False
+
+
+def device_table(known: RefreshFigures, unit: str) -> RenderableType:
+    """Return the table of devices of a result or a heuristic.
+
+    Parameters
+    ----------
+    known : RefreshFigures
+        What is known per device; what is not known gets no column.
+    unit : str
+        Unit of times.
+    """
+    proved = known if isinstance(known, RefreshResult) else None
+    bounds = proved and proved.bound_of
+    devices = range(len(known.iterations_of or bounds or ()))
+    proofs = (proved and proved.bounds_by) or [""] * len(devices)
+    breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    found = table(
+        Column("device", each(devices, str)),
+        Column(ITERATIONS, each(known.iterations_of, figure)),
+        Column(
+            "bound by",
+            None if bounds is None else list(map("{} {}".format, bounds, proofs)),
+            is_text=True,
+        ),
+        Column("usage", each(known.usage_of, "{:.2f} %".format)),
+        Column(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
+        Column("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
+        Column("oldest\ninverse", each(known.oldest_of, _age), expendable=2),
+        Column(
+            "breaks",
+            each(breaks, lambda rules: broken_rules(rules) or ABSENT),
+            is_text=True,
+            wraps=True,
+        ),
+    )
+    return indented(found)
+
+
+def _age(age: int | None) -> str:
+    return ABSENT if age is None else f"{figure(age)} it."

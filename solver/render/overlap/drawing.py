@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import (
-    HeuristicEntry,
-    HeuristicStatus,
-    Result,
-    ScheduleDocument,
-)
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import OverlapInstance
-from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
-from ppsolve.solver.overlap.passes import STABLE
-from ppsolve.solver.render.drawing import Drawing, Facts, Frame, by
-from ppsolve.solver.render.figures import figures, percent
-from ppsolve.solver.render.overlap.report import (
-    exposed_text,
-    most_exposed,
-    overlap_entry_facts,
-    overlap_heuristics,
-    plain_failure,
-    program_comparison,
-    program_facts,
-)
+from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
+from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
+from ppsolve.solver.render.drawing import Drawing, Facts, Shown, described, heuristic_table, reached
+from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
 from ppsolve.solver.render.overlap.rows import is_overlap_document
-from ppsolve.solver.render.overlap.view import (
-    describe_overlap,
-    program_of,
-    view_of_overlap,
-    view_of_overlap_document,
-)
-from ppsolve.solver.render.wording import separated
+from ppsolve.solver.render.overlap.view import program_of, view_of_program
+from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.wording import entry_status, separated, spaced
+
+COMPILED = ("original", "inductor-default")
+"""Orders that the best one is compared with: the program's and the compiler's."""
+
+MOST_SHOWN = 5
+"""Exposed collectives that are listed unless all are asked for."""
+
+LAST_CAUSES = 4
+"""Nodes of the chain behind an exposed collective that are shown unless all are asked for."""
+
+_PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
+_OVER_CAP = re.compile(r"memory: (?P<pool>.+) holds (?P<used>\S+) of (?P<cap>\S+) at ")
+_COMPLETED = re.compile(r" \(completed: (?P<passes>.+)\)$")
 
 
 class OverlapDrawing(Drawing):
@@ -52,32 +50,51 @@ class OverlapDrawing(Drawing):
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield what a result has reached."""
-        program = cast("OverlapInstance | None", instance)
-        found = cast("OverlapResult", result)
-        unit = found.time_unit
-        value, lower = figures(found.value, found.bound)
-        if found.value is not None:
-            yield "makespan", f"{value} {unit}{by(found.best_by)}"
-        if found.bound is not None:
-            yield "lower bound", f"{lower} {unit}{by(found.bound_by)}"
-        if found.gap is not None:
-            yield "gap", percent(found.gap)
-        yield from program_facts(found, found.makespan, unit, program, found.least_peak_bytes)
+        found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)
+        yield from reached(found)
+        least = found.least_peak_bytes
+        yield from program_facts(found, found.makespan, found.time_unit, program, least)
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
         """Yield the table of heuristics, and why some have no valid order."""
-        found = cast("OverlapResult", result)
-        shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
-        yield from overlap_heuristics(shown, found, verbose=verbose)
+        kept = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
+        shown = [e for e in kept if verbose or not self.is_repeated(e.name, [result])]
+        programs = [cast("OverlapEntry", entry) for entry in shown]
+        older = [figure(program.estimate_seed) for program in programs] if verbose else None
+        yield heuristic_table(
+            shown,
+            result,
+            Column("gap", [percent(entry.gap) for entry in shown]),
+            Column("exposed", [figure(p.exposed_wait) for p in programs], expendable=1),
+            Column("own\nestimate", [figure(p.estimate) for p in programs], expendable=2),
+            Column("older\nestimate", older, expendable=3),
+            Column("status", [_word(entry, result) for entry in shown], is_text=True),
+        )
+        notes = [f"{why} ({', '.join(names)})" for why, names in _reasons(shown, verbose=verbose)]
+        if len(shown) < len(kept):
+            what = f"{STABLE} variants (ties by program order) that change nothing"
+            notes.append(f"{what} are not listed (--verbose lists all)")
+        for note in notes:
+            yield indented(Text(note, "dim"))
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the collectives that are not hidden."""
-        found = cast("OverlapResult", result)
-        if found.exposed:
-            yield Text()
-            yield from most_exposed(found, verbose=verbose)
+        exposed = cast("OverlapResult", result).exposed
+        if not exposed:
+            return
+        shown = exposed if verbose else exposed[:MOST_SHOWN]
+        causes = [_because(one, verbose=verbose) for one in shown]
+        found = table(
+            Column("exposed collective", [one.name for one in shown], is_text=True),
+            Column("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
+            Column("because of", causes, is_text=True, wraps=True),
+        )
+        hidden = len(exposed) - len(shown)
+        more = f"and {hidden} more (--verbose lists them); " if hidden else ""
+        note = f"{more}in a chain each node starts when the one before it ends"
+        yield from (Text(), indented(found), indented(Text(note, "dim")))
 
     def reason(self, entry: HeuristicEntry) -> str:
         """Return why a pass fails, in plain words."""
@@ -89,45 +106,31 @@ class OverlapDrawing(Drawing):
         unit, found = instance.time_unit, cast("OverlapEntry", entry)
         if entry.reason:
             yield "reason", separated(self.reason(entry), unit)
-        yield from overlap_entry_facts(found, unit, cast("OverlapInstance", instance))
+        if entry.makespan is not None:
+            yield "makespan", f"{figure(entry.makespan)} {unit}"
+        program = cast("OverlapInstance", instance)
+        yield from program_facts(found, entry.makespan, unit, program)
+        if found.estimate is not None:
+            older = found.estimate_seed
+            failed = "none: two collectives run at the same time"
+            yield "older estimate", failed if older is None else f"{figure(older)} {unit}"
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return what a program consists of, and what can be done with it."""
-        return describe_overlap(cast("OverlapInstance", instance))
+        rows = list(program_shape(cast("OverlapInstance", instance)))
+        return described(instance, rows, "a program of kernels and collectives")
 
     def recognises(self, document: ScheduleDocument) -> bool:
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
 
-    def view(
-        self,
-        title: str,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
-        frame: Frame,
-    ) -> RenderableType:
+    def drawn(self, shown: Shown) -> RenderableType:
         """Return the streams of a program, with what is in flight and held."""
-        frame.refuse_iterations()
-        program = cast("OverlapInstance", instance)
-        return view_of_overlap(title, program, schedule, source, frame.window)
-
-    def view_alone(
-        self,
-        title: str,
-        document: ScheduleDocument,
-        source: Result | HeuristicEntry | None,
-        frame: Frame,
-    ) -> RenderableType:
-        """Return the streams of a program without its instance."""
-        frame.refuse_iterations()
-        return view_of_overlap_document(title, document, source, frame.window)
+        shown.frame.refuse_iterations()
+        return view_of_program(shown)
 
     def warning(
-        self,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
+        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
         """Return that the program order of a result does not run as its schedule, if so."""
         order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
@@ -140,15 +143,92 @@ class OverlapDrawing(Drawing):
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
         """Yield what is exposed and held by the best orders, and by the default passes."""
-        yield program_comparison([cast("OverlapResult", r) for r in results], fold_names)
+        found = [cast("OverlapResult", result) for result in results]
+        shares = [share_of(one.exposed_wait, one.makespan) for one in found]
+        yield table(
+            Column("program", [one.instance for one in found], is_text=True, wraps=fold_names),
+            Column("exposed", [figure(one.exposed_wait) for one in found]),
+            Column("of\nmakespan", [percent(share) for share in shares]),
+            Column("max in\nflight", [figure(one.max_in_flight) for one in found], expendable=1),
+            Column(
+                "peak live\nbytes", [figure(one.peak_live_bytes) for one in found], expendable=2
+            ),
+            *(
+                Column(f"exposed,\n{name}", [_exposed(one, name) for one in found], expendable=3)
+                for name in COMPILED
+            ),
+        )
 
     def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
         """Whether a variant that does not depend on names does what its original does."""
         base = name.removesuffix(STABLE)
         if base == name:
             return False
-        reached = [
+        outcomes = [
             {e.name: (e.status, e.value) for e in result.heuristics if e.name in {name, base}}
             for result in results
         ]
-        return all(found.get(name) == found.get(base) for found in reached)
+        return all(found.get(name) == found.get(base) for found in outcomes)
+
+
+def _word(entry: HeuristicEntry, result: Result) -> str:
+    """Return what became of a heuristic in a word; reasons are given below the table."""
+    if entry.reason:
+        return spaced(entry.status)
+    return entry_status(entry, result, verbose=False)
+
+
+def _reasons(
+    entries: Sequence[HeuristicEntry], *, verbose: bool
+) -> Iterable[tuple[str, list[str]]]:
+    """Return why entries gave no valid order, each reason with the names it holds for."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for entry in entries:
+        if not entry.reason:
+            continue
+        name, over = entry.name, _OVER_CAP.match(entry.reason)
+        if entry.status is HeuristicStatus.FAILED:
+            reason = plain_failure(entry.reason, verbose=verbose)
+        elif over and not verbose:
+            reason = f"{over['pool']} above the cap of {over['cap']}"
+            name = f"{name}: {over['used']}"
+        else:
+            reason = entry.reason
+        found[f"{spaced(entry.status)}, {reason}"].append(name)
+    return found.items()
+
+
+def plain_failure(reason: str, *, verbose: bool = True) -> str:
+    """Return why a pass failed: in plain words, then its own ones and what ran before it.
+
+    Parameters
+    ----------
+    reason : str
+        What the heuristic said.
+    verbose : bool
+        Also give its own words and what ran before it.
+    """
+    completed = _COMPLETED.search(reason)
+    own = reason[: completed.start()] if completed else reason
+    plain = _PLAIN.get(own)
+    if not verbose:
+        return plain or own
+    after = f"; completed before: {completed['passes']}" if completed else ""
+    return (f"{plain} ({own.partition(': ')[2]})" if plain else own) + after
+
+
+def _because(collective: ExposedCollective, *, verbose: bool) -> str:
+    chain = collective.because
+    if not chain:
+        return ABSENT
+    cut = 0 if verbose else max(len(chain) - LAST_CAUSES, 0)
+    return " > ".join([*(["..."] if cut else []), *chain[cut:]])
+
+
+def _exposed(result: OverlapResult, name: str) -> str:
+    entry = next((entry for entry in result.heuristics if entry.name == name), None)
+    if entry is None:
+        return ABSENT
+    if entry.status is HeuristicStatus.FEASIBLE:
+        return figure(entry.exposed_wait)
+    return spaced(entry.status)

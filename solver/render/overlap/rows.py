@@ -9,30 +9,9 @@ from dataclasses import replace
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
-from ppsolve.solver.render.rows import WAIT_KIND, Bar, Row
+from ppsolve.solver.render.looks import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
+from ppsolve.solver.render.rows import Bar, Row
 
-KERNEL_KIND, COLLECTIVE_KIND = "kernel", "collective"
-TYPE_LETTERS = {
-    "reduce-scatter": "S",
-    "all-gather": "G",
-    "all-reduce": "R",
-    "all-to-all": "X",
-    COLLECTIVE_KIND: "C",
-}
-OVERLAP_COLOURS: dict[str, tuple[str, ...]] = {
-    KERNEL_KIND: ("color(75)", "color(33)"),
-    "all-gather": ("color(114)", "color(71)"),
-    "reduce-scatter": ("color(222)", "color(178)"),
-    "all-reduce": ("color(176)", "color(133)"),
-    "all-to-all": ("color(216)", "color(209)"),
-    COLLECTIVE_KIND: ("color(152)", "color(109)"),
-    WAIT_KIND: (),
-}
-OVERLAP_WORDS = {
-    KERNEL_KIND: "kernel, by its first letter",
-    WAIT_KIND: "w wait holds the compute stream",
-    **{kind: f"{letter} {kind}" for kind, letter in TYPE_LETTERS.items()},
-}
 NODE_KINDS = frozenset(NodeKind)
 OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
 
@@ -63,21 +42,25 @@ def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = N
     """Return the row of the compute stream, then one per comm stream; added ops are left out.
 
     Without the instance streams are not known: collectives that run at once get several rows.
+
+    Parameters
+    ----------
+    document : ScheduleDocument
+        The schedule.
+    instance : OverlapInstance, optional
+        Tells streams and types of collectives.
     """
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
     moments = [op.end for op in ops if op.kind == NodeKind.WAIT]
-    compute = Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])
+    rows = [Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])]
     collectives = [op for op in ops if op.kind == NodeKind.COMM]
     streams = _lanes(collectives) if instance is None else _streams(collectives, instance)
     types = {} if instance is None else {node.name: node.collective for node in instance.nodes}
-    return [
-        compute,
-        *(
-            Row(name, True, list(_shaded(_collective(op, types.get(op.id)) for op in own)))
-            for name, own in streams.items()
-        ),
-    ]
+    for name, own in streams.items():
+        bars = _shaded(_collective(op, types.get(op.id)) for op in own)
+        rows.append(Row(f"comm {name}" if len(streams) > 1 else "comm", True, list(bars)))
+    return rows
 
 
 def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
@@ -104,13 +87,9 @@ def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
 def _streams(
     collectives: list[ScheduledOp], instance: OverlapInstance
 ) -> dict[str, list[ScheduledOp]]:
-    several = len(instance.groups) > 1
-    rows: dict[str, list[ScheduledOp]] = {
-        f"comm {group}" if several else "comm": [] for group in instance.groups
-    }
+    rows: dict[str, list[ScheduledOp]] = {group: [] for group in instance.groups}
     for op in collectives:
-        group = instance.group_of(instance.index_of[op.id])
-        rows[f"comm {group}" if several else "comm"].append(op)
+        rows[instance.group_of(instance.index_of[op.id])].append(op)
     return rows
 
 
@@ -119,15 +98,14 @@ def _lanes(collectives: list[ScheduledOp]) -> dict[str, list[ScheduledOp]]:
     for op in collectives:
         free = next((lane for lane in lanes if lane[-1].end <= op.start), None)
         if free is None:
-            lanes.append([op])
-        else:
-            free.append(op)
-    return {f"comm {number}" if len(lanes) > 1 else "comm": own for number, own in enumerate(lanes)}
+            lanes.append(free := [])
+        free.append(op)
+    return {str(number): own for number, own in enumerate(lanes)}
 
 
 def _collective(op: ScheduledOp, given: str | None) -> Bar:
     kind = collective_kind(given or op.id)
-    return replace(_bar(op, kind), letter=TYPE_LETTERS[kind])
+    return replace(_bar(op, kind), letter=letter_of(kind))
 
 
 def _bar(op: ScheduledOp, kind: str) -> Bar:
