@@ -101,8 +101,8 @@ class Usage:
             level -= amount
             if moment <= time:
                 return time
-            before_is_apart = index == 0 or self.changes[index - 1][0] < moment
-            if level > room and before_is_apart:
+            # Of one moment releases sort first, so no level inside it is above those around it.
+            if level > room:
                 return moment
         return time
 

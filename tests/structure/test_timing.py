@@ -61,9 +61,13 @@ def test_first_come_on_two_resources_at_once() -> None:
     assert starts(problem) == [0, 2, 4]
 
 
-def test_ops_outside_the_order_of_their_resource_run_when_ready() -> None:
-    problem = graph([op("a", 2, "r"), op("b", 2, "r", release=5), op("extra", 1, "r", release=2)])
-    assert starts(problem, ("a", "b")) == [0, 5, 2]
+def test_ops_outside_the_order_of_their_resource_are_served_first_come() -> None:
+    ops = [op("a", 3, "r"), op("b", 2, "r", release=5), op("extra", 4, "r", release=1)]
+    problem = graph(ops)
+    # The order does not name every op of r, so r serves by ready time: a, extra, then b.
+    assert starts(problem, ("a", "b")) == [0, 7, 3]
+    # With every op in the order r serves nobody first come: b waits for its release.
+    assert starts(problem, ("a", "b", "extra")) == [0, 5, 7]
 
 
 def test_op_without_resources_only_waits_for_predecessors() -> None:
@@ -80,6 +84,18 @@ def test_pins_are_kept_and_served_around() -> None:
     problem = graph([op("pinned", 3, "r", start=4), op("long", 5, "r"), op("short", 4, "r")])
     assert starts(problem) == [4, 7, 12]
     assert starts(graph([op("p", 3, "r", start=4), op("fits", 4, "r")])) == [4, 0]
+
+
+def test_pinned_op_that_comes_late_takes_no_place_of_others() -> None:
+    # "late" is ready at 6 only, behind its pin at 2; there r is kept for another pinned op.
+    ops = [op("slow", 6, "s"), op("late", 1, "r", start=2), op("kept", 3, "r", start=6)]
+    assert starts(graph(ops, (("slow", "late"),))) == [0, 9, 6]
+
+
+def test_op_in_a_gap_before_others_frees_nothing_early() -> None:
+    # "long" does not fit before the pinned op and runs at 7; the pinned op ends before that.
+    ops = [op("pinned", 3, "r", start=4), op("long", 5, "r"), op("next", 1, "r", release=5)]
+    assert starts(graph(ops)) == [4, 7, 12]
 
 
 def test_pin_that_the_order_forbids_is_passed_late() -> None:

@@ -1,0 +1,51 @@
+"""Heads that count the work which makes room, on rows small enough to be followed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.solver.bounds.lower_bounds import start_heads, strong_heads
+from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.small import number, op, small
+
+A, B, C = 2, 3, 5
+
+
+def rows(count: int, capacity: float, *, in_order: bool) -> Problem:
+    """Rows on one resource: a takes 1, b gives 0.2 back and c 0.8, in that order or in any."""
+    ops, edges = [], []
+    for k in range(count):
+        ops += [
+            op(f"a{k}", A, "r", acquire={"m": 1}),
+            op(f"b{k}", B, "r", release_at_end={"m": 0.2}),
+            op(f"c{k}", C, "r", release_at_end={"m": 0.8}),
+        ]
+        edges += [(f"a{k}", f"b{k}"), (f"b{k}" if in_order else f"a{k}", f"c{k}")]
+    family = [[f"{name}{k}" for name in "abc"] for k in range(count)]
+    return small(ops, edges, capacity=capacity, families=[family])
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_second_acquire_waits_for_what_must_make_room(in_order: bool) -> None:
+    # The second row needs 0.5, which only c gives: behind b where that is the order, else alone.
+    problem = rows(2, 1.5, in_order=in_order)
+    heads = strong_heads(ImpliedOrder(problem))
+    assert heads[number(problem, "a1")] == (A + B + C if in_order else A + C)
+
+
+def test_work_before_an_acquire_is_the_least_that_makes_room() -> None:
+    # Room for 2.5: the third row needs 0.5 and the fourth 1.5. Before row 3: three a, two c and
+    # the two b before them, on one resource, whatever runs beside.
+    problem = rows(4, 2.5, in_order=True)
+    heads = strong_heads(ImpliedOrder(problem))
+    assert heads[number(problem, "a2")] == 2 * A + B + C
+    assert heads[number(problem, "a3")] == 3 * A + 2 * B + 2 * C
+
+
+def test_heads_never_fall_and_stay_without_pools() -> None:
+    problem = small([op("a", 1, "r"), op("b", 1, "r")], families=[[["a"], ["b"]]])
+    implied = ImpliedOrder(problem)
+    heads = start_heads(problem, implied.full)
+    assert memory_heads(implied, heads).tolist() == heads.tolist() == [0, 1]
