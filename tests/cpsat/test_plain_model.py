@@ -131,13 +131,27 @@ def test_what_is_acquired_for_ever_counts_at_the_very_end() -> None:
     assert ppsolve.optimize(graph).status is Status.INFEASIBLE
 
 
-def test_stages_without_length_need_no_memory_at_all() -> None:
-    instance = PipelineInstance(
+def without_length(stage: int) -> PipelineInstance:
+    """Return two micro-batches on two stages, one of them without length or memory."""
+    times = [1, 1]
+    times[stage] = 0
+    return PipelineInstance(
         num_devices=2,
         num_microbatches=2,
-        times={"forward": [0, 1], "backward": [0, 1]},
-        memory={"capacity": [0, 2], "activation": [1, 1]},
+        times={"forward": times, "backward": times},
+        memory={"capacity": [2 * t for t in times], "activation": 1},
     )
+
+
+def test_last_stage_without_length_needs_no_memory_at_all() -> None:
+    # Its forward and backward run at one moment, so nothing is ever held there.
+    instance = without_length(1)
     result = ppsolve.optimize(instance, time_limit=30)
-    optimum = plain_optimum(lower(instance))
-    assert (result.value, result.status is Status.INFEASIBLE) == (optimum, optimum is None)
+    assert result.status is Status.OPTIMAL
+    assert result.value == plain_optimum(lower(instance)) == 4
+
+
+def test_first_stage_without_length_holds_until_its_gradient_returns() -> None:
+    instance = without_length(0)
+    assert ppsolve.optimize(instance, time_limit=30).status is Status.INFEASIBLE
+    assert plain_optimum(lower(instance)) is None
