@@ -20,7 +20,7 @@ from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_needs import MemoryInfeasible
 from tests.marks import first
-from tests.plain_model import plain_optimum
+from tests.plain_model import plain_optimum, plain_range
 
 CHUNKED = ("vshape", "interleaved", "wave")
 
@@ -66,19 +66,21 @@ def small_pipeline(seed: int) -> PipelineInstance:
     return PipelineInstance(**fields)
 
 
-def assert_agrees(seed: int, seconds: float = 60.0) -> None:
+def assert_agrees(seed: int, *, proved: bool = True) -> None:
+    """Compare with the plain model's optimum, or where it proves none with what it knows of it."""
     instance = small_pipeline(seed)
     problem = lower(instance)
-    try:
-        optimum = plain_optimum(problem, seconds)
-    except TimeoutError as error:
-        pytest.skip(str(error))
+    known = plain_range(problem)
     result = ppsolve.optimize(instance, time_limit=30)
-    if optimum is None:
+    if known is None:
         assert result.status is Status.INFEASIBLE
         return
+    least, most = known
+    assert least == most or not proved
     assert result.status is Status.OPTIMAL
-    assert result.value == result.bound == problem.scale.time(optimum)
+    assert result.value == result.bound
+    assert problem.scale.time(least) <= result.value <= problem.scale.time(most)
+    optimum = round(result.value / problem.scale.time(1))
     assert ppsolve.check(instance, result) == []
     try:
         bounds = lower_bounds(ImpliedOrder(problem))
@@ -88,6 +90,7 @@ def assert_agrees(seed: int, seconds: float = 60.0) -> None:
 
 
 SLOW_FOR_THE_PLAIN_MODEL = {13}
+"""The seed below 30 whose optimum the plain model does not prove."""
 
 
 @pytest.mark.parametrize("seed", first(15, sorted(set(range(30)) - SLOW_FOR_THE_PLAIN_MODEL)))
@@ -98,7 +101,7 @@ def test_agrees_with_the_plain_model(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(30, 300), *SLOW_FOR_THE_PLAIN_MODEL])
 def test_agrees_with_the_plain_model_on_many(seed: int) -> None:
-    assert_agrees(seed)
+    assert_agrees(seed, proved=False)
 
 
 def test_stages_without_length_hold_nothing_at_one_moment() -> None:
