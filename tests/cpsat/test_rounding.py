@@ -75,6 +75,20 @@ def test_what_does_not_fit_rounded_down_does_not_fit() -> None:
     assert found.stop_reason is StopReason.INFEASIBLE
 
 
+def test_one_pool_of_rounded_amounts_is_enough_to_round() -> None:
+    # The second pool is exact; the first one is not, and its schedule has to be checked.
+    ops = [holding(f"op{k}", 1, 0.504) for k in range(4)]
+    for each in ops:
+        each["acquire"] = {**each["acquire"], "n": 1}
+        each["release_at_end"] = {**each["release_at_end"], "n": 1}
+    pools = [{"name": "m", "capacity": 1}, {"name": "n", "capacity": 9}]
+    with patch.object(demands, "_same_sets", lambda counts, *_: 1 in counts):
+        found = answer(small(ops, pools=pools))
+    assert found.schedule is not None
+    assert (found.bound, found.schedule.value) == (2, 4)
+    assert found.stop_reason is StopReason.ROUNDING
+
+
 def test_second_search_has_the_time_that_is_left_and_the_first_bound() -> None:
     calls: list[tuple[int, SearchLimits, str]] = []
     solve = exact.solve

@@ -106,6 +106,24 @@ def test_outer_lanes_count_for_inner_ones() -> None:
     assert not order.is_exact
 
 
+def test_lanes_of_other_families_do_not_count() -> None:
+    # Two families of the same pool: rows of one may run before, between or behind the other's.
+    ops, families, edges = [], [], []
+    for name in "xy":
+        for k in range(2):
+            ops += [op(f"a{name}{k}", 1, "r", **TAKE), op(f"b{name}{k}", 1, "r", **GIVE)]
+            edges.append((f"a{name}{k}", f"b{name}{k}"))
+        families.append([[f"a{name}{k}", f"b{name}{k}"] for k in range(2)])
+    for capacity, expected in ((2, 0), (1, 2)):
+        problem = small(ops, edges, capacity=capacity, families=families)
+        (order,) = ImpliedOrder(problem).pools
+        assert len(order.lanes) == 2
+        assert len(order.before) == expected
+        assert not order.is_exact
+    pair = order.lanes
+    assert ImpliedOrder(problem).around(pair, pair[0]) == [pair[0]]
+
+
 def test_only_what_every_row_holds_alike_is_a_lane() -> None:
     # z, listed first, gives back 0.2 of what a0 took, so b0 has 0.3 left to give and b1 has 0.5.
     half = {"m": 0.5}
@@ -129,6 +147,7 @@ def test_releases_without_length_make_no_order() -> None:
     for lengths in ((0, 1), (1, 0)):
         (order,) = ImpliedOrder(rows(2, lengths=lengths)).pools
         assert len(order.before) == 1
+        assert order.is_exact
 
 
 def test_wait_in_a_circle_is_infeasible_and_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -38,6 +39,27 @@ def test_what_is_taken_before_and_given_back_after_is_in_use() -> None:
     assert reason(small(ops, chain, capacity=2)) is None
     expected = "memory: y together with x needs 2 of m, capacity 1.5"
     assert reason(small(ops, chain, capacity=1.5)) == expected
+
+
+def test_what_fits_exactly_fits_and_all_holders_are_named() -> None:
+    # The limit is the capacity and a billionth of it; w alone takes what is left of it.
+    names = ["c", "a", "b"]
+    ops = [op(name, 1, **TAKE) for name in names] + [op("w", 1, acquire={"m": 1.000000004})]
+    chain = [*names, "w"]
+    edges = list(pairwise(chain))
+    assert reason(small(ops, edges, capacity=4)) is None
+    ops[-1] = op("w", 1, acquire={"m": 1.000000005})
+    said = reason(small(ops, edges, capacity=4))
+    assert said == "memory: w together with a, b, c needs 4.000000005 of m, capacity 4"
+
+
+def test_eight_holders_are_named_at_most() -> None:
+    names = [f"o{k}" for k in range(10)]
+    ops = [op(name, 1, **TAKE) for name in names]
+    edges = list(pairwise(names))
+    said = reason(small(ops, edges, capacity=9))
+    expected = ", ".join(names[:8])
+    assert said == f"memory: o9 together with {expected} needs 10 of m, capacity 9"
 
 
 def test_what_may_be_given_back_before_is_not_counted() -> None:

@@ -103,6 +103,12 @@ def test_pin_that_the_order_forbids_is_passed_late() -> None:
     assert starts(problem, ("first", "pinned")) == [0, 6]
 
 
+def test_order_that_serves_all_of_a_resource_decides_alone() -> None:
+    # r is in an order of its own, so nothing is kept free there for the pinned op; s comes after.
+    ops = [op("first", 6, "r"), op("pinned", 1, "r", start=2), op("x", 1, "s"), op("y", 2, "s")]
+    assert starts(graph(ops), ("first", "pinned"), ("y", "x")) == [0, 6, 2, 0]
+
+
 def test_deadlock_names_a_short_cycle_with_order_edges() -> None:
     ops = [op(name, 1, "r" if name in "abcd" else "s") for name in "abcdef"]
     problem = graph(ops, (("e", "a"), ("d", "f")))
@@ -118,6 +124,22 @@ def test_shortest_of_several_cycles_is_named() -> None:
     with pytest.raises(DeadlockError) as caught:
         starts(problem, ("a", "b", "c", "d", "e"))
     assert caught.value.cycle in (["c", "d"], ["d", "c"])
+
+
+def test_shortest_of_two_long_cycles_is_named() -> None:
+    # s serves d0, then s0 .. s3; the way back is longer through the l's than straight from s3.
+    ops = [op(f"s{k}", 1, "r") for k in range(4)] + [op(f"l{k}", 1, "q") for k in range(3)]
+    edges = (("s3", "s0"), ("s3", "l0"), ("l0", "l1"), ("l1", "l2"), ("l2", "s0"))
+    problem = graph(ops, edges)
+    with pytest.raises(DeadlockError) as caught:
+        starts(problem, ("s0", "s1", "s2", "s3"))
+    assert caught.value.cycle == ["s0", "s1", "s2", "s3"]
+
+
+def test_op_without_length_takes_no_turn_of_an_ordered_resource() -> None:
+    # mark is in no order and occupies nothing, so the order still serves r completely.
+    ops = [op("a", 3, "r", release=4), op("b", 2, "r"), op("mark", 0, "r", release=5)]
+    assert starts(graph(ops), ("a", "b")) == [4, 7, 5]
 
 
 def test_op_twice_in_an_order_waits_for_itself() -> None:
