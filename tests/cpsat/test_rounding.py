@@ -16,7 +16,7 @@ from ppsolve.solver.cpsat.engine import ExactAnswer
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
-from tests.small import holding, op, small
+from tests.small import at, holding, op, small
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +107,22 @@ def test_second_search_has_the_time_that_is_left_and_the_first_bound() -> None:
     assert second.seconds < 20.0
     assert second.deterministic is not None
     assert second.deterministic < 50.0
+
+
+def test_both_searches_know_the_best_schedule_and_are_listened_to() -> None:
+    given: list[tuple[Any, Any, Any]] = []
+    solve = exact.solve
+
+    def told(implied: ImpliedOrder, **options: Any) -> ExactAnswer:
+        given.append(tuple(options.get(k) for k in ("incumbent", "on_incumbent", "on_bound")))
+        return solve(implied, **options)
+
+    problem = alike(6, 0.504)
+    known, values, bounds = at(problem, *range(6)), list[int](), list[int]()
+    with patch.object(exact, "solve", told):
+        answer(problem, incumbent=known, on_incumbent=values.append, on_bound=bounds.append)
+    # Bounds of the second search are none of the problem's: amounts are rounded up there.
+    assert given == [(known, values.append, bounds.append), (known, values.append, None)]
 
 
 def test_second_search_that_runs_out_of_time_says_so() -> None:

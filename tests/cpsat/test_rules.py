@@ -117,6 +117,12 @@ class TestMemory:
         problem = small(ops, [("a", "z"), ("a", "b")], capacity=1)
         assert optimum(problem) == 8
 
+    def test_hold_without_length_needs_no_room(self) -> None:
+        # zero takes and gives back 0.6 at one moment, where a holds 0.5 of 1 from 0 to 2.
+        zero = op("zero", 0, acquire={"m": 0.6}, release_at_end={"m": 0.6})
+        ops = [zero, holding("a", 2, 0.5), op("b", 1, start=1)]
+        assert optimum(small(ops, [("zero", "b")], capacity=1)) == 2
+
     def test_what_is_never_given_back_is_held_to_the_very_end(self) -> None:
         # Neither fits beside the other, not even at one moment at the very end.
         ops = [op(name, 0, acquire={"m": 1}) for name in "ab"]
