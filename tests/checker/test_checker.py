@@ -69,6 +69,19 @@ def test_precedence_with_and_without_lag() -> None:
     assert texts(lagged, 0, 5) == []
 
 
+def test_precedence_names_both_ops() -> None:
+    problem = graph([op("a"), op("b", resources=[])], precedences=[{"before": "a", "after": "b"}])
+    assert [v.ops for v in violations(problem, 0, 1)] == [("a", "b")]
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_starts_are_counted_exactly_beyond_doubles(kind: str) -> None:
+    problem = graph([op("a", 1), op("b", 1)])
+    for late, expected in ((2**53, ["overlap"]), (2**53 + 1, [])):
+        start = np.array([2**53, late], dtype=kind)
+        assert [v.rule for v in check_schedule(problem, Schedule(problem, start))] == expected
+
+
 def test_times_are_in_the_unit_of_the_instance() -> None:
     problem = graph([op("a", 0.5), op("b", 0.25)])
     assert texts(problem, 0, 1) == [

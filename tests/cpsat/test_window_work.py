@@ -76,6 +76,18 @@ def test_touching_windows_are_one_hole() -> None:
     assert (starts.tolist(), ends.tolist()) == ([0, 4], [4, 7])
 
 
+def test_a_hole_is_as_long_as_what_connects_it() -> None:
+    # 0-4, 3-9 and 5-7: the third one lies inside of the second one, not behind the first one.
+    problem = small([op("o0", 2, "r"), op("o1", 3, "r"), op("o2", 1, "r")])
+    choices = {0: np.array([[0, 2]]), 1: np.array([[3, 6]]), 2: np.array([[5, 6]])}
+    starts, ends = holes_of(problem, [0, 1, 2], choices)
+    assert (starts.tolist(), ends.tolist()) == ([0], [9])
+    # 0-10 begins first and ends last.
+    around = {0: np.array([[0, 8]]), 1: np.array([[2, 2]]), 2: np.array([[12, 12]])}
+    starts, ends = holes_of(problem, [0, 1, 2], around)
+    assert (starts.tolist(), ends.tolist()) == ([0, 12], [10, 13])
+
+
 def test_ops_without_length_or_windows_are_left_out() -> None:
     ops = [op("zero", 0, "r"), op("o0", 2, "r"), op("free", 9, "r")]
     problem = small(ops, windows={"zero": [[0, 1]], "o0": [[0, 1]]})
@@ -85,9 +97,10 @@ def test_ops_without_length_or_windows_are_left_out() -> None:
 def test_hinted_windows_are_those_of_the_schedule() -> None:
     problem = holed([2], (0, 3), (5, 8))
     implied = ImpliedOrder(problem)
-    variables = Variables(cp_model.CpModel(), implied, start_windows(implied, 8), 0, 8)
-    add_window_work(variables, at(problem, 6))
-    assert list(variables.model.proto.solution_hint.values) == [0, 1]
+    for start, chosen in ((0, [1, 0]), (1, [1, 0]), (5, [0, 1]), (6, [0, 1])):
+        variables = Variables(cp_model.CpModel(), implied, start_windows(implied, 8), 0, 8)
+        add_window_work(variables, at(problem, start))
+        assert list(variables.model.proto.solution_hint.values) == chosen
 
 
 def test_too_many_choices_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ppsolve.models.core.dag import Dag, chain_edges
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.models.instances import lower, parse_instance
-from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.structure.timing import Network, short_cycle, time_orders
 
 
 def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:
@@ -134,6 +134,13 @@ def test_shortest_of_two_long_cycles_is_named() -> None:
     with pytest.raises(DeadlockError) as caught:
         starts(problem, ("s0", "s1", "s2", "s3"))
     assert caught.value.cycle == ["s0", "s1", "s2", "s3"]
+
+
+def test_a_cycle_is_found_behind_what_only_waits_for_it() -> None:
+    # a waits for the cycle of b, c and d, but is not in it.
+    problem = graph([op(name, 1) for name in "abcd"], (("d", "a"), ("b", "c"), ("c", "d")))
+    network = Network(problem, tuple(np.array([n]) for n in (3, 1, 0)))
+    assert short_cycle(network, {0, 1, 2, 3}) == [1, 2, 3]
 
 
 def test_op_without_length_takes_no_turn_of_an_ordered_resource() -> None:
