@@ -162,6 +162,10 @@ class TestSpans:
         assert spans.through_others() == 12
         assert spans.work() == 5
 
+    def test_without_devices_there_is_no_span(self) -> None:
+        problem = small([op("a", 2, **TAKE)], capacity=1, objective="device_span")
+        assert set(bounds(problem).values()) == {0}
+
     def test_chain_adds_the_work_between(self) -> None:
         # Two slow ops on s between the ops of r: 2 + (5 + 4) + 3.
         ops = [op("first", 2, "r"), op("s0", 5, "s"), op("s1", 4, "s"), op("last", 3, "r")]

@@ -36,6 +36,7 @@ def optimum(problem: Problem, **options: Any) -> int | None:
         return None
     assert found.stop_reason is StopReason.PROVED
     assert found.schedule.value == found.bound
+    assert found.memory_is_exact is True
     return found.bound
 
 

@@ -90,12 +90,29 @@ timeout_multiplier = 8.0
 """
 
 
+CONFTEST = """
+from hypothesis import HealthCheck, Phase, settings
+
+settings.register_profile(
+    "mutants",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("mutants")
+"""
+"""Random tests repeat themselves and do not shrink; one process runs each of them twice."""
+
+
 def copy_of_the_tree(place: Path) -> Path:
     """Copy the project with folders in place of its links."""
     tree = place / "tree"
     shutil.copytree(ROOT, tree, symlinks=False, ignore=SKIPPED)
     for folder in ("solver", "models"):
         shutil.rmtree(tree / folder)
+    (tree / "tests" / "conftest.py").write_text(CONFTEST)
     return tree
 
 
@@ -180,7 +197,8 @@ def main() -> int:
             alive = {name: diff for name, diff in diffs.items() if not is_claim(diff)}
             count = len(ended) - len(left) + len(alive)
             killed = count - len(alive)
-            share = f"{killed}/{count} of {total}"
+            late = list(ended.values()).count("timeout")
+            share = f"{killed}/{count} of {total}" + (f" ({late} too slow)" if late else "")
             print(f"{source}: {share}, {killed / max(1, count):.0%}", flush=True)
             for name, diff in alive.items():
                 print(ended[name], diff, flush=True)
