@@ -66,7 +66,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "solver/cpsat/windows.py": CPSAT,
     "models/pipeline/lowering.py": PIPELINE,
     "models/pipeline/collectives.py": PIPELINE,
-    "models/graph.py": ("tests/instances/test_graph.py", "tests/core/test_documents.py"),
+    "models/graph.py": ("tests/instances/test_graph.py", "tests/instances/test_graph_refusals.py"),
     "models/kfac/cycle.py": ("tests/kfac/test_cycle.py",),
     "models/kfac/unrolling.py": ("tests/kfac/test_pinned.py", "tests/kfac/test_instance.py"),
     "models/overlap/lowering.py": ("tests/overlap/test_exact.py", "tests/overlap/test_instance.py"),
