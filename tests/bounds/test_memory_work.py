@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ppsolve.models.core.problem import Problem
+from ppsolve.solver.bounds import memory_work
 from ppsolve.solver.bounds.lower_bounds import start_heads, strong_heads
 from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -74,3 +75,14 @@ def test_heads_never_fall_and_stay_without_pools() -> None:
     implied = ImpliedOrder(problem)
     heads = start_heads(problem, implied.full)
     assert memory_heads(implied, heads).tolist() == heads.tolist() == [0, 1]
+
+
+def test_acquires_that_are_left_out_weaken_heads_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = rows(6, 2.5, in_order=True)
+    full = strong_heads(ImpliedOrder(problem))
+    monkeypatch.setattr(memory_work, "MAX_ACQUIRES", 2)
+    few = strong_heads(ImpliedOrder(problem))
+    assert (few <= full).all()
+    # The last acquire is always looked at.
+    last = number(problem, "a5")
+    assert few[last] == full[last]
