@@ -12,14 +12,33 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import FREE, Objective, Pool, Problem
 
+UNITS = 10.0
+"""Deterministic time of one solve: the same on any machine, however busy. About 25 s of work."""
 
-def plain_optimum(problem: Problem, seconds: float = 30.0) -> int | None:
+
+def plain_optimum(problem: Problem) -> int | None:
     """Return the optimum in ticks, None if there is no schedule.
 
     Raises
     ------
     TimeoutError
-        Nothing was proved within `seconds`.
+        Nothing was proved within `UNITS`.
+    """
+    known = plain_range(problem)
+    if known is None:
+        return None
+    if known[0] < known[1]:
+        raise TimeoutError(f"the plain model only says {known[0]} to {known[1]}")
+    return known[1]
+
+
+def plain_range(problem: Problem) -> tuple[int, int] | None:
+    """Return what the optimum in ticks is at least and at most, None if there is no schedule.
+
+    Raises
+    ------
+    TimeoutError
+        No schedule was found within `UNITS`, nor that there is none.
     """
     model = cp_model.CpModel()
     fixed = int(max(problem.release.max(), problem.pinned.max(), 0))
@@ -52,7 +71,7 @@ def plain_optimum(problem: Problem, seconds: float = 30.0) -> int | None:
                 model.add(first <= start[op])
                 model.add(end[op] - first <= objective)
     model.minimize(objective)
-    return _solve(model, seconds)
+    return _solve(model)
 
 
 def _reservoir(model: cp_model.CpModel, pool: Pool, start: list, end: list) -> None:
@@ -68,13 +87,13 @@ def _reservoir(model: cp_model.CpModel, pool: Pool, start: list, end: list) -> N
         model.add_bool_or([])
 
 
-def _solve(model: cp_model.CpModel, seconds: float) -> int | None:
+def _solve(model: cp_model.CpModel) -> tuple[int, int] | None:
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.max_deterministic_time = UNITS
     solver.parameters.num_workers = 2
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
         return None
-    if status != cp_model.OPTIMAL:
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         raise TimeoutError("the plain model was not solved in time")
-    return round(solver.objective_value)
+    return int(solver.response_proto.inner_objective_lower_bound), round(solver.objective_value)

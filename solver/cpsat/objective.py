@@ -41,8 +41,9 @@ def _completion(variables: Variables, implied: ImpliedOrder) -> None:
 
 def _makespan(variables: Variables, implied: ImpliedOrder) -> None:
     last = np.ones(implied.problem.num_ops, dtype=np.bool_)
-    graph = implied.full
-    last[graph.before[graph.delay >= implied.problem.duration[graph.before]]] = False
+    # What comes before another op ends no later, in index order without a resource too: alike
+    # ops have one length.
+    last[implied.full.before] = False
     for op in np.flatnonzero(last).tolist():
         variables.model.add(variables.end(op) <= variables.objective)
 

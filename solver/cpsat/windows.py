@@ -97,7 +97,9 @@ def _horizon(problem: Problem, upper: int | None, spans: Spans | None) -> int:
         return upper
     reach = _window_distance(problem, spans)
     if reach is None or fixed:
-        return everything + len(problem.span_resources) * upper
+        # Of all schedules of least span one has the least sum of starts; each of its ops starts
+        # when something fixed or some op before it, lag included, ends.
+        return everything
     apart = ~problem.is_compute
     beside = int(problem.duration[apart].sum() + problem.lag.sum()) if apart.any() else 0
     return (reach + 1) * upper + beside

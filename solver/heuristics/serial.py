@@ -146,8 +146,8 @@ class Usage:
             level -= amount
             if moment <= time:
                 return time
-            before_is_apart = index == 0 or self.changes[index - 1][0] < moment
-            if level > limit and before_is_apart:
+            # Of one moment releases sort first, so no level inside it is above those around it.
+            if level > limit:
                 return moment
         return time
 

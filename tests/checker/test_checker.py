@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,19 @@ def test_precedence_with_and_without_lag() -> None:
     assert texts(lagged, 0, 5) == []
 
 
+def test_precedence_names_both_ops() -> None:
+    problem = graph([op("a"), op("b", resources=[])], precedences=[{"before": "a", "after": "b"}])
+    assert [v.ops for v in violations(problem, 0, 1)] == [("a", "b")]
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_starts_are_counted_exactly_beyond_doubles(kind: str) -> None:
+    problem = graph([op("a", 1), op("b", 1)])
+    for late, expected in ((2**53, ["overlap"]), (2**53 + 1, [])):
+        start = np.array([2**53, late], dtype=kind)
+        assert [v.rule for v in check_schedule(problem, Schedule(problem, start))] == expected
+
+
 def test_times_are_in_the_unit_of_the_instance() -> None:
     problem = graph([op("a", 0.5), op("b", 0.25)])
     assert texts(problem, 0, 1) == [
@@ -100,6 +114,27 @@ def test_zero_length_op_may_lie_inside_another() -> None:
 def test_zero_length_op_hides_no_overlap() -> None:
     problem = graph([op("a", 4), op("zero", 0), op("b", 1)])
     assert [v.rule for v in violations(problem, 0, 2, 3)] == ["overlap"]
+
+
+def test_no_op_runs_around_a_point() -> None:
+    ops = [op("a", 4), op("point", 0), op("b", 2, resources=["s"])]
+    problem = graph(ops, resources=["r", "s"])
+    with_point = replace(problem, points=np.array([1]))
+    assert texts(with_point, 0, 3, 2) == [
+        "overlap: point starts at 3 ms on r, where a runs until 4 ms"
+    ]
+    for touching in (0, 4, 5):
+        assert texts(with_point, 0, touching, 0) == []
+    assert texts(problem, 0, 3, 2) == []
+
+
+def test_start_outside_of_every_window() -> None:
+    problem = replace(graph([op("a"), op("b")]), windows={1: np.array([[3, 4], [8, 8]])})
+    said = "window: b starts at {} ms, which is in no hole that has room for it"
+    assert [texts(problem, 0, start) for start in (3, 4, 8)] == [[], [], []]
+    assert [texts(problem, 0, start) for start in (2, 5, 9)] == [
+        [said.format(t)] for t in (2, 5, 9)
+    ]
 
 
 def memory(capacity: Any, *ops: dict[str, Any], initial: Any = 0) -> Problem:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.solver.cpsat.demands import integer_demands
+from ppsolve.solver.cpsat import demands as demands_module
+from ppsolve.solver.cpsat.demands import (
+    COARSE,
+    FINE,
+    _largest_capacity,
+    _same_sets,
+    integer_demands,
+)
 from ppsolve.solver.structure.holds import Holds
 
 HORIZON = 2**30
@@ -65,6 +75,53 @@ def test_short_horizons_allow_finer_integers() -> None:
     assert coarse.capacity * 2**40 * 40 < 2**63
     assert fine.capacity > coarse.capacity
     assert fine.capacity * 100 * 40 < 2**63
+
+
+@pytest.mark.parametrize(
+    ("counts", "whole", "available", "capacity", "same"),
+    [
+        # Two of 3 do not fit into 5: as integers neither.
+        ({3: 2, 1: 1}, {3: 3, 1: 1}, 5, 5, True),
+        # Into 6 they do, but 4 + 4 not into 7.
+        ({3: 2, 1: 1}, {3: 4, 1: 1}, 6, 7, False),
+        # Two 3s and two 1s: 5 would keep the second 1 from one 3.
+        ({3: 1, 1: 2}, {3: 3, 1: 1}, 5, 5, True),
+        ({3: 1, 1: 2}, {3: 4, 1: 1}, 5, 5, False),
+        # What is never there need not agree: a third 1 would fit, or not.
+        ({1: 2}, {1: 2}, 3, 4, True),
+        ({1: 3}, {1: 2}, 3, 4, False),
+    ],
+)
+def test_sets_that_fit_are_compared_amount_by_amount(
+    counts: dict[int, int], whole: dict[int, int], available: int, capacity: int, same: bool
+) -> None:
+    held = Counter({Fraction(amount): count for amount, count in counts.items()})
+    integers = {Fraction(amount): demand for amount, demand in whole.items()}
+    assert _same_sets(held, integers, Fraction(available), capacity) is same
+
+
+def test_too_many_sets_are_not_compared() -> None:
+    held = Counter({Fraction(2): 999, Fraction(1): 5})
+    integers = {Fraction(2): 2, Fraction(1): 1}
+    assert _same_sets(held, integers, Fraction(3000), 3000)
+    with patch.object(demands_module, "MAX_COMBINATIONS", 999):
+        assert not _same_sets(held, integers, Fraction(3000), 3000)
+
+
+@pytest.mark.parametrize(
+    ("num_holds", "horizon", "bits"),
+    [(2**10 - 1, 2**30 - 1, 21), (2**10, 2**30, 19), (1, 2**20 - 1, 40), (1, 2**21, 38)],
+)
+def test_energy_of_all_holds_stays_below_two_to_the_61(
+    num_holds: int, horizon: int, bits: int
+) -> None:
+    assert _largest_capacity(num_holds, horizon) == 2**bits
+    assert 2**bits * num_holds * horizon < 2**61
+
+
+def test_capacities_are_neither_tiny_nor_needlessly_large() -> None:
+    assert _largest_capacity(2**30, 2**40) == COARSE == 64
+    assert _largest_capacity(0, 0) == FINE == 2**40
 
 
 def test_no_room_at_all_fits_nothing() -> None:

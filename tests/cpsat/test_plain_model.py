@@ -20,7 +20,7 @@ from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.marks import first
-from tests.plain_model import plain_optimum
+from tests.plain_model import plain_optimum, plain_range
 
 CHUNKED = ("vshape", "interleaved", "wave")
 
@@ -66,19 +66,21 @@ def small_pipeline(seed: int) -> PipelineInstance:
     return PipelineInstance(**fields)
 
 
-def assert_agrees(seed: int, seconds: float = 60.0) -> None:
+def assert_agrees(seed: int, *, proved: bool = True) -> None:
+    """Compare with the plain model's optimum, or where it proves none with what it knows of it."""
     instance = small_pipeline(seed)
     problem = lower(instance)
-    try:
-        optimum = plain_optimum(problem, seconds)
-    except TimeoutError as error:
-        pytest.skip(str(error))
+    known = plain_range(problem)
     result = ppsolve.optimize(instance, time_limit=30)
-    if optimum is None:
+    if known is None:
         assert result.status is Status.INFEASIBLE
         return
+    least, most = known
+    assert least == most or not proved
     assert result.status is Status.OPTIMAL
-    assert result.value == result.bound == problem.scale.time(optimum)
+    assert result.value == result.bound
+    assert problem.scale.time(least) <= result.value <= problem.scale.time(most)
+    optimum = round(result.value / problem.scale.time(1))
     assert ppsolve.check(instance, result) == []
     try:
         bounds = lower_bounds(ImpliedOrder(problem))
@@ -88,6 +90,7 @@ def assert_agrees(seed: int, seconds: float = 60.0) -> None:
 
 
 SLOW_FOR_THE_PLAIN_MODEL = {13}
+"""The seed below 30 whose optimum the plain model does not prove."""
 
 
 @pytest.mark.parametrize("seed", first(15, sorted(set(range(30)) - SLOW_FOR_THE_PLAIN_MODEL)))
@@ -98,7 +101,7 @@ def test_agrees_with_the_plain_model(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(30, 300), *SLOW_FOR_THE_PLAIN_MODEL])
 def test_agrees_with_the_plain_model_on_many(seed: int) -> None:
-    assert_agrees(seed)
+    assert_agrees(seed, proved=False)
 
 
 def test_stages_without_length_hold_nothing_at_one_moment() -> None:
@@ -131,13 +134,27 @@ def test_what_is_acquired_for_ever_counts_at_the_very_end() -> None:
     assert ppsolve.optimize(graph).status is Status.INFEASIBLE
 
 
-def test_stages_without_length_need_no_memory_at_all() -> None:
-    instance = PipelineInstance(
+def without_length(stage: int) -> PipelineInstance:
+    """Return two micro-batches on two stages, one of them without length or memory."""
+    times = [1, 1]
+    times[stage] = 0
+    return PipelineInstance(
         num_devices=2,
         num_microbatches=2,
-        times={"forward": [0, 1], "backward": [0, 1]},
-        memory={"capacity": [0, 2], "activation": [1, 1]},
+        times={"forward": times, "backward": times},
+        memory={"capacity": [2 * t for t in times], "activation": 1},
     )
+
+
+def test_last_stage_without_length_needs_no_memory_at_all() -> None:
+    # Its forward and backward run at one moment, so nothing is ever held there.
+    instance = without_length(1)
     result = ppsolve.optimize(instance, time_limit=30)
-    optimum = plain_optimum(lower(instance))
-    assert (result.value, result.status is Status.INFEASIBLE) == (optimum, optimum is None)
+    assert result.status is Status.OPTIMAL
+    assert result.value == plain_optimum(lower(instance)) == 4
+
+
+def test_first_stage_without_length_holds_until_its_gradient_returns() -> None:
+    instance = without_length(0)
+    assert ppsolve.optimize(instance, time_limit=30).status is Status.INFEASIBLE
+    assert plain_optimum(lower(instance)) is None

@@ -241,6 +241,19 @@ def test_patience_keeps_a_resource_for_a_better_op() -> None:
     assert generate_parallel(problem, rule(problem, patience=1.0)).start.tolist()[1] == 2
 
 
+@pytest.mark.parametrize(("length", "waits"), [(3, False), (4, True), (5, True)])
+def test_waiting_pays_while_it_is_no_longer_than_the_delay_it_saves(
+    length: int, waits: bool
+) -> None:
+    # The urgent op arrives at 2; the other one would hold it up for `length` - 2 ticks.
+    ops = [op("before", 2, "s"), op("urgent", 5, "r"), op("tail", 9, "s")]
+    ops.append(op("other", length, "r"))
+    edges = [{"before": "before", "after": "urgent"}, {"before": "urgent", "after": "tail"}]
+    problem = graph(ops, precedences=edges)
+    schedule = generate_parallel(problem, rule(problem, patience=1.0))
+    assert schedule.start.tolist()[1] == (2 if waits else length)
+
+
 def test_several_resources_pins_and_zero_lengths() -> None:
     ops = [
         op("both", 3, "r", "s"),

@@ -203,7 +203,8 @@ def test_the_least_peak_of_live_bytes_at_the_least_makespan(seed: int) -> None:
         assert_sound(document, result, best)
         peak = least_peak(document, best)
         assert near(result.value, best) and near(result.peak_live_bytes, peak)
-        assert (result.least_peak_bytes or 0) <= float(peak)
+        assert result.least_peak_bytes is not None
+        assert near(result.least_peak_bytes, peak)
 
 
 def tampered(rng: random.Random, document: Document, claim: Document) -> Iterator[Document]:

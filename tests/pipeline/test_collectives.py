@@ -386,3 +386,21 @@ class TestOptimum:
         for entry in joint.heuristics:
             if entry.name in by_name and not entry.name.startswith("list"):
                 assert entry.value == by_name[entry.name]
+
+
+def test_every_piece_waits_for_the_allreduce_before_it_and_for_no_other() -> None:
+    inside = {"segments": 3, "allreduce": 1}
+    problem = lower(
+        PipelineInstance(
+            num_devices=1,
+            num_microbatches=1,
+            times={"forward": 3, "backward": 1},
+            collectives={"forward": inside},
+        )
+    )
+    names = problem.op_names(range(problem.num_ops))
+    pairs = zip(problem.before.tolist(), problem.after.tolist(), strict=True)
+    assert {(names[a], names[b]) for a, b in pairs if names[b].startswith("F")} == {
+        ("ARF0.0/0", "F0.0/1"),
+        ("ARF0.0/1", "F0.0/2"),
+    }

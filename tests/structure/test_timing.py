@@ -11,7 +11,7 @@ from ppsolve.models.core.dag import Dag, chain_edges
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.solver.optimize.kinds import lower, parse_instance
-from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.structure.timing import Network, short_cycle, time_orders
 
 
 def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:
@@ -61,9 +61,13 @@ def test_first_come_on_two_resources_at_once() -> None:
     assert starts(problem) == [0, 2, 4]
 
 
-def test_ops_outside_the_order_of_their_resource_run_when_ready() -> None:
-    problem = graph([op("a", 2, "r"), op("b", 2, "r", release=5), op("extra", 1, "r", release=2)])
-    assert starts(problem, ("a", "b")) == [0, 5, 2]
+def test_ops_outside_the_order_of_their_resource_are_served_first_come() -> None:
+    ops = [op("a", 3, "r"), op("b", 2, "r", release=5), op("extra", 4, "r", release=1)]
+    problem = graph(ops)
+    # The order does not name every op of r, so r serves by ready time: a, extra, then b.
+    assert starts(problem, ("a", "b")) == [0, 7, 3]
+    # With every op in the order r serves nobody first come: b waits for its release.
+    assert starts(problem, ("a", "b", "extra")) == [0, 5, 7]
 
 
 def test_op_without_resources_only_waits_for_predecessors() -> None:
@@ -82,9 +86,27 @@ def test_pins_are_kept_and_served_around() -> None:
     assert starts(graph([op("p", 3, "r", start=4), op("fits", 4, "r")])) == [4, 0]
 
 
+def test_pinned_op_that_comes_late_takes_no_place_of_others() -> None:
+    # "late" is ready at 6 only, behind its pin at 2; there r is kept for another pinned op.
+    ops = [op("slow", 6, "s"), op("late", 1, "r", start=2), op("kept", 3, "r", start=6)]
+    assert starts(graph(ops, (("slow", "late"),))) == [0, 9, 6]
+
+
+def test_op_in_a_gap_before_others_frees_nothing_early() -> None:
+    # "long" does not fit before the pinned op and runs at 7; the pinned op ends before that.
+    ops = [op("pinned", 3, "r", start=4), op("long", 5, "r"), op("next", 1, "r", release=5)]
+    assert starts(graph(ops)) == [4, 7, 12]
+
+
 def test_pin_that_the_order_forbids_is_passed_late() -> None:
     problem = graph([op("first", 6, "r"), op("pinned", 1, "r", start=2)])
     assert starts(problem, ("first", "pinned")) == [0, 6]
+
+
+def test_order_that_serves_all_of_a_resource_decides_alone() -> None:
+    # r is in an order of its own, so nothing is kept free there for the pinned op; s comes after.
+    ops = [op("first", 6, "r"), op("pinned", 1, "r", start=2), op("x", 1, "s"), op("y", 2, "s")]
+    assert starts(graph(ops), ("first", "pinned"), ("y", "x")) == [0, 6, 2, 0]
 
 
 def test_deadlock_names_a_short_cycle_with_order_edges() -> None:
@@ -102,6 +124,29 @@ def test_shortest_of_several_cycles_is_named() -> None:
     with pytest.raises(DeadlockError) as caught:
         starts(problem, ("a", "b", "c", "d", "e"))
     assert caught.value.cycle in (["c", "d"], ["d", "c"])
+
+
+def test_shortest_of_two_long_cycles_is_named() -> None:
+    # s serves d0, then s0 .. s3; the way back is longer through the l's than straight from s3.
+    ops = [op(f"s{k}", 1, "r") for k in range(4)] + [op(f"l{k}", 1, "q") for k in range(3)]
+    edges = (("s3", "s0"), ("s3", "l0"), ("l0", "l1"), ("l1", "l2"), ("l2", "s0"))
+    problem = graph(ops, edges)
+    with pytest.raises(DeadlockError) as caught:
+        starts(problem, ("s0", "s1", "s2", "s3"))
+    assert caught.value.cycle == ["s0", "s1", "s2", "s3"]
+
+
+def test_a_cycle_is_found_behind_what_only_waits_for_it() -> None:
+    # a waits for the cycle of b, c and d, but is not in it.
+    problem = graph([op(name, 1) for name in "abcd"], (("d", "a"), ("b", "c"), ("c", "d")))
+    network = Network(problem, tuple(np.array([n]) for n in (3, 1, 0)))
+    assert short_cycle(network, {0, 1, 2, 3}) == [1, 2, 3]
+
+
+def test_op_without_length_takes_no_turn_of_an_ordered_resource() -> None:
+    # mark is in no order and occupies nothing, so the order still serves r completely.
+    ops = [op("a", 3, "r", release=4), op("b", 2, "r"), op("mark", 0, "r", release=5)]
+    assert starts(graph(ops), ("a", "b")) == [4, 7, 5]
 
 
 def test_op_twice_in_an_order_waits_for_itself() -> None:

@@ -1,0 +1,88 @@
+"""Heads that count the work which makes room, on rows small enough to be followed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.solver.bounds import memory_work
+from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.small import number, op, small
+
+A, B, C = 2, 3, 5
+
+
+def rows(count: int, capacity: float, *, in_order: bool, first: float = 0.2) -> Problem:
+    """Rows on one resource: a takes 1, b gives `first` back and c the rest, in order or in any."""
+    ops, edges = [], []
+    for k in range(count):
+        ops += [
+            op(f"a{k}", A, "r", acquire={"m": 1}),
+            op(f"b{k}", B, "r", release_at_end={"m": first}),
+            op(f"c{k}", C, "r", release_at_end={"m": round(1 - first, 1)}),
+        ]
+        edges += [(f"a{k}", f"b{k}"), (f"b{k}" if in_order else f"a{k}", f"c{k}")]
+    family = [[f"{name}{k}" for name in "abc"] for k in range(count)]
+    return small(ops, edges, capacity=capacity, families=[family])
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_second_acquire_waits_for_what_must_make_room(in_order: bool) -> None:
+    # The second row needs 0.5, which only c gives: behind b where that is the order, else alone.
+    problem = rows(2, 1.5, in_order=in_order)
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "a1")] == (A + B + C if in_order else A + C)
+
+
+def test_work_before_an_acquire_is_the_least_that_makes_room() -> None:
+    # Room for 2.5: the third row needs 0.5 and the fourth 1.5. Before row 3: three a, two c and
+    # the two b before them, on one resource, whatever runs beside.
+    problem = rows(4, 2.5, in_order=True)
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "a2")] == 2 * A + B + C
+    assert heads[number(problem, "a3")] == 3 * A + 2 * B + 2 * C
+
+
+def test_a_first_release_that_makes_room_needs_no_second_one() -> None:
+    # b gives 0.8 back: for the 0.5 of the second row it is enough, for the 1.5 of the third one
+    # both b are (1.6).
+    problem = rows(3, 1.5, in_order=True, first=0.8)
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "a1")] == A + B
+    assert heads[number(problem, "a2")] == 2 * A + 2 * B
+
+
+def test_what_an_outer_lane_took_runs_before_too() -> None:
+    # Row: a, b, then c gives b's unit back and d a's. With room for three units, b1 waits for
+    # c0; before it run a0, b0, c0 and a1, though a1 and c0 wait for nothing of one another.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"a{k}", 1, "r", acquire={"m": 1}), op(f"b{k}", 1, "r", acquire={"m": 1})]
+        ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": 1}) for name in "cd"]
+        edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}"), (f"c{k}", f"d{k}")]
+    family = [[f"{name}{k}" for name in "abcd"] for k in range(2)]
+    problem = small(ops, edges, capacity=3, families=[family])
+    implied = ImpliedOrder(problem)
+    b1 = number(problem, "b1")
+    assert start_heads(problem, implied.full)[b1] == 3
+    assert Relaxations(implied).strong_heads[b1] == 4
+
+
+def test_heads_never_fall_and_stay_without_pools() -> None:
+    problem = small([op("a", 1, "r"), op("b", 1, "r")], families=[[["a"], ["b"]]])
+    implied = ImpliedOrder(problem)
+    heads = start_heads(problem, implied.full)
+    assert memory_heads(implied, heads).tolist() == heads.tolist() == [0, 1]
+
+
+def test_acquires_that_are_left_out_weaken_heads_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = rows(6, 2.5, in_order=True)
+    full = Relaxations(ImpliedOrder(problem)).strong_heads
+    monkeypatch.setattr(memory_work, "MAX_ACQUIRES", 2)
+    few = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert (few <= full).all()
+    # The last acquire is always looked at.
+    last = number(problem, "a5")
+    assert few[last] == full[last]

@@ -1,0 +1,119 @@
+"""Why a search ended, what listeners hear, and what is left of a limit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.solver.cpsat import demands, engine
+from ppsolve.solver.cpsat.engine import index_ordered, solve
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.small import at, holding, op, small
+
+
+def reason(status: int, limits: SearchLimits, *, interrupted: bool = False, **solver: Any) -> Any:
+    given: Any = SimpleNamespace(**solver)
+    return engine._stop_reason(given, status, limits, interrupted)
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "expected"),
+    [(10, 10, StopReason.PROVED), (10, 9.6, StopReason.PROVED), (10, 9.0, StopReason.GAP)],
+)
+def test_optimal_within_a_gap_is_not_called_proved(
+    value: float, bound: float, expected: StopReason
+) -> None:
+    limits = SearchLimits(gap=0.2)
+    found = reason(cp_model.OPTIMAL, limits, objective_value=value, best_objective_bound=bound)
+    assert found is expected
+
+
+@pytest.mark.parametrize("status", [cp_model.FEASIBLE, cp_model.UNKNOWN])
+@pytest.mark.parametrize(
+    ("seconds", "units", "used", "expected"),
+    [
+        (5.0, None, 1.0, StopReason.TIME),
+        (5.0, 2.0, 1.9, StopReason.DETERMINISTIC),
+        (5.0, 2.0, 1.8, StopReason.TIME),
+        (None, 2.0, 0.1, StopReason.DETERMINISTIC),
+    ],
+)
+def test_the_limit_that_was_reached_is_named(
+    status: int, seconds: float | None, units: float | None, used: float, expected: StopReason
+) -> None:
+    limits = SearchLimits(seconds=seconds, deterministic=units)
+    assert reason(status, limits, deterministic_time=used) is expected
+
+
+def test_an_interrupt_is_named_unless_the_answer_was_proved() -> None:
+    proved = {"objective_value": 3.0, "best_objective_bound": 3.0, "deterministic_time": 0.0}
+    limits = SearchLimits()
+    for status, expected in (
+        (cp_model.FEASIBLE, StopReason.INTERRUPTED),
+        (cp_model.UNKNOWN, StopReason.INTERRUPTED),
+        (cp_model.OPTIMAL, StopReason.PROVED),
+        (cp_model.INFEASIBLE, StopReason.INFEASIBLE),
+    ):
+        assert reason(status, limits, interrupted=True, **proved) is expected
+
+
+def test_limits_are_shared_and_used_up() -> None:
+    limits = SearchLimits(seconds=10.0, deterministic=4.0, gap=0.1, workers=3, seed=7)
+    assert limits.scaled(0.25) == SearchLimits(2.5, 1.0, 0.1, 3, 7)
+    assert limits.less(3.0, 1.0) == SearchLimits(7.0, 3.0, 0.1, 3, 7)
+    assert limits.less(30.0, 5.0) == SearchLimits(0.0, 0.0, 0.1, 3, 7)
+    unlimited = SearchLimits(seconds=None)
+    assert unlimited.scaled(0.25) == unlimited.less(3.0, 1.0) == unlimited
+
+
+def test_building_the_model_counts_as_used_time() -> None:
+    parameters = engine._configured(SearchLimits(seconds=5.0, seed=2**31 + 3), 2.0).parameters
+    assert (parameters.max_time_in_seconds, parameters.random_seed) == (3.0, 3)
+    assert engine._configured(SearchLimits(seconds=5.0), 9.0).parameters.max_time_in_seconds == 0.0
+
+
+@pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])
+def test_incumbents_that_may_break_memory_are_not_announced(rounding: Any, hears: bool) -> None:
+    heard: list[int] = []
+    problem = small([holding("a", 1, 0.3), holding("b", 1, 0.6), holding("c", 1, 0.7)], capacity=1)
+    with patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False):
+        found = solve(
+            ImpliedOrder(problem),
+            lower=0,
+            incumbent=None,
+            limits=SearchLimits(seconds=20),
+            rounding=rounding,
+            on_incumbent=heard.append,
+        )
+    assert not found.memory_is_exact
+    assert found.schedule is not None
+    assert bool(heard) is hears
+
+
+def test_exact_incumbents_and_bounds_are_announced() -> None:
+    values: list[int] = []
+    bounds: list[int] = []
+    problem = small([op("a", 2, "r"), op("b", 3, "r")])
+    found = solve(
+        ImpliedOrder(problem),
+        lower=0,
+        incumbent=None,
+        limits=SearchLimits(seconds=20),
+        on_incumbent=values.append,
+        on_bound=bounds.append,
+    )
+    assert found.bound == 5
+    assert values[-1] == 5
+    assert all(bound <= 5 for bound in bounds)
+
+
+def test_incumbent_is_relabelled_into_index_order() -> None:
+    problem = small([op("a", 2, "r"), op("b", 2, "r")], families=[[["a"], ["b"]]])
+    ordered = index_ordered(ImpliedOrder(problem), at(problem, 2, 0))
+    assert ordered.start.tolist() == [0, 2]
