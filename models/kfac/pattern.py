@@ -178,16 +178,24 @@ class RefreshPattern:
 
     def latest_start(self, hole: Hole, length: int) -> int:
         """Return the last tick at which an op of `length` may start in `hole` (or earlier)."""
+        return hole[1] - self.room_for(length)
+
+    def room_for(self, length: int) -> int:
+        """Return the ticks that an op of `length` needs from its start to the end of its hole."""
         over, parts = self.margin.as_integer_ratio()
         if over == 0:
-            return hole[1] - length
-        # In whole numbers: this is asked for every op and hole. The limit itself is too late.
-        return (hole[1] * parts - length * (parts + over) - 1) // parts
+            return length
+        # The limit itself is too late.
+        return length * (parts + over) // parts + 1
 
     def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
         """Return the closed intervals of starts that an op of `length` may have on `device`."""
-        pairs = ((hole, self.latest_start(hole, length)) for hole in self.holes(device, iterations))
-        return [(hole[0], last) for hole, last in pairs if last >= hole[0]]
+        return windows_in(self.holes(device, iterations), self.room_for(length))
+
+
+def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
+    """Return the closed intervals of starts from which `room` ticks of a hole are left."""
+    return [(start, end - room) for start, end in holes if end - room >= start]
 
 
 def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:

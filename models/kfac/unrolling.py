@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -14,12 +14,14 @@ from ppsolve.models.kfac.labels import Label
 from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
+    Hole,
     PinnedOp,
     RefreshPattern,
     Work,
     common_starts,
     longest,
     meetings,
+    windows_in,
 )
 
 PINNED_KINDS = {
@@ -95,17 +97,6 @@ def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
     return f"{device}/{label}#{number}@{iteration}"
 
 
-@dataclass
-class _Block:
-    """Ops of one kind that are added together."""
-
-    durations: list[int] = field(default_factory=list)
-    resources: list[list[int]] = field(default_factory=list)
-    devices: list[int] = field(default_factory=list)
-    microbatches: list[int] = field(default_factory=list)
-    pins: list[int] = field(default_factory=list)
-
-
 class _Lowering:
     def __init__(
         self,
@@ -125,12 +116,12 @@ class _Lowering:
         self.comm: dict[int, int] = {}
         if not pattern.syncs_in_holes:
             self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
-        self.reached: Counter[int] = Counter()
         self.names: dict[int, str] = {}
         self.windows: dict[int, IntArray] = {}
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
         self.first: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.holes: dict[int, list[Hole]] = {}
         self.cached: dict[tuple[tuple[int, ...], int], IntArray] = {}
 
     def run(self) -> LoweredRefresh:
@@ -156,20 +147,26 @@ class _Lowering:
         return LoweredRefresh(problem, self.iterations, self.op_of)
 
     def _add_pipeline(self, device: DevicePattern) -> None:
-        for start, k, number, op in self._copies(device):
-            # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
-            begin, end = max(start, 0), max(start + op.end - op.start, 0)
-            added = self._op(
-                PINNED_KINDS[op.kind],
-                end - begin,
-                self._held(device.device, begin, end),
-                device.device,
-                microbatch=number,
-                pinned=begin,
-            )
-            self.names[added] = pinned_id(device.device, op.label, number, k)
+        copies = self._copies(device)
+        # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
+        begins = [max(start, 0) for start, _, _, _ in copies]
+        ends = [max(start + op.end - op.start, 0) for start, _, _, op in copies]
+        added = self.builder.add_ops(
+            np.array(
+                [self.builder.kind_number(PINNED_KINDS[op.kind]) for *_, op in copies],
+                dtype=np.int64,
+            ),
+            np.array(ends, dtype=np.int64) - np.array(begins, dtype=np.int64),
+            self._held(device.device, begins, ends),
+            stage=device.device,
+            device=device.device,
+            microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
+            pinned=np.array(begins, dtype=np.int64),
+        )
+        for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
+            self.names[op] = pinned_id(device.device, pinned.label, number, k)
             if k == 0:
-                self.first[device.device, op.kind, op.pipe].append((op.start, added))
+                self.first[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
         """Return start, iteration, number within its label and op of every copy, by start."""
@@ -181,36 +178,18 @@ class _Lowering:
             numbers[op.label] += 1
         return sorted(found, key=lambda copy: copy[:3])
 
-    def _held(self, device: int, begin: int, end: int) -> list[int]:
-        """Return the resource that a pinned op occupies: none where an earlier one still runs.
+    def _held(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
+        """Return the resource that each pinned op occupies: none where an earlier one still runs.
 
         Copies overlap where a device takes longer than the period; holes are what all leave.
         """
-        if begin < self.reached[device]:
-            return []
-        self.reached[device] = end
-        return [self.compute[device]]
-
-    def _op(
-        self,
-        kind: str,
-        duration: int,
-        resources: list[int],
-        device: int,
-        *,
-        microbatch: int = FREE,
-        pinned: int = FREE,
-    ) -> int:
-        ops = self.builder.add_ops(
-            kind,
-            np.array([duration]),
-            np.array([resources or [FREE]]),
-            stage=device,
-            device=device,
-            microbatch=microbatch,
-            pinned=pinned,
-        )
-        return int(ops[0])
+        held = np.full((len(begins), 1), FREE, dtype=np.int64)
+        reached = 0
+        for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if begin >= reached:
+                held[place] = self.compute[device]
+                reached = end
+        return held
 
     def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
         members = [m for m in self.met[device.device, index] if m[0] in self.chosen]
@@ -225,14 +204,15 @@ class _Lowering:
         cut = work.label.kind == "cov"
         devices = tuple(d for d, _ in members)
         who = "+".join(map(str, devices))
-        for part in range(work.parts):
-            op = self._op(
-                kind,
-                length,
-                [streams[d] for d in devices],
-                device.device,
-                microbatch=part if cut else FREE,
-            )
+        ops = self.builder.add_ops(
+            kind,
+            np.full(work.parts, length, dtype=np.int64),
+            np.array([streams[d] for d in devices], dtype=np.int64),
+            stage=device.device,
+            device=device.device,
+            microbatch=np.arange(work.parts) if cut else FREE,
+        )
+        for part, op in enumerate(ops.tolist()):
             self.names[op] = op_id(who, work.name, part if cut else None)
             self.weights[op] = self.weigh(work.label)
             self.op_of[device.device, index, part] = op
@@ -242,12 +222,17 @@ class _Lowering:
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
         key = (members, length)
         if key not in self.cached:
-            found = self.pattern.windows(members[0], length, self.iterations[members[0]])
+            room = self.pattern.room_for(length)
+            found = windows_in(self._holes(members[0]), room)
             for device in members[1:]:
-                other = self.pattern.windows(device, length, self.iterations[device])
-                found = common_starts(found, other)
+                found = common_starts(found, windows_in(self._holes(device), room))
             self.cached[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
         return self.cached[key]
+
+    def _holes(self, device: int) -> list[Hole]:
+        if device not in self.holes:
+            self.holes[device] = self.pattern.holes(device, self.iterations[device])
+        return self.holes[device]
 
     def _add_dependencies(self, device: DevicePattern) -> None:
         d = device.device

@@ -139,17 +139,34 @@ def window_heads(problem: Problem) -> IntArray | int:
     """
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
+    groups = _alike_windows(problem)
     for _ in range(problem.num_ops):
         before = heads
         heads = graph.heads(heads)
-        for op, windows in problem.windows.items():
-            later = windows[windows[:, 1] >= heads[op]]
-            if not len(later):
-                return op
-            heads[op] = max(int(heads[op]), int(later[0, 0]))
+        stuck = [op for group in groups if (op := _into_windows(heads, *group)) is not None]
+        if stuck:
+            return min(stuck)
         if np.array_equal(heads, before):
             break
     return heads
+
+
+def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
+    """Return the ops that share one array of windows, and that array, for each array."""
+    alike: dict[int, tuple[list[int], IntArray]] = {}
+    for op, windows in problem.windows.items():
+        alike.setdefault(id(windows), ([], windows))[0].append(op)
+    return [(np.array(ops, dtype=np.int64), windows) for ops, windows in alike.values()]
+
+
+def _into_windows(heads: IntArray, ops: IntArray, windows: IntArray) -> int | None:
+    """Move the heads of `ops` into their next windows; return the first op that has none left."""
+    place = np.searchsorted(windows[:, 1], heads[ops])
+    late = place == len(windows)
+    if np.any(late):
+        return int(ops[late].min())
+    heads[ops] = np.maximum(heads[ops], windows[place, 0])
+    return None
 
 
 def _is_overfull(
@@ -165,9 +182,12 @@ def _is_overfull(
     holes = pattern.holes(device, lowered.iterations[device])
     rooms = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
     room = np.array([r for r in rooms if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
-    for moment in np.unique(heads[ops]).tolist():
-        work = int(lengths[heads[ops] >= moment].sum())
-        left = int(np.maximum(room[:, 1] - np.maximum(room[:, 0], moment), 0).sum())
-        if work > left:
-            return True
-    return False
+    order = np.argsort(heads[ops], kind="stable")
+    moments = heads[ops][order]
+    work = np.cumsum(lengths[order][::-1])[::-1]
+    # Work of the same moment counts in full at the first op of that moment, less at the others.
+    place = np.searchsorted(room[:, 1], moments, side="right")
+    after = np.append(np.cumsum((room[:, 1] - room[:, 0])[::-1])[::-1], 0)
+    begin = np.append(room[:, 0], np.iinfo(np.int64).max)[place]
+    left = after[place] - np.maximum(moments - begin, 0)
+    return bool(np.any(work > left))
