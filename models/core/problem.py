@@ -299,7 +299,8 @@ class ProblemBuilder:
         def flat(values: Any) -> IntArray:
             return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(size)
 
-        table = np.broadcast_to(resources, (*shape, resources.shape[-1])).reshape(size, resources.shape[-1])
+        width = resources.shape[-1]
+        table = np.broadcast_to(resources, (*shape, width)).reshape(size, width)
         self._blocks.append(
             {
                 "duration": flat(duration),

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import Label
 from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import (
@@ -30,6 +31,9 @@ PINNED_KINDS = {
     "backward_weight": "W",
     "precondition": PRECONDITION_KIND,
 }
+
+MAX_UNROLLED = 500_000
+"""Most ops of all iterations: more would keep a run busy far beyond a short time limit."""
 
 Key = tuple[int, int, int]
 """Device, index of the work of the device, and part."""
@@ -82,9 +86,64 @@ def lower_refresh(
         Lower these devices only; syncs meet among them.
     weigh : callable, optional
         Weight of each K-FAC op's end in the objective `Objective.COMPLETION`; default 0.
+
+    Raises
+    ------
+    InputError
+        The iterations have more than `MAX_UNROLLED` ops.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
+    refuse_long(pattern, iterations, chosen)
     return _Lowering(pattern, tuple(iterations), list(chosen), weigh or (lambda _: 0)).run()
+
+
+def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
+    """Return the number of ops of a refresh; a sync counts on each device that meets in it.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    iterations : sequence of int
+        Iterations of each device.
+    devices : sequence of int
+        The devices that are lowered together.
+
+    Returns
+    -------
+    int
+        Pipeline ops of all iterations and parts of K-FAC work.
+    """
+    chosen = [pattern.devices[device] for device in devices]
+    pinned = sum(iterations[device.device] * len(device.ops) for device in chosen)
+    return pinned + sum(work.parts for device in chosen for work in device.work)
+
+
+def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> None:
+    """Raise an InputError where the iterations of a refresh have too many ops.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    iterations : sequence of int
+        Iterations of each device.
+    devices : sequence of int
+        The devices that are lowered together.
+
+    Raises
+    ------
+    InputError
+        They have more than `MAX_UNROLLED` ops.
+    """
+    ops = unrolled_ops(pattern, iterations, devices)
+    if ops > MAX_UNROLLED:
+        most = max(iterations[device] for device in devices)
+        raise InputError(
+            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {most} iterations",
+            source=pattern.name,
+            field="iterations",
+        )
 
 
 def op_id(device: str, label: str, part: int | None = None) -> str:
@@ -148,6 +207,8 @@ class _Lowering:
 
     def _add_pipeline(self, device: DevicePattern) -> None:
         copies = self._copies(device)
+        if not copies:
+            return
         # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
         begins = [max(start, 0) for start, _, _, _ in copies]
         ends = [max(start + op.end - op.start, 0) for start, _, _, op in copies]
@@ -261,13 +322,16 @@ class _Lowering:
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
         kind = "forward" if label.factor == "A" else "backward"
         data = sorted(self.first[device, kind, label.pipe])
+        edges: list[tuple[int, int]] = []
         for part, op in enumerate(ops):
             if part < len(data):
-                self.builder.add_precedences(data[part][1], op)
+                edges.append((data[part][1], op))
             else:
                 self.windows[op] = np.zeros((0, 2), dtype=np.int64)
             if part:
-                self.builder.add_precedences(ops[part - 1], op)
+                edges.append((ops[part - 1], op))
+        before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+        self.builder.add_precedences(before, after)
 
     def _precede(self, before: list[int], after: int) -> None:
         if before:

@@ -10,8 +10,17 @@ import numpy as np
 from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.models.kfac.unrolling import (
+    MAX_UNROLLED,
+    LoweredRefresh,
+    lower_refresh,
+    unrolled_ops,
+)
 from ppsolve.solver.kfac.requirements import data_ends, is_tidy, most_iterations, settled_after
+
+MAX_TRIED = 300_000
+"""Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations
+left untried leave a bound true, and smaller."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +55,78 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
         An op of the pipeline is absurdly far from the first iteration.
     """
     most = most_iterations(pattern, devices)
-    settled = 2 * settled_after(pattern) + 1
-    value, by, stuck = _by_sums(pattern, devices, most), "work", None
-    while value <= most:
-        counts = [value] * len(pattern.devices)
-        lowered = lower_refresh(pattern, counts, devices=devices)
+    value = _by_sums(pattern, devices, most)
+    if value > most:
+        return IterationsBound(value, "work", _why(pattern, _settled(pattern, devices), most))
+    return _Climb(pattern, devices, most).run(value)
+
+
+class _Climb:
+    """Refutes numbers of iterations from the smallest one on.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    devices : sequence of int
+        Devices that have the same number of iterations.
+    most : int
+        The largest number worth trying.
+    """
+
+    def __init__(self, pattern: RefreshPattern, devices: Sequence[int], most: int) -> None:
+        self.pattern = pattern
+        self.devices = devices
+        self.most = most
+        self.settled = 2 * settled_after(pattern) + 1
+        self.left = MAX_TRIED * len(devices) // len(pattern.devices)
+
+    def run(self, value: int) -> IterationsBound:
+        """Return the first number from `value` on that is not refuted, or is too large to try.
+
+        Where all iterations have the same holes, what refutes a number refutes every smaller
+        one: steps double there, and the last one is halved.
+        """
+        by, step, end = "work", 1, self.most + 1
+        leaps = is_tidy(self.pattern, self.devices)
+        is_bracketed = False
+        while value < end:
+            tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
+            if not self._afford(tried):
+                break
+            refuted, stuck = self._refuted(tried)
+            if refuted is None:
+                end, is_bracketed = tried, True
+                continue
+            value, by = tried + 1, refuted
+            if tried == self.most or (stuck and not stuck.has_windows and tried >= self.settled):
+                stuck = stuck or _settled(self.pattern, self.devices)
+                return IterationsBound(self.most + 1, by, _why(self.pattern, stuck, self.most))
+            step = 2 * step if leaps else 1
+        return IterationsBound(value, by if value > 1 else "trivial")
+
+    def _afford(self, tried: int) -> bool:
+        """Whether a number may still be tried; counts its ops."""
+        ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
+        self.left -= ops
+        return self.left >= 0 and ops <= MAX_UNROLLED
+
+    def _refuted(self, tried: int) -> tuple[str | None, _Stuck | None]:
+        """Return the rule that refutes a number of iterations, and the op that is stuck."""
+        counts = [tried] * len(self.pattern.devices)
+        lowered = lower_refresh(self.pattern, counts, devices=self.devices)
         heads = window_heads(lowered.problem)
-        stuck = _stuck(lowered, heads) if isinstance(heads, int) else None
-        refuted = (
-            "window" if isinstance(heads, int) else _overfull(pattern, lowered, devices, heads)
-        )
-        if refuted is None:
-            return IterationsBound(value, by if value > 1 else "trivial")
-        if stuck is not None and not stuck.has_windows and value >= settled:
-            break
-        value, by = value + 1, refuted
-    if stuck is None:
-        counts = [settled] * len(pattern.devices)
-        lowered = lower_refresh(pattern, counts, devices=devices)
-        heads = window_heads(lowered.problem)
-        stuck = _stuck(lowered, heads) if isinstance(heads, int) else None
-    return IterationsBound(most + 1, by, _why(pattern, stuck, most))
+        if isinstance(heads, int):
+            return "window", _stuck(lowered, heads)
+        return _overfull(self.pattern, lowered, self.devices, heads), None
+
+
+def _settled(pattern: RefreshPattern, devices: Sequence[int]) -> _Stuck | None:
+    """Return the op that is stuck once the holes repeat."""
+    counts = [2 * settled_after(pattern) + 1] * len(pattern.devices)
+    lowered = lower_refresh(pattern, counts, devices=devices)
+    heads = window_heads(lowered.problem)
+    return _stuck(lowered, heads) if isinstance(heads, int) else None
 
 
 def _why(pattern: RefreshPattern, stuck: _Stuck | None, most: int) -> str:

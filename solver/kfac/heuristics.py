@@ -85,9 +85,9 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     name = heuristic.name
     try:
         plans: list[DevicePlan] = heuristic.propose(pattern)
+        lowered = lower_refresh(pattern, [plan.iterations for plan in plans])
     except InputError as error:
         return RefreshOutcome(name, HeuristicStatus.FAILED, reason=str(error))
-    lowered = lower_refresh(pattern, [plan.iterations for plan in plans])
     schedule, unaligned = scheduled(pattern, plans, lowered)
     violations = check_schedule(lowered.problem, schedule)
     if not violations and not unaligned:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import ceil
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac import unrolling
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
     Meetings,
@@ -156,6 +157,23 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     """
     items = sum(work.parts for device in devices for work in pattern.devices[device].work)
     return min(2 * settled_after(pattern) + items + 1, MOST_ITERATIONS)
+
+
+def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
+    """Return the largest number of iterations of `devices` that can be lowered, at least 1."""
+    pinned = sum(len(pattern.devices[device].ops) for device in devices)
+    parts = sum(work.parts for device in devices for work in pattern.devices[device].work)
+    return max(1, (unrolling.MAX_UNROLLED - parts) // max(pinned, 1))
+
+
+def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -> InputError:
+    """Return the error that a refresh needs more iterations than can be lowered."""
+    pinned = sum(len(pattern.devices[device].ops) for device in devices)
+    return InputError(
+        f"needs more than {iterations} iterations of {pinned} ops; expected at most "
+        f"{unrolling.MAX_UNROLLED} ops in all iterations",
+        field="iterations",
+    )
 
 
 def is_tidy(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
