@@ -18,7 +18,7 @@ from ppsolve.models.kfac.unrolling import (
 )
 from ppsolve.solver.kfac.requirements import data_ends, is_tidy, most_iterations, settled_after
 
-MAX_TRIED = 300_000
+MAX_TRIED = 150_000
 """Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations
 left untried leave a bound true, and smaller."""
 

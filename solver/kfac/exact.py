@@ -10,7 +10,12 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kfac.instance import TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.models.kfac.unrolling import (
+    MAX_UNROLLED,
+    LoweredRefresh,
+    lower_refresh,
+    unrolled_ops,
+)
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.engine import ExactAnswer, solve
@@ -20,6 +25,9 @@ from ppsolve.solver.kfac.requirements import is_tidy
 from ppsolve.solver.kfac.tie_bounds import completion_bound
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+
+MAX_PLACES = 1_000_000
+"""Most pairs of a K-FAC op and a hole that a model is built of."""
 
 FIRST_SHARE = 0.5
 """Share of the time for the plain model, before the one that counts the work in every hole."""
@@ -147,8 +155,22 @@ class Component:
         lowered = self.lowered(iterations)
         return Found(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
 
+    def is_too_large(self, iterations: int) -> bool:
+        """Whether no model of so many iterations is built."""
+        counts = [iterations] * len(self.pattern.devices)
+        places = sum(
+            iterations
+            * len(self.pattern.holes(device, 1))
+            * sum(work.parts for work in self.pattern.devices[device].work)
+            for device in self.devices
+        )
+        ops = unrolled_ops(self.pattern, counts, self.devices)
+        return places > MAX_PLACES or ops > MAX_UNROLLED
+
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
         """Look for a schedule: first with the plain model, then counting work in holes."""
+        if self.is_too_large(iterations):
+            return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
         outcome = self._solve(implied, _first(limits), window_work=False)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
@@ -188,6 +210,8 @@ class Component:
     def break_tie(self, answer: Answer, parts: int) -> Answer:
         """Improve a schedule without more iterations; its tie-break value gets a bound."""
         if answer.found is None or answer.iterations is None or self.tie_break is TieBreak.NONE:
+            return answer
+        if self.is_too_large(answer.iterations):
             return answer
         lowered = self.lowered(answer.iterations, weighed=True)
         incumbent = Schedule(lowered.problem, answer.found.schedule.start)

@@ -44,7 +44,12 @@ from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongSched
 if TYPE_CHECKING:
     from ppsolve.solver.kfac.exact import Budget, Component
 
-STOPS = (StopReason.INTERRUPTED, StopReason.TIME, StopReason.DETERMINISTIC)
+STOPS = (
+    StopReason.INTERRUPTED,
+    StopReason.TIME,
+    StopReason.DETERMINISTIC,
+    StopReason.TOO_LARGE,
+)
 """Reasons that outweigh a proof on other devices, the gravest first."""
 
 
@@ -126,15 +131,20 @@ class RefreshTask(Task):
         self.outcomes.append(outcome)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
             for place, answer in enumerate(self.answers):
-                found = self._valid_part(outcome.name, outcome.plans, answer.devices)
+                found = self._valid_part(
+                    outcome.name, outcome.plans, answer.devices, answer.iterations
+                )
                 if found is not None and _is_better(found, answer):
                     self.answers[place] = _with_found(answer, found)
         return outcome
 
     def _valid_part(
-        self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int]
+        self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int], known: int | None
     ) -> Found | None:
+        """Return what plans give some devices, None if it is wrong or takes more than `known`."""
         most = max(plans[device].iterations for device in devices)
+        if known is not None and most > known:
+            return None
         lowered = lower_refresh(
             self.pattern,
             [most] * len(self.pattern.devices),
