@@ -47,7 +47,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.exact",
     "ppsolve.solver.cpsat.objective",
     "ppsolve.solver.cpsat.variables",
-    "ppsolve.solver.cpsat.window_work",
+    "ppsolve.solver.cpsat.redundant",
     "ppsolve.solver.pipeline.best_order",
     "ppsolve.solver.kfac.exact",
     "ppsolve.solver.kfac.warm_start",

@@ -9,21 +9,10 @@ import pytest
 from tests.paths import ROOT
 
 NOT_YET = (
-    "models/documents",
-    "models/goodput",
-    "models/instances.py",
     "models/kfac",
-    "models/plan",
-    "solver/kinds",
-    "solver/cli",
-    "solver/convert",
-    "solver/generate",
-    "solver/goodput",
     "solver/kfac",
-    "solver/optimize",
     "solver/overlap",
     "solver/pipeline",
-    "solver/plan",
     "solver/render",
 )
 """Packages and modules that are not held to the rule yet; the list may only shrink."""
@@ -59,9 +48,15 @@ def _num_arguments(function: Function) -> int:
     return len([name for name in names if name not in {"self", "cls"}])
 
 
+def _is_command(function: Function) -> bool:
+    """Say if it is a command: its docstring is its help text, and options explain themselves."""
+    is_method = [arg.arg for arg in function.args.args[:1]] == ["self"]
+    return function.name.endswith("_command") and not is_method
+
+
 def _missing_sections(function: Function) -> list[str]:
     """Return the sections that the docstring of a function with several arguments lacks."""
-    if _num_arguments(function) < 2:
+    if _num_arguments(function) < 2 or _is_command(function):
         return []
     text = ast.get_docstring(function) or ""
     gives_none = isinstance(function.returns, ast.Constant) and function.returns.value is None
@@ -112,13 +107,25 @@ class Order:
 
     def _hidden(self, a, b) -> int: ...
 
+    def get_command(self, a, b) -> None: ...
+
+
+def order_command(a, b) -> int:
+    """Help text."""
+
 
 def single(a) -> int:
     """Return a."""
 '''
     tree = ast.parse(text)
     lacking = {name: _missing_sections(function) for name, function in _public(tree.body)}
-    assert lacking == {"Order.of": ["Parameters", "Returns"], "Order.add": [], "single": []}
+    assert lacking == {
+        "Order.of": ["Parameters", "Returns"],
+        "Order.add": [],
+        "Order.get_command": ["Parameters"],
+        "order_command": [],
+        "single": [],
+    }
     assert [text for _, text in _docstrings(tree) if text.startswith(VAGUE)] == [
         "Return what a and b make."
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from ppsolve.models.core.claims import contradictions, figure, refuted
 from ppsolve.models.core.problem import FREE, IntArray, Problem
-from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS, Status
+from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
@@ -71,15 +73,16 @@ def parse_given(
     try:
         document, path = _find_schedule(data)
         rows = _OpRows(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
-        claims = _Claims.read(data, problem)
+        _refuse_other_units(data, problem.scale)
+        missing = rows.missing()
+        schedule = None if missing else Schedule(problem, rows.starts())
+        claims = list(_claims(data, problem, schedule))
     except InputError as error:
         raise (error.located(source) if source else error) from None
-    missing = rows.missing()
     wrong = [*rows.ill_timed(), *rows.mislabelled()]
     if missing:
-        return None, [*missing, *rows.negative(), *wrong, *claims.contradictions()]
-    schedule = Schedule(problem, rows.starts())
-    return schedule, [*wrong, *claims.refuted_by(schedule), *claims.contradictions(schedule)]
+        return None, [*missing, *rows.negative(), *wrong, *claims]
+    return schedule, [*wrong, *claims]
 
 
 def load_schedule(path: str | Path, problem: Problem) -> Schedule:
@@ -150,86 +153,38 @@ def _shown(ticks: Fraction, scale: TimeScale) -> str:
     return f"{float(ticks * scale.tick):.12g} {scale.unit}"
 
 
-@dataclass(frozen=True)
-class _Claims:
-    """Figures that a document claims for its whole schedule; times in ticks, not rounded.
+def _claims(
+    data: dict[str, Any], problem: Problem, schedule: Schedule | None
+) -> Iterator[Violation]:
+    """Yield what a document says of its schedule as a whole and is not so.
 
-    Parameters
-    ----------
-    times : dict of str to Fraction
-        ``value``, ``makespan``, ``device_span`` and ``bound``; absent ones are left out.
-    gap : Fraction or None
-        (value - bound) / value; None for documents without a bound, because the gap of a
-        heuristic's entry is measured to the best schedule instead.
-    is_optimal : bool
-        The status is ``OPTIMAL``.
+    The gap of a document without a bound, such as a heuristic's entry, is another one.
     """
-
-    scale: TimeScale
-    times: dict[str, Fraction]
-    gap: Fraction | None
-    is_optimal: bool
-
-    @classmethod
-    def read(cls, data: dict[str, Any], problem: Problem) -> _Claims:
-        document = data.get("schedule", data)
-        for owner, path in ((data, ""), (document, "schedule.")):
-            unit = owner.get("time_unit", problem.scale.unit)
-            if unit != problem.scale.unit:
-                raise InputError(
-                    f'expected "{problem.scale.unit}" as in the instance, got {describe(unit)}',
-                    field=f"{path}time_unit",
-                )
-        times = {
-            key: _number(data[key], key) / problem.scale.tick
-            for key in ("value", "makespan", "device_span", "bound")
-            if data.get(key) is not None
-        }
-        has_gap = "bound" in times and data.get("gap") is not None
-        gap = Fraction(_number(data["gap"], "gap")) if has_gap else None
-        return cls(problem.scale, times, gap, data.get("status") == Status.OPTIMAL)
-
-    def refuted_by(self, schedule: Schedule) -> list[Violation]:
-        """Report every claimed figure that differs from the schedule's."""
+    scale = problem.scale
+    value = figure(data, "value")
+    makespan = value or Fraction(0)
+    if schedule is not None:
+        value = Fraction(schedule.value) * scale.tick if value is None else value
+        makespan = schedule.makespan * scale.tick
         actual = {
-            "value": schedule.value,
-            "makespan": schedule.makespan,
-            "device_span": schedule.device_span,
+            "value": schedule.value * scale.tick,
+            "makespan": makespan,
+            "device_span": schedule.device_span * scale.tick,
         }
-        return [
-            Violation(
-                "objective",
-                f"{key} is given as {float(self.times[key] * self.scale.tick):.12g}, the schedule "
-                f"has {self.scale.time(figure)} {self.scale.unit}",
-                (),
-            )
-            for key, figure in actual.items()
-            if key in self.times and abs(self.times[key] - figure) > TOLERANCE * schedule.makespan
-        ]
+        yield from refuted(data, actual, slack=TOLERANCE * makespan, unit=scale.unit)
+    # The gap, the value and the bound may each be off by the tolerance.
+    slack = TOLERANCE * abs(value or Fraction(0))
+    yield from contradictions(data, value, slack=slack, share=3 * TOLERANCE, unit=scale.unit)
 
-    def contradictions(self, schedule: Schedule | None = None) -> list[Violation]:
-        """Report a bound, a status or a gap that contradicts the value.
 
-        The value is the document's, or the schedule's where the document has none.
-        """
-        value = self.times.get("value", Fraction(schedule.value) if schedule else None)
-        bound = self.times.get("bound")
-        if value is None or bound is None:
-            return []
-        found, slack = [], TOLERANCE * abs(value)
-        figures = f"bound {_shown(bound, self.scale)}", f"value {_shown(value, self.scale)}"
-        if bound > value + slack:
-            found.append(f"the {figures[0]} is above the {figures[1]}")
-        elif self.is_optimal and bound < value - slack:
-            found.append(f"status is OPTIMAL, but the {figures[0]} is below the {figures[1]}")
-        gap = (value - bound) / value if value else Fraction(0)
-        # The gap, the value and the bound may each be off by the tolerance.
-        if self.gap is not None and abs(self.gap - gap) > 3 * TOLERANCE:
-            found.append(
-                f"gap is given as {float(self.gap):.12g}, {' and '.join(figures)} make it "
-                f"{float(gap):.12g}"
+def _refuse_other_units(data: dict[str, Any], scale: TimeScale) -> None:
+    for owner, path in ((data, ""), (data.get("schedule", data), "schedule.")):
+        unit = owner.get("time_unit", scale.unit)
+        if unit != scale.unit:
+            raise InputError(
+                f'expected "{scale.unit}" as in the instance, got {describe(unit)}',
+                field=f"{path}time_unit",
             )
-        return [Violation("objective", text, ()) for text in found]
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class MemoryDeadlockError(PpsolveError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Return whether an interrupt is behind an error, as where a compiled module was loading."""
+    """Say if an interrupt is behind an error, as where a compiled module was loading."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

@@ -83,7 +83,7 @@ def _as_text(data: bytes, source: str) -> str:
 
 
 def _looks_pickled(data: bytes) -> bool:
-    """Return whether `data` begins like a pickle of a binary protocol: PROTO, then 2 to 5."""
+    """Say if `data` begins like a pickle of a binary protocol: PROTO, then 2 to 5."""
     return data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
@@ -96,7 +96,7 @@ def _standard_input(source: str) -> str:
 
 
 def source_name(path: str | Path) -> str:
-    """Return how errors name `path`."""
+    """Return the name of `path` in errors."""
     return "<stdin>" if str(path) == STANDARD_STREAM else str(path)
 
 
@@ -142,6 +142,18 @@ def _integer(text: str) -> int | Decimal:
 def parse_json(text: str, source: str) -> Any:
     """Parse JSON, decimals kept exactly as written.
 
+    Parameters
+    ----------
+    text : str
+        JSON.
+    source : str
+        Name of the text in errors.
+
+    Returns
+    -------
+    object
+        Dicts, lists, texts, bools, None, and numbers as int or Decimal.
+
     Raises
     ------
     InputError
@@ -182,6 +194,13 @@ def read_json(path: str | Path) -> Any:
 def write_text(path: str | Path, text: str) -> None:
     """Write a file whole or not at all (temporary file, then rename); ``-`` is standard output.
 
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    text : str
+        Its content, written as UTF-8.
+
     Raises
     ------
     InputError
@@ -198,6 +217,13 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
     A device or a named pipe is written to as it is, and a symbolic link is followed: renaming
     would put a file in their place. Once this returns, the file outlives a loss of power.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    data : bytes
+        Its content.
     """
     try:
         target = destination(path)
@@ -212,7 +238,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def is_read_only(target: Path) -> bool:
-    """Return whether a file is there that nobody, or not this user, may write to.
+    """Say if a file is there that nobody, or not this user, may write to.
 
     A rename would replace it all the same, and the superuser may write to any file.
     """

@@ -40,7 +40,20 @@ def printable(text: str, longest: int = LONGEST_PART) -> str:
 
 
 def printable_lines(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return `text` as `printable` does, its line ends kept."""
+    """Return `text` as `printable` does, its line ends kept.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    longest : int
+        Characters that are kept of each line.
+
+    Returns
+    -------
+    str
+        Printable ASCII and line ends.
+    """
     if text.isprintable() and len(text) <= longest:
         return text
     return "\n".join(printable(line, longest) for line in _cut(text, longest).split("\n"))

@@ -32,7 +32,7 @@ def instance_text(instance: StrictModel) -> str:
 
 
 def fingerprint(instance: StrictModel) -> str:
-    """Return the SHA-256 of what `instance` asks; its name and description do not count."""
+    """Return the SHA-256 of an instance's question, as hex; name and description do not count."""
     asked = {
         key: value for key, value in _sparse(instance).items() if key not in {"name", "description"}
     }
@@ -44,7 +44,21 @@ def _sparse(instance: StrictModel) -> dict[str, Any]:
 
 
 def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> None:
-    """Write instances to files below a directory, by their names relative to it.
+    """Write instances to files below a directory.
+
+    Parameters
+    ----------
+    instances : mapping of str to StrictModel
+        Instances by file name relative to the directory.
+    directory : Path
+        Created where it is missing.
+
+    Parameters
+    ----------
+    instances : mapping of str to model
+        Instances by file name, relative to the directory.
+    directory : Path
+        Made if it is not there, as are the directories of the names.
 
     Raises
     ------

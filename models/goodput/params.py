@@ -23,10 +23,10 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 
 LEAST_TIME = 1e-8
-"""What the published model adds in place of no network and of no further replicas."""
+"""What AdaptDL's model adds in place of no network and of no further replicas (its 1e-8)."""
 
 LEAST_COMPUTE = 1e-30
-"""Least time of a sample: a shorter one is taken for a mistake."""
+"""Least time of a sample: a shorter one is taken for a mistake, and goodput stays finite."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class PerfParams:
         return iter(astuple(self))
 
     def __len__(self) -> int:
-        """Return how many numbers there are."""
+        """Return the number of parameters, 7."""
         return len(self.__dataclass_fields__)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
@@ -86,7 +86,18 @@ class PerfParams:
         return plain(self._accum(as_array("atomic_bsz", atomic_bsz, above=0)))
 
     def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return the time of the gradient exchange; parameters as for `step_time`."""
+        """Return the time of the gradient exchange; parameters as for `step_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : int or int[...]
+            As for `step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
         return plain(self._network(*allocation(num_nodes, num_replicas)))
 
     def optim_time(
@@ -94,7 +105,15 @@ class PerfParams:
     ) -> Quantity:
         """Return the time of a step that exchanges gradients: the gamma-norm of both times.
 
-        Parameters are as for `step_time`.
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz : number or array
+            As for `step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
         """
         return plain(self._optim(*configuration(num_nodes, num_replicas, atomic_bsz, 0)[:3]))
 
@@ -206,7 +225,25 @@ class GradParams:
 def configuration(
     num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike, accum_steps: ArrayLike
 ) -> tuple[IntArray, IntArray, Floats, Floats]:
-    """Return the arguments of `PerfParams.step_time`, checked and broadcast to one shape."""
+    """Return the arguments of `PerfParams.step_time`, checked and broadcast to one shape.
+
+    Parameters
+    ----------
+    num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+        As for `PerfParams.step_time`.
+
+    Returns
+    -------
+    nodes, replicas : int64[...]
+        Of one shape, as are the others.
+    atomic, accum : float64[...]
+        Samples of a micro-batch per replica, and accumulation steps.
+
+    Raises
+    ------
+    InputError
+        Names the argument that is out of range or does not broadcast.
+    """
     nodes, replicas = allocation(num_nodes, num_replicas)
     atomic = as_array("atomic_bsz", atomic_bsz, above=0)
     accum = as_array("accum_steps", accum_steps)

@@ -1,1 +1,1 @@
-"""K-FAC work in pipelines: instances, timelines, refresh patterns and what they lower to."""
+"""K-FAC work in pipelines: instances, timelines, refresh patterns and their problems."""

@@ -17,10 +17,10 @@ from ppsolve.models.kfac.work import (
     FACTORS,
     Place,
     lower_iteration,
-    meeting,
     modules_of,
     places,
     saved_bytes,
+    sync_devices,
     work_time,
 )
 from ppsolve.models.pipeline.instance import MAX_OPS
@@ -29,7 +29,7 @@ from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 
 @dataclass(frozen=True, eq=False)
 class Cycle:
-    """A lowered refresh cycle, and where it keeps the pipeline.
+    """A lowered refresh cycle, and its ops by iteration.
 
     n ops of one iteration of the pipeline, N iterations.
 
@@ -39,7 +39,7 @@ class Cycle:
         The whole cycle.
     iteration : Problem
         One iteration of the pipeline without K-FAC work, at the same scale.
-    number : int64[N, n]
+    op_of : int64[N, n]
         Op of the cycle for each op of the iteration.
     preconditions : dict of (stage, device) to int64[N, modules]
         Preconditions of the stage's modules on that device, in the order of the instance.
@@ -49,7 +49,7 @@ class Cycle:
 
     problem: Problem
     iteration: Problem
-    number: IntArray
+    op_of: IntArray
     preconditions: dict[Place, IntArray]
     steps: dict[Place, IntArray]
 
@@ -57,7 +57,22 @@ class Cycle:
 def lower_cycle(instance: KfacInstance, *, round_up: bool = False) -> Problem:
     """Lower a refresh cycle of a described pipeline to the problem that solvers work on.
 
-    See `lay_out_cycle`, which also tells which op is which.
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline and modules.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Problem
+        The cycle, in ticks; `lay_out_cycle` also tells which op is which.
+
+    Raises
+    ------
+    InputError
+        The times have no common tick and `round_up` is false, or there are too many ops.
     """
     return lay_out_cycle(instance, round_up=round_up).problem
 
@@ -75,6 +90,11 @@ def lay_out_cycle(instance: KfacInstance, *, round_up: bool = False) -> Cycle:
         An instance with a pipeline and modules.
     round_up : bool
         Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Cycle
+        The problem in ticks, and its ops by iteration, stage and device.
 
     Raises
     ------
@@ -100,7 +120,7 @@ class _CycleLowering:
         self.holders: dict[int, list[int]] = defaultdict(list)
         for stage, device in places(self.pipeline):
             self.holders[stage].append(device)
-        self.number = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
+        self.op_of = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
         self.curvature: dict[str, IntArray] = {}
         self.inversions: dict[int, IntArray] = {}
         self.preconditions: dict[Place, IntArray] = {}
@@ -135,7 +155,7 @@ class _CycleLowering:
             families=self._families(),
             explicit_names=self.names,
         )
-        return Cycle(problem, self.iteration, self.number, self.preconditions, self.steps)
+        return Cycle(problem, self.iteration, self.op_of, self.preconditions, self.steps)
 
     def _add_resources(self) -> None:
         """Add the resources of the pipeline, and the comm streams that syncs need."""
@@ -145,42 +165,44 @@ class _CycleLowering:
             device
             for module in self.modules
             if module.sync_a or module.sync_b
-            for device in self._meeting(module)
+            for device in self._sync_devices(module)
         }
         self.comm: dict[int, int] = {}
         for device in sorted(devices):
             name = f"comm {device}"
             self.comm[device] = names[name] if name in names else self.builder.add_resource(name)
 
-    def _meeting(self, module: KfacModule) -> tuple[int, ...]:
-        return meeting(module, self.holders[module.stage])
+    def _sync_devices(self, module: KfacModule) -> tuple[int, ...]:
+        return sync_devices(module, self.holders[module.stage])
 
     def _repeat_pipeline(self) -> None:
-        one, number = self.iteration, self.number
-        table = _resource_table(one)
-        for index, kind in enumerate(one.kinds):
-            ops = np.flatnonzero(one.kind == index)
-            number[:, ops] = self.builder.add_ops(
+        iteration, op_of = self.iteration, self.op_of
+        table = _resource_table(iteration)
+        for index, kind in enumerate(iteration.kinds):
+            ops = np.flatnonzero(iteration.kind == index)
+            op_of[:, ops] = self.builder.add_ops(
                 kind,
-                np.broadcast_to(one.duration[ops], (self.length, len(ops))),
+                np.broadcast_to(iteration.duration[ops], (self.length, len(ops))),
                 table[ops],
-                stage=one.stage[ops],
-                device=one.device[ops],
-                microbatch=one.microbatch[ops],
+                stage=iteration.stage[ops],
+                device=iteration.device[ops],
+                microbatch=iteration.microbatch[ops],
             )
-        self.builder.add_precedences(number[:, one.before], number[:, one.after], one.lag)
-        self.names |= {int(number[0, op]): name for op, name in one.explicit_names.items()}
-        names = one.op_names(range(one.num_ops)) if self.length > 1 else []
+        self.builder.add_precedences(
+            op_of[:, iteration.before], op_of[:, iteration.after], iteration.lag
+        )
+        self.names |= {int(op_of[0, op]): name for op, name in iteration.explicit_names.items()}
+        names = iteration.op_names(range(iteration.num_ops)) if self.length > 1 else []
         for k in range(1, self.length):
             ends = [f"{name}@{k}" for name in names]
-            self.names.update(zip(number[k].tolist(), ends, strict=True))
+            self.names.update(zip(op_of[k].tolist(), ends, strict=True))
 
     def _grid(self, kind: str, alternative: str = "") -> IntArray:
         """Return the ops of an iteration of that kind, or of the alternative if there is none."""
         return self.iteration.grid(kind if kind in self.iteration.kinds else alternative)
 
     def _end_iterations(self, stage: int) -> None:
-        """Add the preconditions of a stage and what lets its next iteration begin."""
+        """Add a stage's preconditions and the zero-length ops that begin its next iteration."""
         modules = modules_of(self.instance, stage)
         for device in self.holders[stage]:
             last = ready = self._gradient(stage, device)
@@ -195,19 +217,19 @@ class _CycleLowering:
                 self._add_steps(stage, device, last)
 
     def _gradient(self, stage: int, device: int) -> IntArray:
-        """Return the ops, int64[N, ...], after which the gradient of a stage is ready there."""
+        """Return the last ops of a stage's gradient on a device, int64[N, ...]."""
         reduce = self._single(ALLREDUCE_KIND, stage)
         if reduce.size:
             return reduce
         own = self.devices[stage] == device
-        return self.number[:, self._grid("W", "B")[stage, own]]
+        return self.op_of[:, self._grid("W", "B")[stage, own]]
 
     def _single(self, kind: str, stage: int, device: int | None = None) -> IntArray:
         """Return the op of that kind and stage in each iteration, int64[N, 1 or 0]."""
         mask = self.iteration.kind_mask(kind) & (self.iteration.stage == stage)
         if device is not None:
             mask &= self.iteration.device == device
-        return self.number[:, np.flatnonzero(mask)]
+        return self.op_of[:, np.flatnonzero(mask)]
 
     def _add_preconditions(
         self, stage: int, device: int, modules: Sequence[KfacModule]
@@ -241,7 +263,7 @@ class _CycleLowering:
         )
         self.builder.add_precedences(last[:-1], steps[:, None])
         forwards = self._grid("F")[stage, self.devices[stage] == device]
-        self.builder.add_precedences(steps[:, None], self.number[1:, forwards])
+        self.builder.add_precedences(steps[:, None], self.op_of[1:, forwards])
         for k, op in enumerate(steps.tolist()):
             self.names[op] = f"{STEP_KIND}{stage}{self._at(stage, device)}@{k}"
         self.steps[stage, device] = steps
@@ -267,9 +289,9 @@ class _CycleLowering:
         self.curvature[factor] = ops
 
     def _data(self, factor: str) -> IntArray:
-        """Return the ops of iteration 0 that make what a curvature is taken of, int64[S, m]."""
+        """Return the ops of iteration 0 whose output a factor's curvature reads, int64[S, m]."""
         grid = self._grid("F") if factor == "A" else self._grid("I", "B")
-        found: IntArray = self.number[0][grid]
+        found: IntArray = self.op_of[0][grid]
         return found
 
     def _add_refresh(self, number: int, module: KfacModule) -> None:
@@ -294,7 +316,7 @@ class _CycleLowering:
         return self.preconditions[module.stage, device][:, place]
 
     def _add_sync(self, module: KfacModule, factor: str, gate: IntArray) -> IntArray:
-        devices = self._meeting(module)
+        devices = self._sync_devices(module)
         kind = KIND_OF["sync", factor]
         sync = self.builder.add_ops(
             kind,
@@ -328,40 +350,42 @@ class _CycleLowering:
         for family in self.iteration.families:
             members = self.iteration.microbatch[family[:, 0]]
             curvature = [self.curvature[factor][:, members].T for factor in FACTORS]
-            found.append(np.concatenate([self.number[0][family], *curvature], axis=1))
-        later = self.number[1:]
+            found.append(np.concatenate([self.op_of[0][family], *curvature], axis=1))
+        later = self.op_of[1:]
         return found + [row[family] for row in later for family in self.iteration.families]
 
-    def _pool(self, device: int, one: Pool) -> Pool:
+    def _pool(self, device: int, pool: Pool) -> Pool:
         """Repeat a pool of the pipeline; saved inputs and errors come on top in iteration 0."""
         acquired: dict[int, Fraction] = {}
-        for op, amount in zip(one.acquire_op.tolist(), one.acquire_amount.tolist(), strict=True):
-            acquired[int(self.number[0, op])] = one.amounts[amount]
+        for op, amount in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
+            acquired[int(self.op_of[0, op])] = pool.amounts[amount]
         released = [
-            (int(self.number[0, op]), one.amounts[amount])
-            for op, amount in zip(one.release_op.tolist(), one.release_amount.tolist(), strict=True)
+            (int(self.op_of[0, op]), pool.amounts[amount])
+            for op, amount in zip(
+                pool.release_op.tolist(), pool.release_amount.tolist(), strict=True
+            )
         ]
         for first, last, amount in self._saved(device):
             acquired[first] = acquired.get(first, Fraction(0)) + amount
             released.append((last, amount))
         amounts = list(
-            dict.fromkeys([*one.amounts, *acquired.values(), *(part for _, part in released)])
+            dict.fromkeys([*pool.amounts, *acquired.values(), *(part for _, part in released)])
         )
         index = {amount: place for place, amount in enumerate(amounts)}
-        later = self.number[1:]
+        later = self.op_of[1:]
         more = len(later)
         return Pool(
-            name=one.name,
-            capacity=one.capacity,
-            initial=one.initial,
+            name=pool.name,
+            capacity=pool.capacity,
+            initial=pool.initial,
             amounts=tuple(amounts),
-            acquire_op=_joined(list(acquired), later[:, one.acquire_op]),
+            acquire_op=_joined(list(acquired), later[:, pool.acquire_op]),
             acquire_amount=_joined(
-                [index[amount] for amount in acquired.values()], np.tile(one.acquire_amount, more)
+                [index[amount] for amount in acquired.values()], np.tile(pool.acquire_amount, more)
             ),
-            release_op=_joined([op for op, _ in released], later[:, one.release_op]),
+            release_op=_joined([op for op, _ in released], later[:, pool.release_op]),
             release_amount=_joined(
-                [index[amount] for _, amount in released], np.tile(one.release_amount, more)
+                [index[amount] for _, amount in released], np.tile(pool.release_amount, more)
             ),
         )
 

@@ -28,6 +28,7 @@ FREE_PIPELINE = "free"
 """Pattern of a pipeline whose ops are scheduled together with the K-FAC work."""
 
 MAX_PAIRS = 1_000_000
+"""Most intervals of one device: shipped timelines have up to 189, 100,000 take 27 MB to read."""
 
 
 def _pair(value: Any) -> Any:
@@ -76,7 +77,7 @@ Timeline = Annotated[dict[str, tuple[Pair, ...]], BeforeValidator(_timeline)]
 
 
 class TieBreak(StrEnum):
-    """What is minimised among the schedules with the fewest iterations."""
+    """Secondary objective among the schedules with the fewest iterations."""
 
     STALENESS = "staleness"
     USAGE = "usage"
@@ -122,7 +123,7 @@ class KfacModule(StrictModel):
 
 
 class SavedMemory(StrictModel):
-    """Saved inputs and errors of measured timelines: what each holds, and the room for them.
+    """Saved inputs and errors of measured timelines: the size of each, and the capacity for them.
 
     A forward of the refresh step saves one `input` per module with a factor A, a backward one
     `error` per module with a factor B; each is given back at the end of its curvature part.

@@ -1,4 +1,4 @@
-"""Labels of PipeFisher's timelines and schedules: what is said by ``cov_kron_A:<module>``."""
+"""Labels of PipeFisher's timelines and schedules, such as ``cov_kron_A:<module>``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass
 
 MAX_LABEL = 500
-"""Characters of a label; module paths have about 40."""
+"""Most characters of a label; module paths of PipeFisher's BERT timelines have about 40."""
 
 UP_PIPE = ":up_pipe"
+"""Suffix of labels of Chimera's second pipe."""
+
 PROFILED_STEP = "start_end"
 START, END = "-- start --", "-- end --"
 SAVE_OFF, SAVE_ON = "turn_off_save_inputs_outgrads", "turn_on_save_inputs_outgrads"
@@ -56,7 +58,7 @@ class Label:
 
 
 def parse_label(text: str) -> Label | None:
-    """Return what `text` says, or None if it is no label of a timeline."""
+    """Split the label of a timeline into its parts; return None for any other text."""
     if text == PROFILED_STEP:
         return Label(text, "step")
     if call := _CALL.fullmatch(text):

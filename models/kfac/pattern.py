@@ -16,11 +16,11 @@ Hole = tuple[int, int]
 Member = tuple[int, int]
 """A device and the index of one of its work entries."""
 
-Meetings = dict[Member, tuple[Member, ...]]
-"""Who meets in each work entry, itself included."""
+Rendezvous = dict[Member, tuple[Member, ...]]
+"""For each work entry, the entries that run together with it, itself included."""
 
 WORK_KINDS = ("cov", "sync", "inv")
-"""Curvature, sync and inversion: the classes of K-FAC work, in the order they depend on."""
+"""Curvature, sync and inversion: the classes of K-FAC work, each after the one before it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Work:
         Length of each part in ticks.
     recorded : (int, int) or None
         Where it was measured, in ticks; None where nothing ran.
-    meets : tuple of int
+    participants : tuple of int
         Devices that meet in it (syncs of replicas), this one included.
     number : int
         Tells entries of a device with the same label apart, from 0.
@@ -70,7 +70,7 @@ class Work:
     parts: int
     length: int
     recorded: tuple[int, int] | None
-    meets: tuple[int, ...]
+    participants: tuple[int, ...]
     number: int = 0
 
     @property
@@ -118,7 +118,7 @@ class DevicePattern:
 
 @dataclass(frozen=True)
 class SavedTensors:
-    """What saved inputs and errors of one device hold of memory, and the room for them."""
+    """Memory that each saved input and error of a device takes, and the capacity for them."""
 
     capacity: Fraction
     input: Fraction
@@ -144,7 +144,7 @@ class RefreshPattern:
     saved : tuple of SavedTensors, optional
         Memory of each device, empty where there is no limit.
     syncs_in_holes : bool
-        Whether syncs occupy the device, as in measured timelines, or its comm stream.
+        True if syncs occupy the device, as in measured timelines; False: its comm stream.
     """
 
     name: str
@@ -156,10 +156,22 @@ class RefreshPattern:
     syncs_in_holes: bool = True
 
     def holes(self, device: int, iterations: int) -> list[Hole]:
-        """Return the holes of `device` in so many iterations, by start.
+        """Return the holes of a device, by start.
 
-        They are the maximal gaps between its pipeline ops in [0, iterations x period), cut at
-        the end of every iteration; the pattern is repeated once per iteration.
+        They are the maximal gaps between its pipeline ops in [0, iterations x period), cut at the
+        end of every iteration; the pattern is repeated once per iteration.
+
+        Parameters
+        ----------
+        device : int
+            Number of the device.
+        iterations : int
+            Iterations of the refresh.
+
+        Returns
+        -------
+        list of (int, int)
+            Start and end of each hole in ticks.
         """
         spans = [(op.start, op.end) for op in self.devices[device].ops]
         last = iterations * self.period
@@ -177,7 +189,23 @@ class RefreshPattern:
         ]
 
     def latest_start(self, hole: Hole, length: int) -> int:
-        """Return the last tick at which an op of `length` may start in `hole` (or earlier)."""
+        """Return the last tick at which an op may start in a hole and keep its margin.
+
+        The margin is PipeFisher's: (1 + margin) d ticks must lie strictly before the end of the
+        hole.
+
+        Parameters
+        ----------
+        hole : (int, int)
+            Start and end in ticks.
+        length : int
+            Duration of the op in ticks.
+
+        Returns
+        -------
+        int
+            Tick of the start; before the start of the hole where the op does not fit.
+        """
         return hole[1] - self.room_for(length)
 
     def room_for(self, length: int) -> int:
@@ -185,16 +213,44 @@ class RefreshPattern:
         over, parts = self.margin.as_integer_ratio()
         if over == 0:
             return length
-        # The limit itself is too late.
+        # In whole numbers: fractions are slow for every length. The limit itself is too late.
         return length * (parts + over) // parts + 1
 
     def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
-        """Return the closed intervals of starts that an op of `length` may have on `device`."""
+        """Return the intervals of starts at which an op lies inside a hole of a device.
+
+        Parameters
+        ----------
+        device : int
+            Number of the device.
+        length : int
+            Duration of the op in ticks.
+        iterations : int
+            Iterations of the refresh.
+
+        Returns
+        -------
+        list of (int, int)
+            Closed intervals of start ticks, by start.
+        """
         return windows_in(self.holes(device, iterations), self.room_for(length))
 
 
 def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
-    """Return the closed intervals of starts from which `room` ticks of a hole are left."""
+    """Return the intervals of starts that leave an op enough room in a hole.
+
+    Parameters
+    ----------
+    holes : iterable of (int, int)
+        Start and end of each hole in ticks, by start.
+    room : int
+        Ticks that the op needs from its start to the end of the hole (`RefreshPattern.room_for`).
+
+    Returns
+    -------
+    list of (int, int)
+        Closed intervals of start ticks, by start.
+    """
     return [(start, end - room) for start, end in holes if end - room >= start]
 
 
@@ -208,7 +264,7 @@ def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:
 
 
 def uneven_data(pattern: RefreshPattern) -> list[tuple[int, Label, int]]:
-    """Return (device, label, data ops) of every curvature with other than one op per part."""
+    """Return (device, label, data ops) of every curvature whose data ops are not one per part."""
     found = []
     for device in pattern.devices:
         counts = Counter((op.kind, op.pipe) for op in device.ops)
@@ -237,18 +293,18 @@ def common_iterations(iterations: Sequence[int]) -> int:
     return max(iterations, default=1)
 
 
-def meetings(pattern: RefreshPattern) -> Meetings:
-    """Return the members of each work entry's rendezvous, itself included, by device.
+def rendezvous_of(pattern: RefreshPattern) -> Rendezvous:
+    """Return the members of each work entry's rendezvous, itself included.
 
-    Only syncs meet. Where a device has several syncs of one factor and module, they meet those of
+    Only syncs have more than one. Several syncs of one factor and module on a device meet those of
     the other devices in the order of the instance.
     """
     groups: dict[tuple[object, ...], list[Member]] = defaultdict(list)
     for device in pattern.devices:
         seen: dict[tuple[object, ...], int] = defaultdict(int)
         for index, work in enumerate(device.work):
-            key = (work.meets, work.label.factor, work.label.module)
-            if len(work.meets) < 2:
+            key = (work.participants, work.label.factor, work.label.module)
+            if len(work.participants) < 2:
                 groups[device.device, index].append((device.device, index))
                 continue
             groups[(*key, seen[key])].append((device.device, index))
@@ -256,13 +312,37 @@ def meetings(pattern: RefreshPattern) -> Meetings:
     return {member: tuple(group) for group in groups.values() for member in group}
 
 
-def longest(pattern: RefreshPattern, members: Sequence[Member]) -> int:
-    """Return how long work takes on each device that meets in it, in ticks."""
+def rendezvous_length(pattern: RefreshPattern, members: Sequence[Member]) -> int:
+    """Return the length of a rendezvous: that of its slowest member.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pattern with the work.
+    members : sequence of (int, int)
+        Device and index of each work entry.
+
+    Returns
+    -------
+    int
+        Ticks that it takes on each of the devices.
+    """
     return max(pattern.devices[device].work[index].length for device, index in members)
 
 
 def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
-    """Return the common parts of two sorted lists of disjoint closed intervals."""
+    """Intersect two lists of closed intervals.
+
+    Parameters
+    ----------
+    first, second : sequence of (int, int)
+        Disjoint intervals in ticks, by start.
+
+    Returns
+    -------
+    list of (int, int)
+        Intervals that lie in both, by start.
+    """
     found = []
     i = j = 0
     while i < len(first) and j < len(second):

@@ -8,7 +8,7 @@ from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
 from ppsolve.models.kfac.instance import TieBreak
 
 ITERATIONS = "iterations"
-"""What values and bounds of a refresh count."""
+"""Unit of values and bounds of a refresh."""
 
 _BROKEN = {
     "cov_before_data": ("curvature part before its data", "curvature parts before their data"),
@@ -21,11 +21,11 @@ _BROKEN = {
     "overlap": ("overlap", "overlaps"),
     "memory": ("memory excess", "memory excesses"),
 }
-"""What one op, and several, do that break a rule of K-FAC work."""
+"""Names of broken rules of K-FAC work, for one op and for several."""
 
 
 def broken_rules(breaks: Mapping[str, int]) -> str:
-    """Return how many ops break which rule: ``2 syncs before their curvature, 1 overlap``."""
+    """Write counts of broken rules as text: ``2 syncs before their curvature, 1 overlap``."""
     pairs = ((count, _BROKEN.get(rule, (rule, rule))) for rule, count in breaks.items())
     return ", ".join(f"{count} {words[count != 1]}" for count, words in pairs)
 
@@ -52,7 +52,7 @@ class RefreshFigures(Reported):
     oldest_of : list of int
         Age of the oldest inverse just before the next refresh replaces it.
     labels : list of lists of lists of str
-        ``labels[device][iteration]``: what each device runs, with PipeFisher's markers.
+        ``labels[device][iteration]``: ops that each device runs, with PipeFisher's markers.
     """
 
     iterations: int | None = None
@@ -66,7 +66,7 @@ class RefreshFigures(Reported):
 
 
 class RefreshEntry(HeuristicEntry, RefreshFigures):
-    """What a K-FAC heuristic reached.
+    """Entry of a K-FAC heuristic in a report.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class RefreshEntry(HeuristicEntry, RefreshFigures):
 
 
 class TieBreakEntry(Reported):
-    """What was minimised at the fewest iterations, its value and its proven bound."""
+    """Secondary objective at the fewest iterations, its value and its proven bound."""
 
     name: TieBreak
     value: Figure
@@ -99,7 +99,7 @@ class RefreshResult(Result, RefreshFigures):
     bound_of : list of int
         Proven lower bound on the iterations of each device (or of those it meets in syncs).
     bounds_by : list of str
-        What proved each of them.
+        Rule or search that proved each of them.
     tie_break : TieBreakEntry, optional
         The secondary objective at these iterations.
     """

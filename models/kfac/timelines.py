@@ -26,6 +26,18 @@ def measured_pattern(instance: KfacInstance, *, round_up: bool = False) -> Refre
     Curvature is cut into as many parts as the first pipe has forwards, each of the whole length
     divided by their number, rounded down (PipeFisher's rule).
 
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with timelines.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    RefreshPattern
+        The last profiled step of each device, in ticks from node 0's first forward.
+
     Raises
     ------
     InputError
@@ -87,7 +99,7 @@ def _refuse_unmeasured(number: int, pairs: Pairs) -> None:
 
 
 def _edges(pairs: Pairs, kind: str, side: int) -> list[Decimal]:
-    """Return all starts (side 0) or ends (side 1) of node 0's forwards or backwards."""
+    """Return the starts (side 0) or ends (side 1) of node 0's forwards or backwards."""
     found = [pair[side] for label, pair in pairs if label.kind == kind]
     times = [time for time in found if time is not None]
     if not times:
@@ -164,9 +176,11 @@ class _Reader:
                 field=f"timelines[{number}].call_forward",
             )
         length = 0 if recorded is None else recorded[1] - recorded[0]
-        return Work(label, parts, length // parts, recorded, self._meets(number, label, recorded))
+        return Work(
+            label, parts, length // parts, recorded, self._participants(number, label, recorded)
+        )
 
-    def _meets(
+    def _participants(
         self, number: int, label: Label, recorded: tuple[int, int] | None
     ) -> tuple[int, ...]:
         if label.kind != "sync" or recorded is None:

@@ -20,8 +20,8 @@ from ppsolve.models.kfac.pattern import (
     RefreshPattern,
     Work,
     common_starts,
-    longest,
-    meetings,
+    rendezvous_length,
+    rendezvous_of,
     windows_in,
 )
 
@@ -31,6 +31,7 @@ PINNED_KINDS = {
     "backward_weight": "W",
     "precondition": PRECONDITION_KIND,
 }
+"""Op kind of each kind of pinned op."""
 
 MAX_UNROLLED = 200_000
 """Most ops of all iterations that a heuristic may need: the four heuristics, their checks and the
@@ -42,7 +43,7 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class LoweredRefresh:
-    """A problem, and where it keeps the ops of the pattern.
+    """A lowered refresh, and its op for each part of the work.
 
     Parameters
     ----------
@@ -59,7 +60,8 @@ class LoweredRefresh:
     op_of: dict[Key, int]
 
 
-Weigh = Callable[[Label], int]
+WeightOf = Callable[[Label], int]
+"""From the label of a K-FAC op to the weight of its end."""
 
 
 def lower_refresh(
@@ -67,7 +69,7 @@ def lower_refresh(
     iterations: Sequence[int],
     *,
     devices: Sequence[int] | None = None,
-    weigh: Weigh | None = None,
+    weight_of: WeightOf | None = None,
 ) -> LoweredRefresh:
     """Lower a pattern, repeated a given number of times on each device.
 
@@ -85,11 +87,16 @@ def lower_refresh(
         Iterations of each device.
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
-    weigh : callable, optional
-        Weight of each K-FAC op's end in the objective `Objective.COMPLETION`; default 0.
+    weight_of : callable, optional
+        Gives each K-FAC op's end a weight in the objective `Objective.COMPLETION`; default 0.
+
+    Returns
+    -------
+    LoweredRefresh
+        The problem in ticks, and the ops of each work entry.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
-    return _Lowering(pattern, tuple(iterations), list(chosen), weigh or (lambda _: 0)).run()
+    return _Lowering(pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)).run()
 
 
 def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
@@ -142,12 +149,44 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Seq
 
 
 def op_id(device: str, label: str, part: int | None = None) -> str:
-    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``."""
+    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``.
+
+    Parameters
+    ----------
+    device : str
+        Device, or devices joined by ``+`` where several meet.
+    label : str
+        Name of the work entry.
+    part : int, optional
+        Part of a curvature.
+
+    Returns
+    -------
+    str
+        Name, unique in the problem.
+    """
     return f"{device}/{label}" + ("" if part is None else f"#{part}")
 
 
 def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
-    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2."""
+    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    label : str
+        Label of the op.
+    number : int
+        Number among the ops of that label, by start.
+    iteration : int
+        Iteration, from 0.
+
+    Returns
+    -------
+    str
+        Name, unique in the problem.
+    """
     return f"{device}/{label}#{number}@{iteration}"
 
 
@@ -157,14 +196,14 @@ class _Lowering:
         pattern: RefreshPattern,
         iterations: tuple[int, ...],
         devices: list[int],
-        weigh: Weigh,
+        weight_of: WeightOf,
     ) -> None:
         self.pattern = pattern
-        self.met = meetings(pattern)
+        self.rendezvous = rendezvous_of(pattern)
         self.iterations = iterations
         self.devices = [pattern.devices[device] for device in devices]
         self.chosen = set(devices)
-        self.weigh = weigh
+        self.weight_of = weight_of
         self.builder = ProblemBuilder()
         self.compute = {d: self.builder.add_resource(f"device {d}") for d in devices}
         self.comm: dict[int, int] = {}
@@ -174,9 +213,9 @@ class _Lowering:
         self.windows: dict[int, IntArray] = {}
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
-        self.first: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
-        self.holes: dict[int, list[Hole]] = {}
-        self.cached: dict[tuple[tuple[int, ...], int], IntArray] = {}
+        self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.holes_of: dict[int, list[Hole]] = {}
+        self.windows_of: dict[tuple[tuple[int, ...], int], IntArray] = {}
 
     def run(self) -> LoweredRefresh:
         for device in self.devices:
@@ -204,7 +243,7 @@ class _Lowering:
         copies = self._copies(device)
         if not copies:
             return
-        # What a clock that runs ahead puts before time 0 stays a fact, not an op to schedule.
+        # A clock that runs ahead measures ops before time 0, where a problem has none.
         begins = [max(start, 0) for start, _, _, _ in copies]
         ends = [max(start + op.end - op.start, 0) for start, _, _, op in copies]
         added = self.builder.add_ops(
@@ -213,7 +252,7 @@ class _Lowering:
                 dtype=np.int64,
             ),
             np.array(ends, dtype=np.int64) - np.array(begins, dtype=np.int64),
-            self._held(device.device, begins, ends),
+            self._occupied(device.device, begins, ends),
             stage=device.device,
             device=device.device,
             microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
@@ -222,7 +261,7 @@ class _Lowering:
         for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
             self.names[op] = pinned_id(device.device, pinned.label, number, k)
             if k == 0:
-                self.first[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
+                self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
         """Return start, iteration, number within its label and op of every copy, by start."""
@@ -234,26 +273,27 @@ class _Lowering:
             numbers[op.label] += 1
         return sorted(found, key=lambda copy: copy[:3])
 
-    def _held(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
-        """Return the resource that each pinned op occupies: none where an earlier one still runs.
+    def _occupied(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
+        """Return the resource of each pinned op: none where an earlier copy still runs.
 
-        Copies overlap where a device takes longer than the period; holes are what all leave.
+        Copies of two iterations overlap where a device takes longer than the period; holes are the
+        time that all copies leave.
         """
-        held = np.full((len(begins), 1), FREE, dtype=np.int64)
-        reached = 0
+        occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
+        busy_until = 0
         for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-            if begin >= reached:
-                held[place] = self.compute[device]
-                reached = end
-        return held
+            if begin >= busy_until:
+                occupied[place] = self.compute[device]
+                busy_until = end
+        return occupied
 
     def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
-        members = [m for m in self.met[device.device, index] if m[0] in self.chosen]
+        members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
         if members[0] != (device.device, index):
             # The first device that meets has added the op for all of them.
             self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
             return
-        length = longest(self.pattern, members)
+        length = rendezvous_length(self.pattern, members)
         kind = KIND_OF[work.label.kind, work.label.factor]
         in_hole = work.label.kind != "sync" or self.pattern.syncs_in_holes
         streams = self.compute if in_hole else self.comm
@@ -270,25 +310,25 @@ class _Lowering:
         )
         for part, op in enumerate(ops.tolist()):
             self.names[op] = op_id(who, work.name, part if cut else None)
-            self.weights[op] = self.weigh(work.label)
+            self.weights[op] = self.weight_of(work.label)
             self.op_of[device.device, index, part] = op
             if in_hole:
                 self.windows[op] = self._windows(devices, length)
 
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
         key = (members, length)
-        if key not in self.cached:
+        if key not in self.windows_of:
             room = self.pattern.room_for(length)
             found = windows_in(self._holes(members[0]), room)
             for device in members[1:]:
                 found = common_starts(found, windows_in(self._holes(device), room))
-            self.cached[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return self.cached[key]
+            self.windows_of[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return self.windows_of[key]
 
     def _holes(self, device: int) -> list[Hole]:
-        if device not in self.holes:
-            self.holes[device] = self.pattern.holes(device, self.iterations[device])
-        return self.holes[device]
+        if device not in self.holes_of:
+            self.holes_of[device] = self.pattern.holes(device, self.iterations[device])
+        return self.holes_of[device]
 
     def _add_dependencies(self, device: DevicePattern) -> None:
         d = device.device
@@ -316,7 +356,7 @@ class _Lowering:
 
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
         kind = "forward" if label.factor == "A" else "backward"
-        data = sorted(self.first[device, kind, label.pipe])
+        data = sorted(self.data_ops[device, kind, label.pipe])
         edges: list[tuple[int, int]] = []
         for part, op in enumerate(ops):
             if part < len(data):
@@ -348,18 +388,18 @@ class _Lowering:
                 continue
             amount = 0 if label.factor == "A" else 1
             kind = "forward" if label.factor == "A" else "backward"
-            data = sorted(self.first[device.device, kind, label.pipe])
+            data = sorted(self.data_ops[device.device, kind, label.pipe])
             for part in range(min(work.parts, len(data))):
                 acquire.append((data[part][1], amount))
                 release.append((self.op_of[device.device, index, part], amount))
-        taken, given = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
+        acquires, releases = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
         return Pool(
             name=f"device {device.device}",
             capacity=saved.capacity,
             initial=Fraction(0),
             amounts=amounts,
-            acquire_op=taken[:, 0].astype(np.int64),
-            acquire_amount=taken[:, 1].astype(np.int64),
-            release_op=given[:, 0].astype(np.int64),
-            release_amount=given[:, 1].astype(np.int64),
+            acquire_op=acquires[:, 0].astype(np.int64),
+            acquire_amount=acquires[:, 1].astype(np.int64),
+            release_op=releases[:, 0].astype(np.int64),
+            release_amount=releases[:, 1].astype(np.int64),
         )

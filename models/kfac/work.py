@@ -1,4 +1,4 @@
-"""What the K-FAC work of a described pipeline consists of: places, times and saved bytes."""
+"""Places, times and saved bytes of the K-FAC work of a described pipeline."""
 
 from __future__ import annotations
 
@@ -27,12 +27,25 @@ def places(pipeline: PipelineInstance) -> list[Place]:
 
 
 def modules_of(instance: KfacInstance, stage: int) -> list[KfacModule]:
-    """Return the modules of a stage, in the order of the instance."""
+    """Return the modules of a stage.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with modules.
+    stage : int
+        Number of the stage.
+
+    Returns
+    -------
+    list of KfacModule
+        Its modules in the order of the instance.
+    """
     return [module for module in instance.modules or () if module.stage == stage]
 
 
-def meeting(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
-    """Return the devices that meet in a module's syncs: its replicas and all that hold the stage.
+def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
+    """Return the devices that meet in a module's syncs: its replicas and the holders of its stage.
 
     Parameters
     ----------
@@ -40,6 +53,11 @@ def meeting(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
         The module.
     holders : iterable of int
         Devices that hold its stage.
+
+    Returns
+    -------
+    tuple of int
+        Devices, ascending.
     """
     return tuple(sorted({*holders, *(module.replicas or ())}))
 
@@ -55,17 +73,47 @@ def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
         ``cov``, ``sync`` or ``inv``.
     factor : str
         ``A`` or ``B``.
+
+    Returns
+    -------
+    Fraction
+        Time in the instance's unit.
     """
     return Fraction(getattr(module, f"{_TIME_FIELDS[kind]}_{factor.lower()}"))
 
 
 def saved_bytes(module: KfacModule, factor: str) -> Fraction:
-    """Return what each micro-batch holds of memory until its curvature is done."""
+    """Return the memory that a module holds per micro-batch until its curvature is done.
+
+    Parameters
+    ----------
+    module : KfacModule
+        The module.
+    factor : str
+        ``A`` (saved inputs) or ``B`` (saved errors).
+
+    Returns
+    -------
+    Fraction
+        Amount in the instance's unit of memory.
+    """
     return Fraction(getattr(module, _SAVED_FIELDS[factor]))
 
 
 def lower_iteration(instance: KfacInstance, *, round_up: bool = False) -> Problem:
     """Lower one iteration of the pipeline alone, at the scale of the whole instance.
+
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with a pipeline.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Problem
+        One iteration in ticks.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 
 MAX_DEVICES = 65_536
-"""Larger clusters are refused: links are looked for replica by replica."""
+"""Larger clusters are refused: links are looked for replica by replica. It bounds time only."""
 
 
 class RankOrder(StrEnum):

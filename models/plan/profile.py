@@ -14,7 +14,7 @@ from ppsolve.models.documents.base import Number, StrictModel, Whole, as_decimal
 from ppsolve.models.documents.errors import InputError
 
 MAX_LAYERS = 2_000
-"""More layers are refused: the exact split looks at all pairs of them."""
+"""More layers are refused: the exact split looks at all pairs of them. It bounds time only."""
 
 
 class Affine(StrictModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +13,7 @@ from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, return_bound
 from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
 from ppsolve.solver.bounds.spans import Spans, busy_ops
 from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
 
@@ -25,121 +26,96 @@ class Bound:
     value: int
 
 
-def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
-    """Return every applicable bound, strongest first; ties keep the simpler rule first.
+@dataclass(frozen=True)
+class Rule:
+    """A lower bound with a name.
 
-    critical-path
-        Longest chain of precedences.
-    work
-        Per resource: least head + load + least tail.
-    one-machine
-        Per resource: preemptive relaxation under index order.
-    chain
-        Device span only: the same for another resource that lies between ops of the device.
-    memory-cycle
-        Longest chain once a cap makes acquires wait for releases.
-    first-return
-        One-machine with those waits: before the first release only what fits can run.
-    memory-work
-        One-machine with heads that also count the work which frees memory for each acquire,
-        and first-return at many moments.
+    Parameters
+    ----------
+    name : str
+        Name in reports.
+    makespan, device_span : callable or None
+        Returns the bound on this objective in ticks; None: it has none.
+    needs_memory : bool
+        It says something only of problems with memory pools.
+    """
+
+    name: str
+    makespan: Callable[[Relaxations], int] | None = None
+    device_span: Callable[[Relaxations], int] | None = None
+    needs_memory: bool = False
+
+
+RULES = (
+    # Longest chain of precedences.
+    Rule(
+        "critical-path",
+        lambda known: _longest_path(known.problem, known.implied.plain),
+        lambda known: Spans(known.problem, known.implied.plain).longest_path(),
+    ),
+    # Per resource: least head + load + least tail.
+    Rule(
+        "work",
+        lambda known: work_bound(known.problem, known.implied.plain),
+        lambda known: known.ordered_spans.work(),
+    ),
+    # Per resource: preemptive relaxation under index order.
+    Rule(
+        "one-machine",
+        lambda known: _one_machine(known.problem, known.implied.ordered, known.ordered_heads),
+        lambda known: known.ordered_spans.own(),
+    ),
+    # The same for another resource that lies between ops of the device.
+    Rule("chain", None, lambda known: known.full_spans.through_others()),
+    # Longest chain once a cap makes acquires wait for releases.
+    Rule(
+        "memory-cycle",
+        lambda known: _longest_path(known.problem, known.implied.full),
+        lambda known: known.full_spans.longest_path(),
+        needs_memory=True,
+    ),
+    # One-machine with those waits: before the first release only what fits can run.
+    Rule(
+        "first-return",
+        lambda known: _with_returns(known, known.full_heads, 1),
+        lambda known: max(known.full_spans.own(), known.full_spans.returns(known.implied.pools)),
+        needs_memory=True,
+    ),
+    # One-machine with heads that also count the work which frees memory for each acquire, and
+    # first-return at many moments.
+    Rule(
+        "memory-work",
+        lambda known: _with_returns(known, known.strong_heads, RETURN_MOMENTS),
+        lambda known: known.full_spans.strongest(
+            known.implied.pools, partial(memory_heads, known.implied)
+        ),
+        needs_memory=True,
+    ),
+)
+"""Every lower bound, the simpler one first: a new one is a module and one more rule here."""
+
+
+def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
+    """Return every applicable bound of `RULES`, strongest first; ties keep the simpler rule first.
 
     Raises
     ------
     MemoryInfeasible
         No schedule keeps the capacity of a pool.
     """
-    if implied.problem.objective is Objective.DEVICE_SPAN:
-        found = _span_bounds(implied)
-    else:
-        found = _makespan_bounds(implied)
+    known = Relaxations(implied)
+    on_span = implied.problem.objective is Objective.DEVICE_SPAN
+    found = []
+    for rule in RULES:
+        value_of = rule.device_span if on_span else rule.makespan
+        if value_of is not None and (implied.problem.pools or not rule.needs_memory):
+            found.append(Bound(rule.name, value_of(known)))
     return sorted(found, key=lambda bound: -bound.value)
-
-
-def _makespan_bounds(implied: ImpliedOrder) -> list[Bound]:
-    problem, full = implied.problem, implied.full
-    ordered_heads = start_heads(problem, implied.ordered)
-    found = [
-        Bound("critical-path", _longest_path(problem, implied.plain)),
-        Bound("work", work_bound(problem, implied.plain)),
-        Bound(
-            "one-machine",
-            _one_machine(problem, implied.ordered, ordered_heads),
-        ),
-    ]
-    if problem.pools:
-        found.append(Bound("memory-cycle", _longest_path(problem, full)))
-        heads, strong = start_heads(problem, full), strong_heads(implied)
-        first = max(_one_machine(problem, full, heads), _returns(implied, heads, 1))
-        found.append(Bound("first-return", first))
-        every = max(_one_machine(problem, full, strong), _returns(implied, strong, RETURN_MOMENTS))
-        found.append(Bound("memory-work", every))
-    return found
-
-
-def _span_bounds(implied: ImpliedOrder) -> list[Bound]:
-    problem = implied.problem
-    ordered = Spans(problem, implied.ordered)
-    full = Spans(problem, implied.full) if problem.pools else ordered
-    found = [
-        Bound("critical-path", Spans(problem, implied.plain).longest_path()),
-        Bound("work", ordered.work()),
-        Bound("one-machine", ordered.own()),
-        Bound("chain", full.through_others()),
-    ]
-    if problem.pools:
-        found.append(Bound("memory-cycle", full.longest_path()))
-        returned = max(full.own(), full.returns(implied.pools))
-        found.append(Bound("first-return", returned))
-        strengthen = partial(memory_heads, implied)
-        found.append(Bound("memory-work", full.strongest(implied.pools, strengthen)))
-    return found
 
 
 def best_bound(bounds: Iterable[Bound]) -> Bound:
     """Return the strongest bound, or the trivial bound 0 if there is none."""
     return max(bounds, key=lambda bound: bound.value, default=Bound("trivial", 0))
-
-
-def start_heads(problem: Problem, graph: Dag) -> IntArray:
-    """Return the earliest start of every op.
-
-    Parameters
-    ----------
-    problem : Problem
-        n ops with release times and pinned starts.
-    graph : Dag
-        Precedences to count.
-
-    Returns
-    -------
-    int64[n]
-        Ticks.
-    """
-    return graph.heads(np.maximum(problem.release, problem.pinned))
-
-
-def end_tails(problem: Problem, graph: Dag) -> IntArray:
-    """Return the least time from the start of every op to the end of the last op after it.
-
-    Parameters
-    ----------
-    problem : Problem
-        n ops.
-    graph : Dag
-        Precedences to count.
-
-    Returns
-    -------
-    int64[n]
-        Ticks, the op's own duration included.
-    """
-    return graph.tails(problem.duration)
-
-
-def strong_heads(implied: ImpliedOrder) -> IntArray:
-    """Return earliest starts under all implied precedences and memory work, int64[n] in ticks."""
-    return memory_heads(implied, start_heads(implied.problem, implied.full))
 
 
 def _longest_path(problem: Problem, graph: Dag) -> int:
@@ -183,6 +159,11 @@ def _one_machine(problem: Problem, graph: Dag, heads: IntArray) -> int:
         ),
         default=0,
     )
+
+
+def _with_returns(known: Relaxations, heads: IntArray, moments: int) -> int:
+    alone = _one_machine(known.problem, known.implied.full, heads)
+    return max(alone, _returns(known.implied, heads, moments))
 
 
 def _returns(implied: ImpliedOrder, heads: IntArray, moments: int) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import destination
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, save
-
-if TYPE_CHECKING:
-    from ppsolve.solver.render.charts import LineChart
+from ppsolve.solver.render.charts import LineChart
+from ppsolve.solver.render.figure_file import chart_bytes, chart_format
 
 Chart = Annotated[
     Path | None,
@@ -40,9 +41,6 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
     InputError
         As `check_writable`, naming the option; or two options share a file.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import destination
-
     taken: dict[Path, str] = {}
     for option, path in outputs.items():
         if path is None:
@@ -57,8 +55,6 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
 
 def check_chart(path: Path | None) -> None:
     """Refuse a chart that could not be drawn in the end; errors as in `chart_format`."""
-    from ppsolve.solver.render.figure_file import chart_format
-
     if path is not None:
         chart_format(path)
 
@@ -73,8 +69,6 @@ def write_chart(path: Path | None, charts: Sequence[LineChart]) -> None:
     charts : sequence of LineChart
         Any number.
     """
-    from ppsolve.solver.render.figure_file import chart_bytes, chart_format
-
     if path is None:
         return
     if not charts:

@@ -61,7 +61,19 @@ def check_command(
 def check_files(
     instance_file: Path, result_file: Path, *, round_up: bool = False
 ) -> list[Violation]:
-    """Return what is wrong with the schedule in `result_file`.
+    """Check the schedule of one file against the instance of another.
+
+    Parameters
+    ----------
+    instance_file, result_file : Path
+        The files; one of them may be ``-``, standard input.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    list of Violation
+        Every broken rule; empty for a valid schedule.
 
     Raises
     ------

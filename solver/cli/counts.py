@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from ppsolve.models.documents.errors import InputError
+
 MOST_NUMBERS = 100_000
 """Longer lists are refused rather than left to fill the memory."""
 
@@ -14,13 +16,23 @@ _RANGE = re.compile(r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", re.ASCII)
 def parse_counts(text: str, option: str) -> list[int]:
     """Return the numbers that an option lists, in its order.
 
+    Parameters
+    ----------
+    text : str
+        Numbers and ascending ranges with commas between, as in ``1,2,4-8``.
+    option : str
+        Name of the option in errors.
+
+    Returns
+    -------
+    list of int
+        At most `MOST_NUMBERS`.
+
     Raises
     ------
     InputError
         Something else than numbers and ascending ranges, or too many of them.
     """
-    from ppsolve.models.documents.errors import InputError
-
     numbers: list[int] = []
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())
@@ -43,8 +55,6 @@ def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
     InputError
         Two lists of more than one number differ in length; names their options.
     """
-    from ppsolve.models.documents.errors import InputError
-
     lengths = {option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{option} has {length}" for option, length in lengths.items())

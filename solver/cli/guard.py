@@ -133,7 +133,20 @@ def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
-    """Let errors about an instance name its file; the library knows the instance's name only."""
+    """Let errors about an instance name its file; the library knows the instance's name only.
+
+    Parameters
+    ----------
+    instance : Instance
+        The instance that the block works on.
+    path : str or Path
+        File of the instance.
+
+    Yields
+    ------
+    None
+        The block runs; an `InputError` from it names the file.
+    """
     from ppsolve.models.documents.files import source_name
 
     try:
@@ -155,7 +168,7 @@ _STARVED = re.compile(
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether a lack of memory is behind an error, as where a library could not load."""
+    """Say if a lack of memory is behind an error, as where a library could not load."""
     while error is not None:
         if isinstance(error, MemoryError):
             return True
@@ -166,7 +179,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _is_about_stream(error: Exception) -> bool:
-    """Return whether writing to stdout failed; files of a command are known by their names."""
+    """Say if writing to stdout failed; files of a command are known by their names."""
     if isinstance(error, BrokenPipeError):
         return True
     return isinstance(error, OSError) and not error.filename and error.errno in STREAM_FAILURES

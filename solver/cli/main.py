@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -33,41 +33,9 @@ COMMANDS = {
 """Module of each command in this package, with a ``register(app)``, and its line in the help."""
 
 
-class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, each imported when it is looked up for the first time."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        """Return a command, with its module loaded."""
-        if name not in self._loaded:
-            self._loaded[name] = _load(name)
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        """Replace a command."""
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        """Refuse: the table of commands stays whole."""
-        raise TypeError(f"the command {name} cannot be taken away")
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names in the order of the help."""
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        """Return the number of commands."""
-        return len(COMMANDS)
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is such a command, without loading it."""
-        return name in COMMANDS
-
-
-def _load(name: str) -> Any:
-    """Import the module of a command; raises `KeyError` for an unknown name."""
+@cache
+def load(name: str) -> Any:
+    """Import the module of a command and return the command."""
     module = importlib.import_module(f"ppsolve.solver.cli.{COMMANDS[name][0]}")
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     module.register(app)
@@ -79,14 +47,40 @@ class LazyGroup(GuardedGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = LazyCommands()
+        # Names alone, from which the nearest one is suggested for a wrong one.
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with its module loaded.
+
+        Parameters
+        ----------
+        ctx : Context
+            The call, as click gives it.
+        cmd_name : str
+            Name of the command.
+
+        Returns
+        -------
+        Command or None
+            None where there is none of that name.
+        """
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from the table."""
+        """Write the list of commands from the table.
+
+        Parameters
+        ----------
+        ctx : Context
+            The call, as click gives it.
+        formatter : HelpFormatter
+            Receives the names and summaries.
+        """
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 

@@ -8,16 +8,18 @@ import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import destination, is_read_only, source_name, write_bytes
+from ppsolve.models.documents.printable import plain_json
 from ppsolve.solver.cli.guard import postpone
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from ppsolve.solver.render.terminal import TerminalConsole
+from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
+from ppsolve.solver.render.trimmed import TrimLines
 
 MIN_WIDTH = 40
+"""Least columns of tables and charts; fewer are refused."""
 
 
 def check_writable(output: Path | None, *inputs: str | Path, option: str = "--output") -> None:
@@ -40,9 +42,6 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
     """
     if output is None or str(output) == "-":
         return
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import destination
-
     try:
         problem = _unfit(destination(output), inputs)
     except OSError as error:
@@ -53,8 +52,6 @@ def check_writable(output: Path | None, *inputs: str | Path, option: str = "--ou
 
 def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
     """Return why a file could not be written, None where nothing is known to stop it."""
-    from ppsolve.models.documents.files import is_read_only
-
     parent = target.parent
     if target.is_dir():
         return "expected a file, this is a directory"
@@ -69,8 +66,6 @@ def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
 
 
 def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
-    from ppsolve.models.documents.files import source_name
-
     for file in inputs:
         if _is_same_file(target, file):
             return f"this is the input {source_name(file)}, give another file"
@@ -78,7 +73,7 @@ def _replaced_input(target: Path, inputs: Iterable[str | Path]) -> str | None:
 
 
 def _is_same_file(target: Path, file: str | Path) -> bool:
-    """Return whether both are one regular file, whatever links lead to it."""
+    """Say if both are one regular file, whatever links lead to it."""
     try:
         given = os.fstat(sys.stdin.fileno()) if str(file) == "-" else Path(file).stat()
         written = target.stat()
@@ -89,8 +84,6 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
 
 def json_text(document: BaseModel | list[BaseModel]) -> str:
     """Return one JSON document, fit for a terminal, with a newline at its end."""
-    from ppsolve.models.documents.printable import plain_json
-
     if isinstance(document, list):
         text = "[" + ",\n ".join(item.model_dump_json() for item in document) + "]"
     else:
@@ -100,8 +93,6 @@ def json_text(document: BaseModel | list[BaseModel]) -> str:
 
 def print_json(data: object) -> None:
     """Print plain data as one indented JSON document."""
-    from ppsolve.models.documents.printable import plain_json
-
     sys.stdout.write(plain_json(json.dumps(data, indent=2)) + "\n")
 
 
@@ -145,9 +136,6 @@ def save(path: Path, data: str | bytes) -> None:
     data : str or bytes
         What it is to hold; text is written as UTF-8.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import write_bytes
-
     try:
         write_bytes(path, data.encode() if isinstance(data, str) else data)
     except InputError as error:
@@ -162,10 +150,6 @@ def stdout_console(width: int | None = None) -> TerminalConsole:
     InputError
         The width that was asked for is out of reason.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
-    from ppsolve.solver.render.trimmed import TrimLines
-
     if width is not None and width > MAX_WIDTH:
         raise InputError(f"expected at most {MAX_WIDTH} columns, got {width}", field="--width")
     console = TerminalConsole(width=width)

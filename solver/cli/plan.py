@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from ppsolve.models.core.result import Status
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.text import instance_text
+from ppsolve.models.plan.request import load_request
+from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, json_text, save, stdout_console
-
-if TYPE_CHECKING:
-    from ppsolve.models.plan.result import Plan
+from ppsolve.solver.plan import service
+from ppsolve.solver.render.plan.progress import plan_progress
+from ppsolve.solver.render.plan.report import plan_chart, plan_line, plan_report
 
 in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)
 in_output = partial(typer.Option, rich_help_panel=opt.OUTPUT)
@@ -98,8 +104,6 @@ def plan_command(
     plan = _plan(request, options, quiet=quiet, verbose=verbose)
     _write_winner(plan, instance_out, result_out)
     if chart is not None:
-        from ppsolve.solver.render.plan.report import plan_chart
-
         drawn = plan_chart(plan)
         write_chart(chart, [] if drawn is None else [drawn])
     if not deliver(plan, output, as_json=as_json):
@@ -109,10 +113,6 @@ def plan_command(
 
 def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) -> Plan:
     """Make the plan of a request with progress on stderr."""
-    from ppsolve.models.plan.request import load_request
-    from ppsolve.solver.plan import service
-    from ppsolve.solver.render.plan.progress import plan_progress
-
     request = load_request(path)
     limit = options["time_limit"]
     shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=verbose)
@@ -123,9 +123,6 @@ def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) ->
 @contextmanager
 def _about_request(path: Path) -> Iterator[None]:
     """Let errors of the planner name the option, or the file of the request."""
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.documents.files import source_name
-
     try:
         yield
     except InputError as error:
@@ -136,8 +133,6 @@ def _about_request(path: Path) -> Iterator[None]:
 
 def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None) -> None:
     """Write the winner's instance and its result; says so where there is no winner."""
-    from ppsolve.models.documents.text import instance_text
-
     for path, document in ((instance_out, plan.instance), (result_out, plan.result)):
         if path is not None and document is None:
             say(f"warning: {path}: not written, there is no winner")
@@ -148,15 +143,11 @@ def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None
 
 
 def _print(plan: Plan, *, top: int | None, quiet: bool, verbose: bool) -> None:
-    from ppsolve.solver.render.plan.report import plan_line, plan_report
-
     shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
     stdout_console().print(shown, soft_wrap=quiet)
 
 
 def _exit_code(plan: Plan) -> ExitCode:
-    from ppsolve.models.core.result import Status
-
     if plan.interrupted:
         return ExitCode.INTERRUPTED
     if plan.status is Status.INFEASIBLE:

@@ -17,6 +17,15 @@ from ppsolve.solver.render.drawings import drawing_of
 def expect_program(instance: Instance, path: str | Path, option: str) -> None:
     """Refuse instances that have no program order.
 
+    Parameters
+    ----------
+    instance : Instance
+        The instance.
+    path : str or Path
+        File of the instance, for the error.
+    option : str
+        Name of the option that asks for the order.
+
     Raises
     ------
     InputError
@@ -29,6 +38,13 @@ def expect_program(instance: Instance, path: str | Path, option: str) -> None:
 
 def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     """Print the program order of a result or of a heuristic's entry.
+
+    Parameters
+    ----------
+    found : Result or HeuristicEntry or None
+        The result or entry, if there is one.
+    source : str
+        Name of the file or instance in errors.
 
     Raises
     ------

@@ -50,7 +50,24 @@ def simulate_command(
 def simulate_entry(
     instance: Instance, name: str, *, group_size: int | None, round_up: bool
 ) -> HeuristicEntry:
-    """Run a heuristic; one that is not applicable gives an entry that says so."""
+    """Run a heuristic; one that is not applicable gives an entry that says so.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    name : str
+        Name of the heuristic.
+    group_size : int or None
+        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    HeuristicEntry
+        With the schedule, or with the reason why there is none.
+    """
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
         return api.simulate(instance, name, round_up=round_up, **chosen)

@@ -22,7 +22,26 @@ def solve(
     verbose: bool,
     label: str = "",
 ) -> Result:
-    """Optimise `instance`, read from `path`, with progress on stderr that begins with `label`."""
+    """Optimise an instance with progress on stderr.
+
+    Parameters
+    ----------
+    path : str or Path
+        File of the instance, for errors.
+    instance : Instance
+        The instance.
+    options : SolveOptions
+        Limits and seed.
+    quiet, verbose : bool
+        Show no progress, or every event.
+    label : str
+        Beginning of the lines of progress.
+
+    Returns
+    -------
+    Result
+        As from `ppsolve.optimize`.
+    """
     shown = progress(
         instance.name,
         kind_of(instance).value_unit(instance),
@@ -36,7 +55,20 @@ def solve(
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
-    """Return what a result means for the process."""
+    """Return the exit code of the process for a result.
+
+    Parameters
+    ----------
+    result : Result
+        The result.
+    fail_on_gap : float, optional
+        Largest gap that is no failure.
+
+    Returns
+    -------
+    ExitCode
+        The table of the README.
+    """
     if result.stop_reason is StopReason.INTERRUPTED:
         return ExitCode.INTERRUPTED
     if result.status is Status.INFEASIBLE:

@@ -6,7 +6,9 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import FREE
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
+from ppsolve.solver.cpsat.redundant.window_work import add_window_work
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -45,12 +47,22 @@ class Constraints:
         self.rounding = rounding
         self.memory_is_exact = True
 
-    def add_all(self) -> None:
-        """Add every rule."""
+    def add_all(self, hint: Schedule | None = None, *, window_work: bool = False) -> None:
+        """Add every rule, then the redundant ones: a new one is a module and one more line here.
+
+        Parameters
+        ----------
+        hint : Schedule, optional
+            Schedule that variables of redundant rules are hinted from.
+        window_work : bool
+            Count the work in every hole.
+        """
         self._pins()
         self._precedences()
         self._no_overlap()
         self._memory()
+        if window_work:
+            add_window_work(self.variables, hint)
 
     def _pins(self) -> None:
         for op in np.flatnonzero(self.problem.pinned != FREE).tolist():

@@ -20,7 +20,6 @@ from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.objective import add_objective
 from ppsolve.solver.cpsat.variables import Variables
-from ppsolve.solver.cpsat.window_work import add_window_work
 from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -133,9 +132,7 @@ def _fill(
     variables: Variables, constraints: Constraints, hint: Schedule | None, *, window_work: bool
 ) -> None:
     """Add every rule, the objective and a hint to the model."""
-    constraints.add_all()
-    if window_work:
-        add_window_work(variables, hint)
+    constraints.add_all(hint, window_work=window_work)
     add_objective(variables, constraints.implied)
     if hint is not None:
         variables.hint(hint)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Objective, Problem
-from ppsolve.solver.bounds.lower_bounds import end_tails, strong_heads
+from ppsolve.solver.bounds.relaxations import Relaxations, end_tails
 from ppsolve.solver.bounds.spans import NEVER, Spans
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -55,7 +55,7 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
         Windows in ticks that keep an optimal schedule, and every one as good as `upper`.
     """
     problem = implied.problem
-    heads = strong_heads(implied)
+    heads = Relaxations(implied).strong_heads
     tails = end_tails(problem, implied.full)
     pinned = problem.pinned != FREE
     if problem.objective is Objective.COMPLETION:

@@ -18,6 +18,10 @@ from ppsolve.models.documents.errors import InputError
 
 SMALL_MODEL_SHARE = Decimal("0.366412213740458")
 LARGE_MODEL_SHARE = Decimal("0.43243243243243246")
+"""Share of the activation that the weight gradient gives back: 32 h of 34 h + 5 a s (Qi et al.,
+Zero Bubble Pipeline Parallelism), for a heads and sequences of s tokens, as a double. The model of
+1.5B has 24 heads, a hidden size of 2,304 and sequences of 1,024; the larger ones have a s = 8 h.
+"""
 
 
 @dataclass(frozen=True)

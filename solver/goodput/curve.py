@@ -288,7 +288,7 @@ class ScheduleCurve:
         return plain(values)
 
     def is_extrapolated(self, microbatches: Any) -> Any:
-        """Return whether there are more micro-batches than were measured, bool or bool[...]."""
+        """Say if there are more micro-batches than were measured, bool or bool[...]."""
         return plain(self._wanted(microbatches) > self._points[-1])
 
     def holds_for(self, replicas: IntArray) -> BoolArray:

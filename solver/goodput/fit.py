@@ -45,6 +45,7 @@ found the objective of 40 starts. Each more takes the time of one descent.
 """
 
 DEFAULT_STARTS, MOST_STARTS = 1 + len(GUESSED_GAMMAS), 1000
+"""Starts by default, and at most: more are refused as a mistake, time grows with each."""
 
 MOST_TRIALS = 200
 """Steps that a descent may try: with 25 one of 29 fits did not come to rest, with 50 all did."""
@@ -189,10 +190,25 @@ class FitObjective:
         return _norm(accum, smoothing) + _norm(optim, smoothing) + float(prior)
 
     def model(self, params: Floats, smoothing: float = 0.0) -> tuple[float, Floats, Floats]:
-        """Return the objective, its gradient [7] and a Gauss-Newton curvature [7, 7].
+        """Return the objective with its gradient and an approximate curvature.
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
-        Parameters are those of `value`.
+
+        Parameters
+        ----------
+        params : float64[7]
+            In the order of `PerfParams`.
+        smoothing : float
+            As for `value`.
+
+        Returns
+        -------
+        value : float
+            The objective, as from `value`.
+        gradient : float64[7]
+            Its slopes by the parameters.
+        curvature : float64[7, 7]
+            Of the Gauss-Newton approximation.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum
@@ -255,6 +271,7 @@ def _guess(objective: FitObjective, gamma: float) -> Floats:
     params[[ALPHA_C, BETA_C]] = _line(design.compute[:, 1], accum)
     if objective.box.lower[ALPHA_C] == objective.box.upper[ALPHA_C]:
         params[BETA_C] = objective.box.lower[ALPHA_C] / design.compute[0, 1]
+    # An exchange that seems to cost nothing still gets a guess above 0.
     share = np.minimum(accum / optim, 0.999)
     network = optim * (1 - share**gamma) ** (1 / gamma)
     for alpha, beta, seen in (
@@ -272,8 +289,10 @@ def _line(places: Floats, times: Floats) -> Floats:
     normal = np.array([[ones @ ones, ones @ scaled], [ones @ scaled, scaled @ scaled]])
     determinant = normal[0, 0] * normal[1, 1] - normal[0, 1] ** 2
     start, slope = float(np.median(times)), 0.0
+    # Below this the places are alike, and a slope would be rounding.
     if determinant > 1e-12 * normal[0, 0] * normal[1, 1]:
         start, slope = np.linalg.solve(normal, [np.sum(ones), np.sum(scaled)]).tolist()
+    # Keeps both above 0, as their bounds demand, where the best line is not.
     least = 0.1 * float(np.min(times))
     return np.array([max(start, least), max(slope, 1e-3 * least / float(np.max(places)))])
 
@@ -282,6 +301,8 @@ def _descend(
     objective: FitObjective, start: Floats, smoothing: float, rest: float
 ) -> tuple[Floats, bool]:
     """Return where damped Gauss-Newton steps within the bounds end, and whether at rest."""
+    # Marquardt's damping (1963): less after a step that gains, more after one that does not; where
+    # even the shortest step gains nothing the descent is at rest.
     box, params, damping = objective.box, start, 1e-3
     value, gradient, curvature = objective.model(params, smoothing)
     for _ in range(MOST_TRIALS):

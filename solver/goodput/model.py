@@ -99,13 +99,35 @@ class GoodputModel:
         return self.perf.accum_time(atomic_bsz)
 
     def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return `PerfParams.network_time`, with its parameters."""
+        """Return the time of the gradient exchange, as `PerfParams.network_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
         return self.perf.network_time(num_nodes, num_replicas)
 
     def optim_time(
         self, num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike
     ) -> Quantity:
-        """Return `PerfParams.optim_time`, with its parameters."""
+        """Return the time of a step that exchanges gradients, as `PerfParams.optim_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
         return self.perf.optim_time(num_nodes, num_replicas, atomic_bsz)
 
     def step_time(
@@ -115,7 +137,18 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return `PerfParams.step_time`, with its parameters."""
+        """Return the time of a step with its accumulation, as `PerfParams.step_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            In the unit of the parameters.
+        """
         return self.perf.step_time(num_nodes, num_replicas, atomic_bsz, accum_steps)
 
     def throughput(
@@ -125,7 +158,18 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return samples per unit of time; parameters and errors as in `PerfParams.step_time`."""
+        """Return samples per unit of time; errors as in `PerfParams.step_time`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+            As for `PerfParams.step_time`.
+
+        Returns
+        -------
+        float or float64[...]
+            Samples per unit of time of the parameters.
+        """
         values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
         return plain(_batch(*values) / self.perf.step_time(*values))
 
@@ -141,7 +185,12 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return the goodput, throughput times efficiency; parameters as in `step_time`.
+        """Return the goodput, throughput times efficiency.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, accum_steps : number or array
+            As for `PerfParams.step_time`.
 
         Returns
         -------

@@ -102,7 +102,7 @@ class PipelineGoodput:
         return next(iter(self.curves.values())).has_sync
 
     def _units_per_unit(self) -> float:
-        """Return how many time units of the curves one time unit of the model has."""
+        """Return one time unit of the model in time units of the curves."""
         units = sorted({curve.time_unit for curve in self.curves.values()})
         if len(units) > 1:
             raise InputError(
@@ -119,7 +119,12 @@ class PipelineGoodput:
     def step_time(
         self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, microbatches: Any
     ) -> Interval:
-        """Return the time of one step; parameters and errors as for `evaluate`.
+        """Return the time of one step; errors as for `evaluate`.
+
+        Parameters
+        ----------
+        num_nodes, num_replicas, atomic_bsz, microbatches : int or int[...]
+            As for `evaluate`.
 
         Returns
         -------
@@ -326,7 +331,7 @@ class PipelineGoodput:
         return nodes, replicas, sizes, counts
 
     def _timed_for(self, sizes: Iterable[int]) -> str:
-        """Return which numbers of replicas schedules with sync are right for, in words."""
+        """Return in words the numbers of replicas that schedules with sync are right for."""
         numbers = sorted({self.curves[size].replicas or 0 for size in sizes})
         return f"{' or '.join(map(str, numbers))}, which the sync in the schedules was timed for"
 

@@ -106,12 +106,17 @@ class BatchLimits:
         return cls(low, greatest, init_batch_size, most, accumulation, compat)
 
     def allow(self, replicas: NDArray[Any], atomic: Floats, accum: Floats) -> BoolArray:
-        """Return which configurations are allowed, bool[...].
+        """Mark the configurations that are allowed.
 
         Parameters
         ----------
         replicas, atomic, accum : arrays that broadcast
             Replicas, micro-batch sizes and accumulation steps.
+
+        Returns
+        -------
+        bool[...]
+            True where the batch and the micro-batch lie within the limits.
         """
         batch = replicas * atomic * (accum + 1)
         allowed: BoolArray = (self.low <= atomic) & (atomic <= self.high) & (self.least <= batch)
@@ -149,7 +154,7 @@ class Best(NamedTuple):
     accum: Floats
 
     def or_better(self, other: Best) -> Best:
-        """Return whichever has the higher goodput, this one if they are equal."""
+        """Return, case by case, the one of higher goodput; this one if they are equal."""
         better = other.goodput > self.goodput
         return Best(*(np.where(better, new, old) for old, new in zip(self, other, strict=True)))
 
@@ -332,7 +337,7 @@ class Search:
         return ideal
 
     def _rises(self, case: IntArray, atomic: Floats, steps: Floats) -> BoolArray:
-        """Return whether goodput rises with the size: by its logarithmic slope."""
+        """Say where goodput rises with the size: by its logarithmic slope."""
         time, norm = self._times(case, atomic)
         sqr, var = self.grad.normalised
         scale = self.replicas[case] * atomic * steps / self.limits.least

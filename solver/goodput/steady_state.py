@@ -60,7 +60,7 @@ def steady_state(
     optimal: Sequence[bool],
     least_slope: float,
 ) -> SteadyState:
-    """Return how the makespan grows at the largest measured numbers of micro-batches.
+    """Return the growth of the makespan at the largest measured numbers of micro-batches.
 
     Schedules may repeat after several micro-batches only: 1F1B on 4 stages with F = 1, B = 2
     and latency 1 grows by 5, 5, 5, 3, so by 18 per 4 micro-batches, 4.5 for each.
@@ -140,7 +140,7 @@ def _repeating(points: IntArray, makespans: Floats) -> SteadyState | None:
 
 
 def _predicts(steady: SteadyState, points: IntArray, makespans: Floats) -> bool:
-    """Return whether every later point is as predicted, or between what its neighbours predict."""
+    """Say if every later point is as predicted, or between what its neighbours predict."""
     later = points > steady.last
     periods = -(-(points[later] - steady.last) // steady.period)
     base = points[later] - periods * steady.period

@@ -1,4 +1,4 @@
-"""Lower bounds on the iterations that one refresh takes, and what can never be placed."""
+"""Lower bounds on the iterations of one refresh, and proofs that work can never be placed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from ppsolve.models.kfac.unrolling import (
     lower_refresh,
     unrolled_ops,
 )
-from ppsolve.solver.kfac.requirements import data_ends, is_tidy, most_iterations, settled_after
+from ppsolve.solver.kfac.requirements import (
+    data_ends,
+    fits_one_period,
+    iterations_until_steady,
+    most_iterations,
+)
 
 MAX_TRIED = 150_000
 """Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations
@@ -32,22 +37,34 @@ class IterationsBound:
     value : int
         The bound, at least 1; one more than the most worth trying where none is possible.
     by : str
-        The rule: ``trivial``, ``work`` (work that becomes ready from some moment on is more than
-        the holes from there hold) or ``window`` (an op has no hole left after its data).
-    hopeless : str or None
-        Why no number of iterations is enough, if that is so.
+        The rule: ``trivial``, ``work`` (more work becomes ready from some moment on than the holes
+        from there hold) or ``window`` (an op has no hole left after its data).
+    infeasible_reason : str or None
+        Why no number of iterations is enough, where that is proved.
     """
 
     value: int
     by: str
-    hopeless: str | None = None
+    infeasible_reason: str | None = None
 
 
 def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> IterationsBound:
-    """Return a lower bound on the iterations of `devices`, all of which have the same number.
+    """Prove a lower bound on the iterations of devices that share one number of them.
 
-    At each number of iterations, from every moment at which work becomes ready, the work that
-    starts no earlier is compared with the room of the holes from there on.
+    At each number of iterations, and from every moment at which work becomes ready, the work that
+    starts no earlier is compared with the length of the holes from there on.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices coupled by syncs (usually one).
+
+    Returns
+    -------
+    IterationsBound
+        The bound and the rule that proves it.
 
     Raises
     ------
@@ -55,9 +72,10 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
         An op of the pipeline is absurdly far from the first iteration.
     """
     most = most_iterations(pattern, devices)
-    value = _by_sums(pattern, devices, most)
+    value = _by_totals(pattern, devices, most)
     if value > most:
-        return IterationsBound(value, "work", _why(pattern, _settled(pattern, devices), most))
+        unplaceable = _unplaceable_when_steady(pattern, devices)
+        return IterationsBound(value, "work", _why(pattern, unplaceable, most))
     return _Climb(pattern, devices, most).run(value)
 
 
@@ -78,102 +96,116 @@ class _Climb:
         self.pattern = pattern
         self.devices = devices
         self.most = most
-        self.settled = 2 * settled_after(pattern) + 1
+        self.steady = _steady(pattern)
         self.left = MAX_TRIED * len(devices) // len(pattern.devices)
 
     def run(self, value: int) -> IterationsBound:
-        """Return the first number from `value` on that is not refuted, or is too large to try.
+        """Return the first number of iterations that is not refuted, or is too large to try.
 
-        Where all iterations have the same holes, what refutes a number refutes every smaller
-        one: steps double there, and the last one is halved.
+        The search begins at `value`; all below it are refuted. Where all iterations have the same
+        holes, the proof against a number is one against every smaller number: steps double there,
+        and the last one is halved.
         """
         by, step, end = "work", 1, self.most + 1
-        leaps = is_tidy(self.pattern, self.devices)
+        leaps = fits_one_period(self.pattern, self.devices)
         is_bracketed = False
         while value < end:
             tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
             if not self._afford(tried):
                 break
-            refuted, stuck = self._refuted(tried)
+            refuted, unplaceable = self._refuted(tried)
             if refuted is None:
                 end, is_bracketed = tried, True
                 continue
             value, by = tried + 1, refuted
-            if tried == self.most or (stuck and not stuck.has_windows and tried >= self.settled):
-                stuck = stuck or _settled(self.pattern, self.devices)
-                return IterationsBound(self.most + 1, by, _why(self.pattern, stuck, self.most))
+            if tried == self.most or (unplaceable and self._is_final(tried, unplaceable)):
+                op = unplaceable or _unplaceable_when_steady(self.pattern, self.devices)
+                return IterationsBound(self.most + 1, by, _why(self.pattern, op, self.most))
             step = 2 * step if leaps else 1
         return IterationsBound(value, by if value > 1 else "trivial")
 
+    def _is_final(self, tried: int, unplaceable: _Unplaceable) -> bool:
+        """Return True if more iterations give the op no hole either."""
+        return tried >= self.steady and not unplaceable.has_windows
+
     def _afford(self, tried: int) -> bool:
-        """Whether a number may still be tried; counts its ops."""
+        """Return True if a number may still be tried, and count its ops."""
         ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
         self.left -= ops
         return self.left >= 0 and ops <= MAX_UNROLLED
 
-    def _refuted(self, tried: int) -> tuple[str | None, _Stuck | None]:
-        """Return the rule that refutes a number of iterations, and the op that is stuck."""
+    def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
+        """Return the rule that refutes a number of iterations, and the op without a hole."""
         counts = [tried] * len(self.pattern.devices)
         lowered = lower_refresh(self.pattern, counts, devices=self.devices)
         heads = window_heads(lowered.problem)
         if isinstance(heads, int):
-            return "window", _stuck(lowered, heads)
+            return "window", _unplaceable(lowered, heads)
         return _overfull(self.pattern, lowered, self.devices, heads), None
 
 
-def _settled(pattern: RefreshPattern, devices: Sequence[int]) -> _Stuck | None:
-    """Return the op that is stuck once the holes repeat."""
-    counts = [2 * settled_after(pattern) + 1] * len(pattern.devices)
+def _steady(pattern: RefreshPattern) -> int:
+    """Return the iterations at both ends, where holes do not repeat, plus one whose holes do."""
+    return 2 * iterations_until_steady(pattern) + 1
+
+
+def _unplaceable_when_steady(
+    pattern: RefreshPattern, devices: Sequence[int]
+) -> _Unplaceable | None:
+    """Return the op without a hole after its data once the holes repeat."""
+    counts = [_steady(pattern)] * len(pattern.devices)
     lowered = lower_refresh(pattern, counts, devices=devices)
     heads = window_heads(lowered.problem)
-    return _stuck(lowered, heads) if isinstance(heads, int) else None
+    return _unplaceable(lowered, heads) if isinstance(heads, int) else None
 
 
-def _why(pattern: RefreshPattern, stuck: _Stuck | None, most: int) -> str:
-    if stuck is None:
+def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -> str:
+    if unplaceable is None:
         return f"the holes have no room for all work, however many iterations ({most} tried)"
-    length = f"{pattern.scale.time(stuck.length)} {pattern.scale.unit}"
+    length = f"{pattern.scale.time(unplaceable.length)} {pattern.scale.unit}"
     return (
-        f"{stuck.op} takes {length} and fits into no hole after its data, however many "
+        f"{unplaceable.op} takes {length} and fits into no hole after its data, however many "
         f"iterations there are (margin {float(pattern.margin):g})"
     )
 
 
 @dataclass(frozen=True)
-class _Stuck:
-    """An op without a hole after its data; `has_windows`: there are earlier ones."""
+class _Unplaceable:
+    """An op without a hole after its data; `has_windows` if it has earlier ones."""
 
     op: str
     length: int
     has_windows: bool
 
 
-def _stuck(lowered: LoweredRefresh, op: int) -> _Stuck:
+def _unplaceable(lowered: LoweredRefresh, op: int) -> _Unplaceable:
     problem = lowered.problem
-    return _Stuck(problem.op_name(op), int(problem.duration[op]), len(problem.windows[op]) > 0)
+    return _Unplaceable(
+        problem.op_name(op), int(problem.duration[op]), len(problem.windows[op]) > 0
+    )
 
 
-def _by_sums(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
-    """Return a number of iterations below which data is not there, or all holes are too small.
+def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
+    """Return a number of iterations below which data is missing, or all holes are too short in sum.
 
     Holes are added up only where all iterations have the same.
     """
-    fewest = max(1, *(_data_there(pattern, device) for device in devices))
-    if is_tidy(pattern, devices):
+    fewest = max(1, *(_data_ready_by(pattern, device) for device in devices))
+    if fits_one_period(pattern, devices):
         for device in devices:
-            room = sum(end - start for start, end in pattern.holes(device, 1))
+            capacity = sum(end - start for start, end in pattern.holes(device, 1))
             work = sum(
                 work.parts * work.length
                 for work in pattern.devices[device].work
                 if pattern.syncs_in_holes or work.label.kind != "sync"
             )
             if work > 0:
-                fewest = max(fewest, -(-work // room) if room else most + 1)
+                fewest = max(fewest, -(-work // capacity) if capacity else most + 1)
     return min(fewest, most + 1)
 
 
-def _data_there(pattern: RefreshPattern, device: int) -> int:
-    """Return the iteration by whose end the data of all curvature of a device is there."""
+def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
+    """Return the iteration by whose end all curvature of a device has its data."""
     own = pattern.devices[device]
     ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
@@ -182,7 +214,7 @@ def _data_there(pattern: RefreshPattern, device: int) -> int:
 def _overfull(
     pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int], heads: IntArray
 ) -> str | None:
-    """Return ``work`` where some device has more work than room, else None."""
+    """Return ``work`` if some device has more work than its holes hold, else None."""
     problem = lowered.problem
     for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
         ops = problem.ops_by_resource[resource]
@@ -193,9 +225,9 @@ def _overfull(
 
 
 def window_heads(problem: Problem) -> IntArray | int:
-    """Return the earliest start of every op, within its windows, int64[n].
+    """Return the earliest start of every op inside its windows, int64[n] in ticks.
 
-    Where an op has no window that late, its number is returned instead.
+    Where an op has no window that late, the number of the op is returned instead.
     """
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
@@ -203,9 +235,9 @@ def window_heads(problem: Problem) -> IntArray | int:
     for _ in range(problem.num_ops):
         before = heads
         heads = graph.heads(heads)
-        stuck = [op for group in groups if (op := _into_windows(heads, *group)) is not None]
-        if stuck:
-            return min(stuck)
+        unplaceable = [op for group in groups if (op := _into_windows(heads, *group)) is not None]
+        if unplaceable:
+            return min(unplaceable)
         if np.array_equal(heads, before):
             break
     return heads
@@ -236,18 +268,18 @@ def _is_overfull(
     ops: IntArray,
     heads: IntArray,
 ) -> bool:
-    """Whether the work that is ready from some moment on exceeds the room of the holes."""
+    """Return True if the work ready from some moment on is longer than the holes from there."""
     lengths = lowered.problem.duration[ops]
     shortest = int(lengths.min())
     holes = pattern.holes(device, lowered.iterations[device])
-    rooms = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
-    room = np.array([r for r in rooms if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
+    usable = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
+    spans = np.array([r for r in usable if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
     order = np.argsort(heads[ops], kind="stable")
     moments = heads[ops][order]
     work = np.cumsum(lengths[order][::-1])[::-1]
     # Work of the same moment counts in full at the first op of that moment, less at the others.
-    place = np.searchsorted(room[:, 1], moments, side="right")
-    after = np.append(np.cumsum((room[:, 1] - room[:, 0])[::-1])[::-1], 0)
-    begin = np.append(room[:, 0], np.iinfo(np.int64).max)[place]
+    place = np.searchsorted(spans[:, 1], moments, side="right")
+    after = np.append(np.cumsum((spans[:, 1] - spans[:, 0])[::-1])[::-1], 0)
+    begin = np.append(spans[:, 0], np.iinfo(np.int64).max)[place]
     left = after[place] - np.maximum(moments - begin, 0)
     return bool(np.any(work > left))

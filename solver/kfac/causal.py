@@ -6,7 +6,13 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.pattern import Hole, Member, RefreshPattern, longest, meetings
+from ppsolve.models.kfac.pattern import (
+    Hole,
+    Member,
+    RefreshPattern,
+    rendezvous_length,
+    rendezvous_of,
+)
 from ppsolve.solver.kfac.placement import DevicePlan, Order, greedy_order, plan_of_starts
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
@@ -14,8 +20,8 @@ from ppsolve.solver.kfac.requirements import (
     most_iterations,
     most_unrolled,
     predecessors,
-    refuse_hopeless,
     refuse_missing_data,
+    refuse_unplaceable,
     too_long,
 )
 from ppsolve.solver.kfac.serial import LatestStart, SerialGenerator, Starts
@@ -28,11 +34,11 @@ Lengths = dict[int, dict[int, int]]
 
 
 def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> list[DevicePlan]:
-    """Return the repaired greedy's schedule of each device.
+    """Place K-FAC work by PipeFisher's greedy, repaired.
 
-    Each device walks its holes in the order of time and puts the first work, in PipeFisher's
-    order, that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm
-    stream, are scheduled together: work by class, each op at its earliest.
+    Each device walks its holes in the order of time and puts the first work, in PipeFisher's order,
+    that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm stream,
+    are scheduled together: work by class, each op at its earliest.
 
     Parameters
     ----------
@@ -41,24 +47,29 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     order : callable
         The order in which a device that is scheduled alone looks at its work.
 
+    Returns
+    -------
+    list of DevicePlan
+        The plan of each device; the limit on saved tensors is not looked at.
+
     Raises
     ------
     InputError
         Work fits in no hole, or a curvature part has no op that makes its data.
     """
     refuse_missing_data(pattern)
-    met = meetings(pattern)
-    refuse_hopeless(pattern, met)
+    rendezvous = rendezvous_of(pattern)
+    refuse_unplaceable(pattern, rendezvous)
     latest_start = _remembered(pattern)
     lengths: Lengths = {device.device: {} for device in pattern.devices}
-    for (device, index), members in met.items():
-        lengths[device][index] = longest(pattern, members)
+    for (device, index), members in rendezvous.items():
+        lengths[device][index] = rendezvous_length(pattern, members)
     plans: dict[int, DevicePlan] = {}
-    for devices in coupled_devices(pattern, met):
+    for devices in coupled_devices(pattern, rendezvous):
         generator: Generator = (
             _Chronological(pattern, devices[0], latest_start, order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else SerialGenerator(pattern, devices, met, latest_start)
+            else SerialGenerator(pattern, devices, rendezvous, latest_start)
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
         for device in devices:
@@ -80,34 +91,34 @@ def _remembered(pattern: RefreshPattern) -> LatestStart:
 def _fewest_iterations(
     pattern: RefreshPattern, devices: Sequence[int], generate: Generator, lengths: Lengths
 ) -> tuple[Starts, int]:
-    """Return starts in the fewest iterations in which `generate` finds room for all work.
+    """Return starts in the fewest iterations at which `generate` places all work.
 
-    What is done early is also valid with fewer iterations: only the last hole grows then, where
-    ops of clocks that run ahead no longer follow. One fewer is tried for just that reason.
+    Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops of
+    clocks that run ahead no longer follow. So one fewer is tried.
     """
     enough = most_iterations(pattern, devices)
     servable = min(enough, most_unrolled(pattern, devices))
     iterations = 1
-    starts, stuck = generate(iterations)
-    while stuck is not None:
+    starts, unplaced = generate(iterations)
+    while unplaced is not None:
         if iterations >= enough:
-            raise _no_room_left(pattern, stuck, enough)
+            raise _out_of_iterations(pattern, unplaced, enough)
         if iterations >= servable:
             raise too_long(pattern, devices, iterations)
         iterations = min(2 * iterations, servable)
-        starts, stuck = generate(iterations)
+        starts, unplaced = generate(iterations)
     iterations = min(iterations, _used(pattern, starts, lengths))
     while iterations > 1:
-        shorter, stuck = generate(iterations - 1)
-        if stuck is not None:
+        shorter, unplaced = generate(iterations - 1)
+        if unplaced is not None:
             break
         starts = shorter
         iterations = min(iterations - 1, _used(pattern, starts, lengths))
     return starts, iterations
 
 
-def _no_room_left(pattern: RefreshPattern, stuck: Member, iterations: int) -> InputError:
-    device, index = stuck
+def _out_of_iterations(pattern: RefreshPattern, unplaced: Member, iterations: int) -> InputError:
+    device, index = unplaced
     return InputError(
         f"found no room on device {device} within {iterations} iterations; "
         "expected larger bubbles in every iteration, or a smaller margin",
@@ -166,7 +177,7 @@ class _Chronological:
                 self.after[other].append(index)
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
-        """Return the starts within so many iterations, and the first work that found no room."""
+        """Return the starts within so many iterations, and the first work that fits nowhere."""
         self.left = list(self.order)
         self.done = [0] * len(self.work)
         self.missing = [len(others) for others in self.before]
@@ -182,11 +193,11 @@ class _Chronological:
             self._fill(hole)
             if not self.left:
                 return self.starts, None
-        stuck = next((index for index in self.left if self.ready[index] is not None), None)
-        return self.starts, None if stuck is None else (self.device, stuck)
+        unplaced = next((index for index in self.left if self.ready[index] is not None), None)
+        return self.starts, None if unplaced is None else (self.device, unplaced)
 
     def _data(self, index: int) -> int:
-        """Return when the data of the next part of a curvature is there, else 0."""
+        """Return the tick at which the next part of a curvature has its data; 0 for other work."""
         return self.data[index][self.done[index]] if self.data[index] else 0
 
     def _fill(self, hole: Hole) -> None:
@@ -214,7 +225,7 @@ class _Chronological:
         return None
 
     def _next_ready(self, hole: Hole, cursor: int) -> int | None:
-        """Return when, after the cursor and in time for the hole, the next work gets ready."""
+        """Return the next tick at which work becomes ready that still fits the hole."""
         times = [
             ready
             for index in self.left

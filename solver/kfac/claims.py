@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from pydantic import BaseModel
 
+from ppsolve.models.core.claims import agrees, contradictions, refuted, wrong
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_decimal, as_finite, describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.base import as_decimal, as_finite
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
+from ppsolve.models.kfac.result import ITERATIONS
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kfac.figures import Refresh
@@ -30,8 +32,9 @@ _PINNED_ID = re.compile(r"(\d{1,6})/(.*)#(\d{1,6})@(\d{1,6})", re.DOTALL)
 _WORK_ID = re.compile(r"(\d{1,6}(?:\+\d{1,6})*)/.*", re.DOTALL)
 
 EXACT_FIELDS = ("iterations", "iterations_of", "ages_of", "oldest_of")
-ROUNDED_FIELDS = ("usage_of", "bubbles_of", "peak_saved_of")
-TOLERANCE = 1e-3
+ROUNDED_FIELDS = ("usage_of", "bubbles_of", "peak_saved_of", "bubble_ratio")
+TOLERANCE = Fraction(1, 1000)
+"""By how much rounded figures may be off: percents are written with four decimals."""
 
 
 def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False) -> list[Violation]:
@@ -146,23 +149,14 @@ def _iteration_of(op: dict[str, Any], pattern: RefreshPattern) -> int:
 
 def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
     """Yield what a document says of value, bound, gap and status and is not so."""
-    value = _number(data, "value")
-    bound, gap = _number(data, "bound"), _number(data, "gap")
-    if value is not None and value != iterations:
-        yield _wrong(f"value is given as {data['value']}, the schedule has {iterations}")
-    status = data.get("status")
-    if status == Status.OPTIMAL and (bound is None or bound != iterations):
-        yield _wrong(f"status is OPTIMAL, the bound is {data.get('bound')}, not {iterations}")
+    value = Fraction(iterations)
+    yield from refuted(data, {"value": iterations})
+    yield from contradictions(data, value, slack=Fraction(0), share=TOLERANCE, unit=ITERATIONS)
+    if data.get("status") == Status.OPTIMAL and data.get("bound") is None:
+        yield wrong("status is OPTIMAL, but there is no bound")
     bounds, own = data.get("bound_of"), data.get("iterations_of")
     if bounds is not None and not _are_at_most(bounds, own):
-        yield _wrong(f"bound_of {_short(bounds)} goes beyond iterations_of {_short(own)}")
-    if bound is None:
-        return
-    if bound > iterations:
-        yield _wrong(f"the bound {data['bound']} is above the schedule's {iterations} iterations")
-    expected = (iterations - bound) / iterations
-    if gap is not None and abs(gap - expected) > TOLERANCE:
-        yield _wrong(f"gap is given as {data['gap']}, value and bound have {expected:.6g}")
+        yield wrong("bound_of goes beyond iterations_of")
 
 
 def _are_at_most(bounds: Any, counts: Any) -> bool:
@@ -175,40 +169,17 @@ def _are_at_most(bounds: Any, counts: Any) -> bool:
     return len(bounds) == len(counts) and all(bound <= count for bound, count in pairs)
 
 
-def _number(data: dict[str, Any], field: str) -> float | None:
-    """Return a figure of a document as a float.
-
-    Raises
-    ------
-    InputError
-        It is there and no finite number.
-    """
-    given = data.get(field)
-    if given is None:
-        return None
-    try:
-        return float(as_finite(given))
-    except ValueError as error:
-        raise InputError(str(error), field=field) from None
-
-
 def _figure_claims(
     data: dict[str, Any], pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
 ) -> Iterator[Violation]:
     """Yield every figure of a refresh that the schedule does not have."""
     refresh = Refresh(pattern, plans_of(pattern, lowered, schedule))
-    actual = refresh.figures()
+    actual = refresh.figures() | {"bubble_ratio": 1 - refresh.usage}
     if data.get("labels") is not None and not _same_labels(data["labels"], actual, pattern):
-        yield _wrong("labels are not what the schedule has, in the order in which it runs")
-    for field in EXACT_FIELDS:
-        if data.get(field) is not None and not _same(data[field], actual[field]):
-            yield _wrong(f"{field} is not what the schedule has: {_short(data[field])}")
-    for field in ROUNDED_FIELDS:
-        if data.get(field) is not None and not _close(data[field], actual[field]):
-            yield _wrong(f"{field} is given as {_short(data[field])}, not {_short(actual[field])}")
-    bubble = _number(data, "bubble_ratio")
-    if bubble is not None and abs(bubble - (1 - refresh.usage)) > TOLERANCE:
-        yield _wrong(f"bubble_ratio is given as {bubble:g}, not {1 - refresh.usage:.6g}")
+        yield wrong("labels are not what the schedule has, in the order in which it runs")
+    yield from refuted(data, {field: actual[field] for field in EXACT_FIELDS})
+    rounded = {field: actual[field] for field in ROUNDED_FIELDS}
+    yield from refuted(data, rounded, slack=TOLERANCE)
 
 
 def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -> bool:
@@ -217,7 +188,7 @@ def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -
     if not isinstance(given, list | tuple) or len(given) != len(actual):
         return False
     return all(
-        _same(_that_run(own, device), _that_run(expected, device))
+        agrees(_that_run(own, device), _that_run(expected, device), Fraction(0))
         for own, expected, device in zip(given, actual, pattern.devices, strict=True)
     )
 
@@ -233,30 +204,3 @@ def _that_run(iterations: Any, device: DevicePattern) -> Any:
         else labels
         for labels in iterations
     ]
-
-
-def _same(given: Any, actual: Any) -> bool:
-    if isinstance(actual, list):
-        if not isinstance(given, list | tuple) or len(given) != len(actual):
-            return False
-        return all(_same(a, b) for a, b in zip(given, actual, strict=True))
-    return not isinstance(given, bool) and bool(given == actual)
-
-
-def _close(given: Any, actual: Sequence[float]) -> bool:
-    if not isinstance(given, list | tuple) or len(given) != len(actual):
-        return False
-    try:
-        numbers = [float(as_finite(number)) for number in given]
-    except ValueError:
-        return False
-    pairs = zip(numbers, actual, strict=True)
-    return all(abs(a - b) <= TOLERANCE * max(1.0, abs(b) * 1e-6) for a, b in pairs)
-
-
-def _short(value: Any) -> str:
-    return describe(value) if isinstance(value, dict) else str(value)[:80]
-
-
-def _wrong(message: str) -> Violation:
-    return Violation("objective", message, ())

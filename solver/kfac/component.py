@@ -1,4 +1,4 @@
-"""What is known of the refresh of devices that are solved together."""
+"""Best schedules and bounds of components: devices whose refreshes are solved together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppsolve.models.kfac.unrolling import LoweredRefresh
 
 
 @dataclass(frozen=True)
-class Found:
+class ComponentSchedule:
     """A schedule of some devices, and the iterations that it takes."""
 
     lowered: LoweredRefresh
@@ -26,29 +26,29 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is known of one component.
+class ComponentResult:
+    """The best schedule of one component, and its proved bound.
 
     Parameters
     ----------
     devices : tuple of int
         Its devices, coupled by syncs (usually one).
-    found : Found or None
+    best : ComponentSchedule or None
         The best schedule.
     lower : int
         Proved: fewer iterations are impossible.
     by : str
-        What proved the bound.
+        Name of the rule or search that proved the bound.
     stop_reason : StopReason
         Why the search ended.
     tie_break : TieBreak, optional
-        What was minimised at this number of iterations.
+        Secondary objective minimised at this number of iterations.
     tie : (int, int), optional
         Its value and bound, in ticks.
     """
 
     devices: tuple[int, ...]
-    found: Found | None
+    best: ComponentSchedule | None
     lower: int
     by: str
     stop_reason: StopReason
@@ -58,16 +58,19 @@ class Answer:
     @property
     def iterations(self) -> int | None:
         """Iterations of the best schedule."""
-        return self.found.iterations_of(self.devices) if self.found else None
+        return self.best.iterations_of(self.devices) if self.best else None
 
     @property
     def is_proved(self) -> bool:
-        """Whether the best schedule is known to be the shortest."""
+        """True if no schedule takes fewer iterations than the best."""
         return self.iterations == self.lower
 
 
-def weigher(tie_break: TieBreak) -> Callable[[Label], int]:
-    """Return the weights that a tie-break gives to the ends of K-FAC ops."""
+def end_weights(tie_break: TieBreak) -> Callable[[Label], int]:
+    """Return the weight of each K-FAC op's end in a tie-break, as a function of its label.
+
+    Staleness weighs inversions, usage all K-FAC work.
+    """
     if tie_break is TieBreak.STALENESS:
         return lambda label: int(label.kind == "inv")
     return lambda label: int(tie_break is TieBreak.USAGE)

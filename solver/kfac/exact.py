@@ -20,37 +20,48 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.engine import ExactAnswer, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kfac.component import Answer, Found, weigher
-from ppsolve.solver.kfac.requirements import is_tidy
+from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
+from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.kfac.tie_bounds import completion_bound
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 MAX_PLACES = 1_000_000
-"""Most pairs of a K-FAC op and a hole that a model is built of."""
+"""Most pairs of a K-FAC part and a hole of its device, over all iterations of a component, for
+which an exact model is built. A pair may be an interval in the domain of an op's start, so this
+bounds the size of the model. A number of iterations with more pairs is left open, and the stop
+reason is `StopReason.TOO_LARGE`."""
 
-FIRST_SHARE = 0.5
-"""Share of the time for the plain model, before the one that counts the work in every hole."""
+PLAIN_SHARE = 0.5
+"""Share of the time for the plain model, before the one that counts the work in every hole. On
+`instances/kfac` the plain model settles every number of iterations that it is asked for within
+0.03 deterministic units, but for one (replicas of Chimera) that 2.5 units of either leave open."""
 
-FIRST_UNITS = 10.0
-"""Deterministic time for the plain model where there is no limit."""
+PLAIN_UNITS = 10.0
+"""Deterministic time for the plain model where there is no limit: 300 times that of those
+numbers; without an end the second model would never have its turn."""
 
-QUICK_LIMIT = 5.0
-"""Most seconds (or deterministic units) for a number of iterations on the first pass: most are
-settled at once, and an easy larger one should not wait for a hard smaller one."""
+FIRST_PASS_LIMIT = 5.0
+"""Most seconds (or deterministic units) for a number of iterations on the first pass, so that an
+easy larger one need not wait for a hard smaller one: behind the open one above, the next takes
+0.03 units."""
 
 TIE_BREAK_LIMIT = 3.0
-"""Most seconds (or deterministic units) for the tie-break of one component."""
+"""Most seconds (or deterministic units) for the tie-break of one component: on four devices of
+Chimera (4x8) 0.5, 1.5 and 3 units give the same schedule, 6 units one that is 0.02 % fresher."""
+
+TIE_BREAK_RESERVE = 1.25
+"""Shares of the search are this much smaller than equal ones, so that tie-breaks have time left."""
 
 
 @dataclass
 class Budget:
-    """Time that is left, shared out among what is still to be done.
+    """Time of one run, shared out among the searches that are still to come.
 
     Parameters
     ----------
     limits : SearchLimits
-        SearchLimits of the whole run from now on.
+        Limits of the whole run from now on.
     """
 
     limits: SearchLimits
@@ -58,7 +69,20 @@ class Budget:
     used_units: float = 0.0
 
     def share(self, parts: float, most: float | None = None) -> SearchLimits:
-        """Return limits for one of so many equal parts of what is left, `most` at most."""
+        """Return limits for one of several equal parts of the time that is left.
+
+        Parameters
+        ----------
+        parts : float
+            Number of parts.
+        most : float, optional
+            Most seconds (or deterministic units) of the part.
+
+        Returns
+        -------
+        SearchLimits
+            Limits of the part.
+        """
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
         if most is not None:
@@ -73,8 +97,8 @@ class Budget:
         self.used_units += outcome.deterministic_time
 
 
-class Component:
-    """Exact search for the fewest iterations of devices that have one number of them.
+class ComponentSearch:
+    """Exact search for the fewest iterations of devices that share one number of them.
 
     Parameters
     ----------
@@ -83,9 +107,9 @@ class Component:
     devices : sequence of int
         The devices, coupled by syncs (usually one).
     tie_break : TieBreak
-        What is minimised at the fewest iterations.
+        The secondary objective at the fewest iterations.
     budget : Budget
-        Time.
+        Time of the run.
     """
 
     def __init__(
@@ -100,63 +124,91 @@ class Component:
         self.tie_break = tie_break
         self.budget = budget
 
-    def lowered(self, iterations: int, *, weighed: bool = False) -> LoweredRefresh:
-        """Lower the component at a number of iterations."""
-        counts = [iterations] * len(self.pattern.devices)
-        weigh = weigher(self.tie_break) if weighed else None
-        return lower_refresh(self.pattern, counts, devices=self.devices, weigh=weigh)
+    def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
+        """Lower the component at a number of iterations.
 
-    def fewest(self, known: Answer, most: int, parts: int) -> Answer:
+        Parameters
+        ----------
+        iterations : int
+            Iterations of each of its devices.
+        with_weights : bool
+            Let the objective be the tie-break.
+
+        Returns
+        -------
+        LoweredRefresh
+            The problem in ticks.
+        """
+        counts = [iterations] * len(self.pattern.devices)
+        weight_of = end_weights(self.tie_break) if with_weights else None
+        return lower_refresh(self.pattern, counts, devices=self.devices, weight_of=weight_of)
+
+    def fewest(self, known: ComponentResult, most: int, components_left: int) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
         Parameters
         ----------
-        known : Answer
+        known : ComponentResult
             Best known schedule and bound.
         most : int
             The largest number worth trying.
-        parts : int
+        components_left : int
             How many components share the time that is left.
+
+        Returns
+        -------
+        ComponentResult
+            The best schedule and bound that the time allows.
         """
         if known.is_proved:
             return known
-        answer = known
-        if known.found is None and known.lower < most and is_tidy(self.pattern, self.devices):
+        result = known
+        if (
+            known.best is None
+            and known.lower < most
+            and fits_one_period(self.pattern, self.devices)
+        ):
             # Where the largest number is ruled out, all are: memory does not get easier.
-            answer = self._pass(known, range(most, most + 1), parts, QUICK_LIMIT)
-            if answer.lower > most or answer.stop_reason is StopReason.INTERRUPTED:
-                return answer
-        answer = self._pass(answer, range(known.lower, most + 1), parts, QUICK_LIMIT)
-        if answer.is_proved or _is_final(answer):
-            return answer
-        return self._pass(answer, range(answer.lower, most + 1), parts)
+            result = self._pass(known, range(most, most + 1), components_left, FIRST_PASS_LIMIT)
+            if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
+                return result
+        result = self._pass(result, range(known.lower, most + 1), components_left, FIRST_PASS_LIMIT)
+        if result.is_proved or _is_final(result):
+            return result
+        return self._pass(result, range(result.lower, most + 1), components_left)
 
     def _pass(
-        self, answer: Answer, counts: range, parts: int, quick: float | None = None
-    ) -> Answer:
+        self,
+        result: ComponentResult,
+        counts: range,
+        components_left: int,
+        most: float | None = None,
+    ) -> ComponentResult:
         """Try numbers of iterations in turn until one has a schedule."""
         is_gapless = True
         for count in counts:
-            if answer.iterations is not None and count >= answer.iterations:
+            if result.iterations is not None and count >= result.iterations:
                 break
-            outcome = self._attempt(count, self.budget.share(parts * 1.25, quick))
+            outcome = self._attempt(
+                count, self.budget.share(components_left * TIE_BREAK_RESERVE, most)
+            )
             if outcome.schedule is not None:
-                answer = replace(answer, found=self._found(count, outcome.schedule))
+                result = replace(result, best=self._found(count, outcome.schedule))
             elif not outcome.infeasible:
                 is_gapless = False
-                answer = replace(answer, stop_reason=outcome.stop_reason)
+                result = replace(result, stop_reason=outcome.stop_reason)
             elif is_gapless:
-                answer = replace(answer, lower=count + 1, by="cp-sat")
+                result = replace(result, lower=count + 1, by="cp-sat")
             if _is_stopped(outcome):
-                return answer
-        return replace(answer, stop_reason=StopReason.PROVED) if is_gapless else answer
+                return result
+        return replace(result, stop_reason=StopReason.PROVED) if is_gapless else result
 
-    def _found(self, iterations: int, schedule: Schedule) -> Found:
+    def _found(self, iterations: int, schedule: Schedule) -> ComponentSchedule:
         lowered = self.lowered(iterations)
-        return Found(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
+        return ComponentSchedule(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
 
     def is_too_large(self, iterations: int) -> bool:
-        """Whether no model of so many iterations is built."""
+        """Return True if no model of so many iterations is built."""
         counts = [iterations] * len(self.pattern.devices)
         places = sum(
             iterations
@@ -172,13 +224,13 @@ class Component:
         if self.is_too_large(iterations):
             return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
-        outcome = self._solve(implied, _first(limits), window_work=False)
+        outcome = self._solve(implied, _plain_limits(limits), window_work=False)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            outcome = self._solve(implied, limits.scaled(1 - FIRST_SHARE), window_work=True)
+            outcome = self._solve(implied, limits.scaled(1 - PLAIN_SHARE), window_work=True)
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
             outcome = self._solve(
-                implied, limits.scaled(1 - FIRST_SHARE), window_work=True, rounding="up"
+                implied, limits.scaled(1 - PLAIN_SHARE), window_work=True, rounding="up"
             )
             return replace(outcome, infeasible=False)
         return outcome
@@ -207,16 +259,29 @@ class Component:
         self.budget.spend(outcome)
         return outcome
 
-    def break_tie(self, answer: Answer, parts: int) -> Answer:
-        """Improve a schedule without more iterations; its tie-break value gets a bound."""
-        if answer.found is None or answer.iterations is None or self.tie_break is TieBreak.NONE:
-            return answer
-        if self.is_too_large(answer.iterations):
-            return answer
-        lowered = self.lowered(answer.iterations, weighed=True)
-        incumbent = Schedule(lowered.problem, answer.found.schedule.start)
-        lower = completion_bound(self.pattern, self.devices, answer.iterations, self.tie_break)
-        limits = self.budget.share(parts, TIE_BREAK_LIMIT)
+    def break_tie(self, result: ComponentResult, components_left: int) -> ComponentResult:
+        """Improve a schedule without more iterations; its tie-break value gets a bound.
+
+        Parameters
+        ----------
+        result : ComponentResult
+            The best schedule.
+        components_left : int
+            How many components share the time that is left.
+
+        Returns
+        -------
+        ComponentResult
+            A schedule at least as good, with the value and bound of the tie-break in ticks.
+        """
+        if result.best is None or result.iterations is None or self.tie_break is TieBreak.NONE:
+            return result
+        if self.is_too_large(result.iterations):
+            return result
+        lowered = self.lowered(result.iterations, with_weights=True)
+        incumbent = Schedule(lowered.problem, result.best.schedule.start)
+        lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
+        limits = self.budget.share(components_left, TIE_BREAK_LIMIT)
         outcome = self._solve(
             ImpliedOrder(lowered.problem),
             limits,
@@ -224,35 +289,35 @@ class Component:
             incumbent=incumbent,
             lower=lower,
         )
-        best, by = incumbent, answer.found.by
+        best, by = incumbent, result.best.by
         better = outcome.schedule
         # Amounts of memory are rounded down: the bound holds, a schedule need not.
         is_valid = better is not None and not check_schedule(lowered.problem, better)
         if better is not None and is_valid and better.value < incumbent.value:
             best, by = better, "cp-sat"
-        reason = answer.stop_reason
+        reason = result.stop_reason
         if _is_stopped(outcome):
             reason = StopReason.INTERRUPTED
         bound = max(lower, outcome.bound or 0)
-        found = Found(lowered, best, by)
+        found = ComponentSchedule(lowered, best, by)
         return replace(
-            answer,
-            found=found,
+            result,
+            best=found,
             stop_reason=reason,
             tie_break=self.tie_break,
             tie=(best.value, bound),
         )
 
 
-def _first(limits: SearchLimits) -> SearchLimits:
+def _plain_limits(limits: SearchLimits) -> SearchLimits:
     if limits.seconds is None and limits.deterministic is None:
-        return replace(limits, deterministic=FIRST_UNITS)
-    return limits.scaled(FIRST_SHARE)
+        return replace(limits, deterministic=PLAIN_UNITS)
+    return limits.scaled(PLAIN_SHARE)
 
 
-def _is_final(answer: Answer) -> bool:
-    """Whether there is nothing left to search: interrupted, or every number ruled out."""
-    return answer.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
+def _is_final(result: ComponentResult) -> bool:
+    """Return True if nothing is left to search: interrupted, or every number ruled out."""
+    return result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 
 def _is_stopped(outcome: ExactAnswer) -> bool:

@@ -15,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.op_kinds import KIND_OF
-from ppsolve.models.kfac.pattern import RefreshPattern, longest, meetings
+from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
@@ -62,16 +62,16 @@ _CLASS = {kind: word for (word, _), kind in KIND_OF.items()}
 
 @dataclass(frozen=True)
 class RefreshOutcome(HeuristicOutcome):
-    """What became of one heuristic.
+    """Outcome of one heuristic on a refresh pattern.
 
     Parameters
     ----------
     plans : list of DevicePlan, optional
-        What each device does.
+        The plan of each device.
     breaks, breaks_of : dict of str to int, list of them
-        How many ops break each rule, in all and of each device.
+        Number of ops that break each rule, in all and per device.
     unaligned : dict of str to int
-        Syncs that do not start together on their devices, and when the last one ends, in ticks.
+        Syncs that do not start together on their devices, and their last end in ticks.
     """
 
     plans: Sequence[DevicePlan] | None = None
@@ -81,7 +81,20 @@ class RefreshOutcome(HeuristicOutcome):
 
 
 def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> RefreshOutcome:
-    """Run a heuristic of `REFRESH_HEURISTICS` and check its schedule."""
+    """Run a heuristic and check its schedule.
+
+    Parameters
+    ----------
+    heuristic : Heuristic
+        One of `REFRESH_HEURISTICS`.
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+
+    Returns
+    -------
+    RefreshOutcome
+        Its plans, schedule and broken rules.
+    """
     name = heuristic.name
     try:
         plans: list[DevicePlan] = heuristic.propose(pattern)
@@ -93,7 +106,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     schedule, unaligned = scheduled(pattern, plans, lowered)
     violations = check_schedule(lowered.problem, schedule)
     if not violations and not unaligned:
-        if any(len(work.meets) > 1 for device in pattern.devices for work in device.work):
+        if any(len(work.participants) > 1 for device in pattern.devices for work in device.work):
             # On a device that meets others a sync takes as long as the longest of them.
             plans = plans_of(pattern, lowered, schedule)
         return RefreshOutcome(name, HeuristicStatus.FEASIBLE, schedule, plans=plans)
@@ -116,9 +129,23 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
 def scheduled(
     pattern: RefreshPattern, plans: Sequence[DevicePlan], lowered: LoweredRefresh
 ) -> tuple[Schedule, dict[str, int]]:
-    """Return plans as a schedule, and the last end of every sync that does not start together.
+    """Turn plans into a schedule.
 
     The parts of a curvature are alike, so the first of them to run is its part 0.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    plans : sequence of DevicePlan
+        The plan of each device of the problem.
+    lowered : LoweredRefresh
+        The problem, with enough iterations for the plans.
+
+    Returns
+    -------
+    (Schedule, dict of str to int)
+        The schedule, and the last end in ticks of every sync that does not start together.
     """
     problem = lowered.problem
     start = problem.pinned.copy()
@@ -141,8 +168,23 @@ def scheduled(
 def plans_of(
     pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
 ) -> list[DevicePlan]:
-    """Return what each device does in a schedule of all devices."""
-    met = meetings(pattern)
+    """Split a schedule of all devices into their plans.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    lowered : LoweredRefresh
+        The problem of the schedule.
+    schedule : Schedule
+        A schedule of all devices.
+
+    Returns
+    -------
+    list of DevicePlan
+        One plan per device.
+    """
+    rendezvous = rendezvous_of(pattern)
     plans = []
     for device in pattern.devices:
         number = device.device
@@ -151,7 +193,10 @@ def plans_of(
             for (owner, index, part), op in lowered.op_of.items()
             if owner == number
         }
-        lengths = {index: longest(pattern, met[number, index]) for index in range(len(device.work))}
+        lengths = {
+            index: rendezvous_length(pattern, rendezvous[number, index])
+            for index in range(len(device.work))
+        }
         count = lowered.iterations[number]
         plans.append(plan_of_starts(pattern, number, starts, lengths, count))
     return plans
@@ -194,7 +239,24 @@ def refresh_entry(
     *,
     with_schedule: bool = False,
 ) -> RefreshEntry:
-    """Return the entry of a heuristic; `best` is the best known number of iterations."""
+    """Return the entry of a heuristic in a report.
+
+    Parameters
+    ----------
+    outcome : HeuristicOutcome
+        The outcome of the heuristic.
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    best : int, optional
+        Best known number of iterations, for the gap.
+    with_schedule : bool
+        Include the schedule's ops.
+
+    Returns
+    -------
+    RefreshEntry
+        The entry; without figures where the heuristic gave no plan.
+    """
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
     refresh = Refresh(pattern, outcome.plans)

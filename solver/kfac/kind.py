@@ -24,6 +24,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
+from ppsolve.solver.kfac.bubble_filling import pin_and_fill
 from ppsolve.solver.kfac.claims import check_refresh, iterations_in, without_counts
 from ppsolve.solver.kfac.heuristics import (
     REFRESH_HEURISTICS,
@@ -32,7 +33,6 @@ from ppsolve.solver.kfac.heuristics import (
 )
 from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.pinned import pinned_cycle
-from ppsolve.solver.kfac.placed_around import schedule_around
 from ppsolve.solver.kfac.refresh import RefreshTask
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -45,7 +45,7 @@ A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
 
 def _pinned(pattern: str) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
-        return Proposal(schedule_around(request.instance, request.problem, pattern))
+        return Proposal(pin_and_fill(request.instance, request.problem, pattern))
 
     return propose
 
@@ -63,7 +63,7 @@ PINNED = tuple(
 
 
 def is_refresh(instance: KfacInstance) -> bool:
-    """Return whether an instance asks for the fewest iterations around a pinned pipeline."""
+    """Return True if an instance asks for the fewest iterations around a pinned pipeline."""
     return instance.judged_by is Objective.ITERATIONS
 
 
@@ -72,7 +72,22 @@ class KfacKind(Kind[KfacInstance]):
     """K-FAC work in a pipeline."""
 
     def problem_of(self, instance: KfacInstance, *, round_up: bool, document: Any) -> Problem:
-        """Return the cycle, pinned or free, or the refresh at the iterations of a document."""
+        """Lower an instance to the problem that a document is a schedule of.
+
+        Parameters
+        ----------
+        instance : KfacInstance
+            The instance.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+        document : Any
+            The document; of a refresh it tells the iterations.
+
+        Returns
+        -------
+        Problem
+            The cycle, pinned or free, or the refresh at the document's iterations.
+        """
         if is_refresh(instance):
             pattern = pattern_of(instance, round_up=round_up)
             return lower_refresh(pattern, iterations_in(document, pattern)).problem
@@ -96,7 +111,20 @@ class KfacKind(Kind[KfacInstance]):
         return Result, HeuristicEntry
 
     def task(self, instance: KfacInstance, *, round_up: bool = False) -> Task:
-        """Return the instance as something to be solved."""
+        """Return the task of solving an instance.
+
+        Parameters
+        ----------
+        instance : KfacInstance
+            The instance.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+
+        Returns
+        -------
+        Task
+            A refresh where iterations are minimised, else a cycle.
+        """
         if is_refresh(instance):
             return RefreshTask(self, instance, pattern_of(instance, round_up=round_up))
         return CycleTask(self, instance, self.lower(instance, round_up=round_up))
@@ -104,7 +132,22 @@ class KfacKind(Kind[KfacInstance]):
     def run_on_pattern(
         self, heuristic: Heuristic, instance: KfacInstance, pattern: RefreshPattern
     ) -> HeuristicOutcome:
-        """Run a heuristic of refreshes and check its schedule."""
+        """Run a heuristic of refreshes and check its schedule.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            A heuristic of the kind.
+        instance : KfacInstance
+            The instance.
+        pattern : RefreshPattern
+            Its pattern.
+
+        Returns
+        -------
+        HeuristicOutcome
+            The checked outcome; not applicable where the heuristic is one of a cycle.
+        """
         obstacle = self.obstacle(heuristic, instance)
         if obstacle is None:
             return run_refresh_heuristic(heuristic, pattern)
@@ -118,7 +161,24 @@ class KfacKind(Kind[KfacInstance]):
         group_size: int | None = None,
         round_up: bool = False,
     ) -> HeuristicEntry:
-        """Run one heuristic and return its entry with the schedule."""
+        """Run one heuristic.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            A heuristic of the kind.
+        instance : KfacInstance
+            The instance.
+        group_size : int, optional
+            Micro-batches per group of interleaved schedules.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+
+        Returns
+        -------
+        HeuristicEntry
+            Its entry with the schedule.
+        """
         if not is_refresh(instance):
             return super().simulate(heuristic, instance, group_size=group_size, round_up=round_up)
         pattern = pattern_of(instance, round_up=round_up)
@@ -128,14 +188,48 @@ class KfacKind(Kind[KfacInstance]):
     def read(
         self, instance: KfacInstance, problem: Problem, data: Any, source: str | None = None
     ) -> tuple[Schedule | None, list[Violation]]:
-        """Read a schedule; what a document of a refresh counts is no time of its schedule."""
-        given = without_counts(data) if is_refresh(instance) else data
-        return parse_given(given, problem, source)
+        """Read a schedule from a document.
+
+        A refresh counts iterations: those fields of its document are no times of the schedule.
+
+        Parameters
+        ----------
+        instance : KfacInstance
+            The instance.
+        problem : Problem
+            Its problem, as `problem_of` gives it.
+        data : Any
+            The document as read from JSON.
+        source : str, optional
+            File it came from, for messages.
+
+        Returns
+        -------
+        (Schedule or None, list of Violation)
+            The schedule and the rules that the document breaks.
+        """
+        document = without_counts(data) if is_refresh(instance) else data
+        return parse_given(document, problem, source)
 
     def check(
         self, instance: KfacInstance, given: Any, *, round_up: bool = False
     ) -> list[Violation]:
-        """Check a schedule, and what its document claims, against every rule of an instance."""
+        """Check a schedule, and the claims of its document, against every rule of an instance.
+
+        Parameters
+        ----------
+        instance : KfacInstance
+            The instance.
+        given : Any
+            A schedule, or a document that holds one.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+
+        Returns
+        -------
+        list of Violation
+            Broken rules and refuted claims, empty if there are none.
+        """
         if is_refresh(instance):
             return check_refresh(instance, given, round_up=round_up)
         return super().check(instance, given, round_up=round_up)

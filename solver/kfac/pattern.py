@@ -1,4 +1,4 @@
-"""Which K-FAC instances have a pinned pipeline, and their refresh pattern."""
+"""The refresh pattern of an instance with a pinned pipeline, measured or simulated."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from ppsolve.models.kfac.timelines import measured_pattern
 def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPattern:
     """Return the pinned pipeline of an instance and its K-FAC work.
 
+    Parameters
+    ----------
+    instance : KfacInstance
+        An instance with timelines, or with a pipeline and a pattern.
+    round_up : bool
+        Of timelines: round times up where they have no common tick.
+
+    Returns
+    -------
+    RefreshPattern
+        The pattern, measured or simulated.
+
     Raises
     ------
     InputError
@@ -19,9 +31,9 @@ def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPatt
     try:
         if instance.timelines is not None:
             return measured_pattern(instance, round_up=round_up)
-        from ppsolve.solver.kfac.described import described_pattern
+        from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 
-        return described_pattern(instance)
+        return simulated_pattern(instance)
     except InputError as error:
         raise error.located(instance.name) from None
 

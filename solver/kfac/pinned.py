@@ -1,4 +1,4 @@
-"""Pinned patterns: a pipeline heuristic's schedule, repeated, with the K-FAC work around it."""
+"""Pinned patterns: the schedule of a pipeline heuristic, repeated every period."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PATTERNS: dict[str, Heuristic] = {
 }
 """Heuristics whose schedule of the pipeline can be pinned."""
 
-NEVER = 2**61
-"""End of the last hole; windows that reach here have no limit."""
+NO_END = 2**61
+"""End of the last hole, which has none: beyond all ticks, and sums of two still fit in int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +87,11 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     heuristic_name : str
         A pipeline heuristic.
 
+    Returns
+    -------
+    PinnedIteration
+        Starts of pipeline ops and preconditions, and the period, in ticks.
+
     Raises
     ------
     InputError
@@ -132,7 +137,7 @@ class _Iteration:
         """Put preconditions and optimizer steps behind the last compute op of a device."""
         cursor = int(self.end[self._compute_ops(device)].max())
         stages = [stage for stage, holder in places(self.pipeline) if holder == device]
-        ready = {stage: self._ready(stage, device) for stage in stages}
+        ready = {stage: self._gradient_ready(stage, device) for stage in stages}
         for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
             began = max(cursor, ready[stage])
             last = self._finish_stage(stage, device, began)
@@ -141,7 +146,7 @@ class _Iteration:
         self.busy_until[device] = cursor
 
     def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
-        """Return the end of what a stage does on a device after its gradient, None if nothing."""
+        """Place a stage's preconditions and optimizer; return their end, None without any."""
         lengths = [
             self.problem.scale.ticks(Fraction(module.precondition))
             for module in modules_of(self.instance, stage)
@@ -161,8 +166,8 @@ class _Iteration:
             mask &= self.problem.stage == stage
         return np.flatnonzero(mask)
 
-    def _ready(self, stage: int, device: int) -> int:
-        """Return when the gradient of a stage is complete on a device."""
+    def _gradient_ready(self, stage: int, device: int) -> int:
+        """Return the tick at which the gradient of a stage is complete on a device."""
         reduce = self._single(ALLREDUCE_KIND, stage)
         ops = reduce if len(reduce) else self._compute_ops(device, stage)
         return int(self.end[ops].max())
@@ -185,7 +190,7 @@ class _Iteration:
         return spans
 
     def _stage_spans(self) -> list[int]:
-        """Return, for every stage and device, how long an iteration keeps the next one waiting."""
+        """Return the ticks by which each stage and device holds its next iteration back."""
         return [
             complete - int(self.start[self._compute_ops(device, stage)].min())
             for (stage, device), complete in self.complete.items()
@@ -220,22 +225,24 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     NotApplicableError
         The heuristic does not apply to the pipeline.
     """
-    one = pinned_iteration(instance, heuristic_name)
+    iteration = pinned_iteration(instance, heuristic_name)
     cycle = lay_out_cycle(instance, round_up=True)
-    pinned = replace(problem, pinned=_pins(cycle, one))
+    pinned = replace(problem, pinned=_pins(cycle, iteration))
     if instance.margin_ratio == 0:
         return pinned
-    return replace(pinned, windows=_windows(pinned, one.period, Fraction(instance.margin_ratio)))
+    return replace(
+        pinned, windows=_windows(pinned, iteration.period, Fraction(instance.margin_ratio))
+    )
 
 
-def _pins(cycle: Cycle, one: PinnedIteration) -> IntArray:
+def _pins(cycle: Cycle, iteration: PinnedIteration) -> IntArray:
     pins = np.full(cycle.problem.num_ops, FREE, dtype=np.int64)
-    shift = np.arange(len(cycle.number))[:, None] * one.period
-    pins[cycle.number] = one.start + shift
+    shift = np.arange(len(cycle.op_of))[:, None] * iteration.period
+    pins[cycle.op_of] = iteration.start + shift
     for place, ops in cycle.preconditions.items():
-        pins[ops] = one.preconditions[place] + shift
+        pins[ops] = iteration.preconditions[place] + shift
     for place, steps in cycle.steps.items():
-        pins[steps] = one.complete[place] + shift[:-1, 0]
+        pins[steps] = iteration.complete[place] + shift[:-1, 0]
     return pins
 
 
@@ -262,7 +269,7 @@ def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
     busy = pinned[problem.duration[pinned] > 0]
     busy = busy[np.argsort(problem.pinned[busy])]
     begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
-    ends = [*problem.pinned[busy].tolist(), NEVER]
+    ends = [*problem.pinned[busy].tolist(), NO_END]
     return [(begin, end) for begin, end in zip(begins, ends, strict=True) if end > begin]
 
 
@@ -270,4 +277,4 @@ def _starts(rule: RefreshPattern, holes: list[tuple[int, int]], length: int) -> 
     """Return the closed intervals of starts, int64[w, 2], of an op of some length."""
     found = [(begin, rule.latest_start((begin, end), length)) for begin, end in holes[:-1]]
     kept = [(first, last) for first, last in found if last >= first]
-    return np.array([*kept, (holes[-1][0], NEVER)], dtype=np.int64)
+    return np.array([*kept, (holes[-1][0], NO_END)], dtype=np.int64)

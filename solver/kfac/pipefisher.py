@@ -18,7 +18,7 @@ from ppsolve.solver.kfac.placement import (
     DevicePlan,
     Placed,
     greedy_order,
-    numbered,
+    number_iterations,
     pipeline_entries,
     save_marker,
 )
@@ -45,7 +45,7 @@ def pipefisher(pattern: RefreshPattern) -> list[DevicePlan]:
     """Return PipeFisher's schedule of each device, exactly as its own tool makes it.
 
     It ignores causality in its refills, waits for all modules at once, counts data of the first
-    pipe only, skips an entry after each one it removes, and appends what fits nowhere at its
+    pipe only, skips an entry after each one it removes, and appends all other work at its
     recorded time; see `pipefisher_causal` for the repaired rule.
     """
     return [_plan(device, pattern) for device in pattern.devices]
@@ -79,7 +79,7 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
             placed += [_as_recorded(entry) for entry in left]
             left.clear()
     placed.append(save_marker(SAVE_ON, placed))
-    return numbered(device.device, placed)
+    return number_iterations(device.device, placed)
 
 
 def _free(entries: Sequence[Placed]) -> int:
@@ -104,13 +104,13 @@ class _Fill:
     Parameters
     ----------
     left : list of _Entry
-        Work in greedy order; what is placed completely is taken out.
+        Work in greedy order; completely placed work is taken out.
     stretch : float
         1 + margin: how many times its length an op needs before the end of a hole.
     saved : int
         Micro-batches whose data is there before the pass begins.
     phase : str
-        Phase of what is placed.
+        Phase of the entries that are placed.
     """
 
     def __init__(self, left: list[_Entry], stretch: float, saved: int, phase: str) -> None:

@@ -1,4 +1,4 @@
-"""Where K-FAC work was put: placed ops of a device in list order, and what follows from them."""
+"""Plans of devices: pipeline ops and placed K-FAC work in list order."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ppsolve.models.kfac.pattern import (
 
 PIPELINE, FIRST, EXTRA = "pipeline", "first", "extra"
 REFILL, UNPLACED = "refill", "unplaced"
+"""Phases of entries, see `Placed`."""
 
 Order = Callable[[DevicePattern], list[int]]
 """From a device to the indices of its work, in the order in which a rule looks at it."""
@@ -41,11 +42,11 @@ class Placed:
     phase : str
         ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
         iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into
-        what the list had left) or ``unplaced`` (kept at its recorded time).
+        holes that the list had left) or ``unplaced`` (kept at its recorded time).
     work : int or None
         Index into the device's work, None for ops of the pipeline and markers.
     part : int or None
-        Part of that work; None also for what is left of a curvature that was not placed.
+        Part of that work; None also for the rest of a curvature that was not placed.
     """
 
     label: str
@@ -88,7 +89,7 @@ class DevicePlan:
         return sum(entry.label == START for entry in self.placed)
 
     def busy(self, pattern: RefreshPattern) -> int:
-        """Return how long the device is busy, in ticks.
+        """Return the ticks for which the device is busy.
 
         Syncs on a comm stream do not keep the device busy.
         """
@@ -106,7 +107,7 @@ class DevicePlan:
     def labels(self) -> list[list[str]]:
         """Return the labels, split before each start marker.
 
-        What comes before the first start marker is a list of its own, if there is any.
+        Entries before the first start marker are a list of their own, if there are any.
         """
         groups: list[list[str]] = [[]]
         for entry in self.placed:
@@ -117,7 +118,7 @@ class DevicePlan:
 
 
 def common_interval(plans: Iterable[DevicePlan]) -> int:
-    """Return the refresh interval that all devices can keep, in iterations."""
+    """Return the refresh interval in iterations that all devices can keep."""
     return common_iterations([plan.iterations for plan in plans])
 
 
@@ -127,7 +128,7 @@ def work_class(work: Work) -> int:
 
 
 def recorded_start(work: Work) -> int:
-    """Return when `work` was measured, in ticks; 0 where nothing ran."""
+    """Return the measured start of `work` in ticks; 0 where nothing ran."""
     return 0 if work.recorded is None else work.recorded[0]
 
 
@@ -154,7 +155,7 @@ def shortest_order(device: DevicePattern) -> list[int]:
 def freshest_order(device: DevicePattern) -> list[int]:
     """Return the indices of the device's work: factor after factor, the least work first.
 
-    What comes later in a factor comes first, so that started factors are finished.
+    Inversions go before syncs and curvature of their factor, so that started factors are finished.
     """
     work = device.work
     total: dict[tuple[str, str], int] = {}
@@ -173,8 +174,20 @@ def freshest_order(device: DevicePattern) -> list[int]:
 def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
     """Return one iteration of the pipeline with its markers, stably sorted by start.
 
-    Before sorting they come in PipeFisher's order: start marker, forwards, backwards, the rest,
-    end marker.
+    PipeFisher's order before sorting decides ties: start marker, forwards, backwards, the rest, end
+    marker.
+
+    Parameters
+    ----------
+    device : DevicePattern
+        The device.
+    period : int
+        Length of an iteration in ticks.
+
+    Returns
+    -------
+    list of Placed
+        The entries in list order.
     """
     kinds = ("forward", "backward")
     ops = sorted(
@@ -193,12 +206,38 @@ def _pinned(op: PinnedOp) -> Placed:
 
 
 def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
-    """Return a zero-length marker at the end of the last entry."""
+    """Return a zero-length marker at the end of the last entry.
+
+    Parameters
+    ----------
+    label : str
+        `SAVE_OFF` or `SAVE_ON`.
+    entries : sequence of Placed
+        Entries in list order, at least one.
+
+    Returns
+    -------
+    Placed
+        The marker.
+    """
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
 
-def numbered(device: int, entries: Iterable[Placed]) -> DevicePlan:
-    """Return the plan of entries in list order, their iterations counted by start markers."""
+def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
+    """Count the iterations of entries by their start markers.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    entries : iterable of Placed
+        Entries in list order.
+
+    Returns
+    -------
+    DevicePlan
+        The plan of the device.
+    """
     iteration = -1
     placed = []
     for entry in entries:
@@ -218,10 +257,22 @@ def numbered(device: int, entries: Iterable[Placed]) -> DevicePlan:
 
 
 def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int]:
-    """Return the start of each part of the device's work, in ticks from the first iteration.
+    """Return the start of each part of the device's work.
 
-    What is left of a curvature that was not placed runs from its recorded start, one part after
-    the other.
+    The rest of a curvature that was not placed runs from its recorded start, one part after the
+    other.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+        Plan of the device.
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+
+    Returns
+    -------
+    dict of (int, int) to int
+        Ticks from the start of iteration 0, by index of the work and part.
     """
     work = pattern.devices[plan.device].work
     starts: dict[Part, int] = {}
@@ -239,8 +290,21 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     return starts
 
 
-def left_over(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
-    """Return (label, parts, recorded length in ticks) of all work that fitted in no hole."""
+def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
+    """Return the work that fits into no hole.
+
+    Parameters
+    ----------
+    plan : DevicePlan
+        Plan of the device.
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+
+    Returns
+    -------
+    list of (str, int, int)
+        Label, parts left, and recorded length in ticks.
+    """
     work = pattern.devices[plan.device].work
     placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
     return [
@@ -263,7 +327,7 @@ def plan_of_starts(
     lengths: Mapping[int, int],
     iterations: int,
 ) -> DevicePlan:
-    """Return the plan in which the device's work runs at the given times.
+    """Lay out the plan of a device from the starts of its work.
 
     Parameters
     ----------
@@ -277,6 +341,11 @@ def plan_of_starts(
         Length in ticks of a part of each work entry (a sync takes the longest of its replicas).
     iterations : int
         Iterations of the refresh.
+
+    Returns
+    -------
+    DevicePlan
+        Pipeline ops, K-FAC work and markers in list order.
     """
     pinned = pipeline_entries(pattern.devices[device], pattern.period)
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]
@@ -292,14 +361,14 @@ def plan_of_starts(
         row.sort(key=lambda entry: _list_place(entry, work))
     rows[0].append(save_marker(SAVE_OFF, rows[0]))
     rows[-1].append(save_marker(SAVE_ON, rows[-1]))
-    return numbered(device, (entry for row in rows for entry in row))
+    return number_iterations(device, (entry for row in rows for entry in row))
 
 
 def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) -> int:
     """Return the repetition in whose list an op at `start` comes in the order of time.
 
-    It is the one that is running, unless early ops of later ones have started, or late ops of
-    earlier ones are still to come (`begins`: starts of the ops of one repetition).
+    It is the running one, unless ops of a later one have started already, or ops of an earlier one
+    are still to come (`begins`: starts of the ops of one repetition).
     """
     copy = min(start // period, iterations - 1)
     if not begins:
@@ -312,7 +381,7 @@ def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) ->
 
 
 def _list_place(entry: Placed, work: Sequence[Work]) -> tuple[int, int, int, int]:
-    """Return the key that sorts entries of one repetition, zero-length work before what waits."""
+    """Return the sort key of an entry; zero-length work comes before its waiters."""
     if entry.work is None:
         return entry.start, 0 if entry.label == START else 2, 0, 0
     return entry.start, 1, entry.end, work_class(work[entry.work])

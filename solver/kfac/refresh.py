@@ -12,14 +12,14 @@ from ppsolve.models.core.result import HeuristicEntry, ScheduleDocument, StopRea
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance, TieBreak
-from ppsolve.models.kfac.pattern import RefreshPattern, meetings
+from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_of
 from ppsolve.models.kfac.result import TieBreakEntry
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.bounds import iterations_bound
-from ppsolve.solver.kfac.component import Answer, Found, weigher
+from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
 from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.heuristics import (
     CAUSAL,
@@ -33,16 +33,16 @@ from ppsolve.solver.kfac.pattern import refuse_overlaps
 from ppsolve.solver.kfac.placement import DevicePlan
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
-    is_tidy,
+    fits_one_period,
+    iterations_until_steady,
     most_iterations,
     refuse_missing_data,
-    settled_after,
 )
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongScheduleError
 
 if TYPE_CHECKING:
-    from ppsolve.solver.kfac.exact import Budget, Component
+    from ppsolve.solver.kfac.exact import Budget, ComponentSearch
 
 STOPS = (
     StopReason.INTERRUPTED,
@@ -76,25 +76,25 @@ class RefreshTask(Task):
         refuse_overlaps(pattern)
         try:
             refuse_missing_data(pattern)
-            settled_after(pattern)
+            iterations_until_steady(pattern)
         except InputError as error:
             raise error.located(instance.name) from None
         self.pattern = pattern
-        self.answers: list[Answer] = []
-        self.hopeless: str | None = None
+        self.results: list[ComponentResult] = []
+        self.infeasible_reason: str | None = None
         self.budget: Budget | None = None
 
     @property
     def value(self) -> int | None:
         """Iterations of the best schedule, None while a device has none."""
-        counts = [answer.iterations for answer in self.answers]
+        counts = [result.iterations for result in self.results]
         known = [count for count in counts if count is not None]
         return max(known) if known and len(known) == len(counts) else None
 
     @property
     def best_by(self) -> str | None:
-        """What found the schedule; the exact search where several had a part in it."""
-        names = {answer.found.by for answer in self.answers if answer.found}
+        """Method that found the schedule; the exact search where several had a part in it."""
+        names = {result.best.by for result in self.results if result.best}
         return names.pop() if len(names) == 1 else EXACT
 
     def shown(self, value: int) -> int:
@@ -102,46 +102,46 @@ class RefreshTask(Task):
         return value
 
     def find_bounds(self) -> None:
-        """Find out how many iterations the work of each component needs at least."""
-        for devices in coupled_devices(self.pattern, meetings(self.pattern)):
+        """Bound the iterations of each component from below."""
+        for devices in coupled_devices(self.pattern, rendezvous_of(self.pattern)):
             bound = iterations_bound(self.pattern, devices)
-            if bound.hopeless is not None:
-                self.hopeless = bound.hopeless
+            if bound.infeasible_reason is not None:
+                self.infeasible_reason = bound.infeasible_reason
                 return
-            answer = Answer(tuple(devices), None, bound.value, bound.by, StopReason.TIME)
-            self.answers.append(answer)
+            result = ComponentResult(tuple(devices), None, bound.value, bound.by, StopReason.TIME)
+            self.results.append(result)
         self._note_bounds()
 
     def _note_bounds(self) -> None:
         """Let the bound be the largest of all components, and list the largest of each rule."""
-        rules = dict.fromkeys(answer.by for answer in self.answers)
+        rules = dict.fromkeys(result.by for result in self.results)
         self.bounds = [
-            Bound(rule, max(a.lower for a in self.answers if a.by == rule)) for rule in rules
+            Bound(rule, max(a.lower for a in self.results if a.by == rule)) for rule in rules
         ]
-        if self.answers:
-            strongest = max(self.answers, key=lambda answer: answer.lower)
+        if self.results:
+            strongest = max(self.results, key=lambda result: result.lower)
             self.bound = Bound(strongest.by, strongest.lower)
 
     def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
-        """Run one heuristic and keep what is best on each component.
+        """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
         """
         outcome: HeuristicOutcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
         self.outcomes.append(outcome)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
-            for place, answer in enumerate(self.answers):
+            for place, result in enumerate(self.results):
                 found = self._valid_part(
-                    outcome.name, outcome.plans, answer.devices, answer.iterations
+                    outcome.name, outcome.plans, result.devices, result.iterations
                 )
-                if found is not None and _is_better(found, answer):
-                    self.answers[place] = _with_found(answer, found)
+                if found is not None and _is_better(found, result):
+                    self.results[place] = _with_best(result, found)
         return outcome
 
     def _valid_part(
         self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int], known: int | None
-    ) -> Found | None:
-        """Return what plans give some devices, None if it is wrong or takes more than `known`."""
+    ) -> ComponentSchedule | None:
+        """Return the part of plans for some devices; None if wrong or longer than `known`."""
         most = max(plans[device].iterations for device in devices)
         if known is not None and most > known:
             return None
@@ -149,33 +149,35 @@ class RefreshTask(Task):
             self.pattern,
             [most] * len(self.pattern.devices),
             devices=devices,
-            weigh=weigher(self.instance.tie_break),
+            weight_of=end_weights(self.instance.tie_break),
         )
         schedule, unaligned = scheduled(self.pattern, [plans[d] for d in devices], lowered)
         if unaligned or check_schedule(lowered.problem, schedule):
             return None
-        return Found(lowered, schedule, name)
+        return ComponentSchedule(lowered, schedule, name)
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the search for the fewest iterations."""
         yield self.find_fewest
 
-    def _components(self, control: Control) -> list[Component]:
-        from ppsolve.solver.kfac.exact import Budget, Component
+    def _components(self, control: Control) -> list[ComponentSearch]:
+        from ppsolve.solver.kfac.exact import Budget, ComponentSearch
 
         if self.budget is None:
             self.budget = Budget(control.limits())
         tie_break = self.instance.tie_break
-        return [Component(self.pattern, a.devices, tie_break, self.budget) for a in self.answers]
+        return [
+            ComponentSearch(self.pattern, a.devices, tie_break, self.budget) for a in self.results
+        ]
 
     def find_fewest(self, control: Control) -> StopReason:
         """Search the fewest iterations of one component after the other."""
         components = self._components(control)
         for place, component in enumerate(components):
-            known = self.answers[place]
+            known = self.results[place]
             if not known.is_proved:
                 most = self._most(component.devices)
-                self.answers[place] = component.fewest(known, most, len(components) - place)
+                self.results[place] = component.fewest(known, most, len(components) - place)
                 self._note_bounds()
             control.tell("bound", EXACT)
             if self._is_interrupted() or self.infeasible is not None:
@@ -183,23 +185,23 @@ class RefreshTask(Task):
         return self._stop()
 
     def finish(self, control: Control) -> StopReason | None:
-        """Make the best schedules fresher, or end their work earlier, as the tie-break asks."""
+        """Improve the best schedules by the tie-break, at the same iterations."""
         if self.instance.tie_break is TieBreak.NONE:
             return None
         control.tell("phase", self.instance.tie_break.value)
         components = self._components(control)
         for place, component in enumerate(components):
-            parts = len(components) - place
-            self.answers[place] = component.break_tie(self.answers[place], parts)
+            components_left = len(components) - place
+            self.results[place] = component.break_tie(self.results[place], components_left)
             if self._is_interrupted():
                 break
         return self._stop()
 
     def _is_interrupted(self) -> bool:
-        return any(a.stop_reason is StopReason.INTERRUPTED for a in self.answers)
+        return any(a.stop_reason is StopReason.INTERRUPTED for a in self.results)
 
     def _stop(self) -> StopReason:
-        reasons = {answer.stop_reason for answer in self.answers}
+        reasons = {result.stop_reason for result in self.results}
         stop = next((reason for reason in STOPS if reason in reasons), StopReason.PROVED)
         is_proved = self.is_closed and stop is not StopReason.INTERRUPTED
         return StopReason.PROVED if is_proved else stop
@@ -209,13 +211,13 @@ class RefreshTask(Task):
 
         Where all iterations have the same holes, only memory can rule out every number. All
         saved tensors exist by the end of the first iteration, so one more than without memory
-        is enough: what frees memory in time is done first, and all the rest one iteration later.
+        is enough: curvature that frees memory in time runs first, all the rest one iteration later.
         """
         if self.instance.refresh_interval is not None:
             interval: int = self.instance.refresh_interval
             return interval
         most = most_iterations(self.pattern, devices)
-        if not is_tidy(self.pattern, devices) or self._without_memory is None:
+        if not fits_one_period(self.pattern, devices) or self._without_memory is None:
             return most
         return min(most, max(self._without_memory[device].iterations for device in devices) + 1)
 
@@ -226,21 +228,21 @@ class RefreshTask(Task):
     @property
     def infeasible(self) -> str | None:
         """Why no schedule keeps the refresh interval or the memory, if that is proved."""
-        if self.hopeless is not None:
-            return self.hopeless
+        if self.infeasible_reason is not None:
+            return self.infeasible_reason
         interval = self.instance.refresh_interval
-        for answer in self.answers:
-            who = "devices " if len(answer.devices) > 1 else "device "
-            who += " and ".join(map(str, answer.devices))
-            if interval is not None and answer.lower > interval:
+        for result in self.results:
+            who = "devices " if len(result.devices) > 1 else "device "
+            who += " and ".join(map(str, result.devices))
+            if interval is not None and result.lower > interval:
                 return (
                     f"{who} cannot refresh in {interval} iterations, the refresh interval: at "
-                    f"least {answer.lower} (proved by {answer.by})"
+                    f"least {result.lower} (proved by {result.by})"
                 )
             if (
                 interval is None
-                and answer.found is None
-                and answer.lower > self._most(answer.devices)
+                and result.best is None
+                and result.lower > self._most(result.devices)
             ):
                 if self.pattern.saved:
                     return f"{who} cannot keep the capacity for saved inputs and errors"
@@ -253,7 +255,7 @@ class RefreshTask(Task):
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that bounds and the joint schedule have."""
-        of_device = {device: answer for answer in self.answers for device in answer.devices}
+        of_device = {device: result for result in self.results for device in result.devices}
         numbers = range(len(self.pattern.devices)) if of_device else []
         bounds = {
             "bound_of": [of_device[device].lower for device in numbers],
@@ -280,21 +282,21 @@ class RefreshTask(Task):
     def _joined(self) -> tuple[LoweredRefresh, Schedule]:
         """Return one schedule of all devices, each with its own number of iterations."""
         counts = [1] * len(self.pattern.devices)
-        for answer in self.answers:
-            for device in answer.devices:
-                counts[device] = answer.iterations or 1
+        for result in self.results:
+            for device in result.devices:
+                counts[device] = result.iterations or 1
         lowered = lower_refresh(self.pattern, counts)
         start = lowered.problem.pinned.copy()
-        for answer in self.answers:
-            assert answer.found is not None
-            for key, op in answer.found.lowered.op_of.items():
-                start[lowered.op_of[key]] = answer.found.schedule.start[op]
+        for result in self.results:
+            assert result.best is not None
+            for key, op in result.best.lowered.op_of.items():
+                start[lowered.op_of[key]] = result.best.schedule.start[op]
         return lowered, Schedule(lowered.problem, start)
 
     def _tie(self) -> TieBreakEntry | None:
-        ties = [answer.tie for answer in self.answers if answer.tie]
-        names = {answer.tie_break for answer in self.answers if answer.tie_break}
-        if not ties or len(ties) < len(self.answers):
+        ties = [result.tie for result in self.results if result.tie]
+        names = {result.tie_break for result in self.results if result.tie_break}
+        if not ties or len(ties) < len(self.results):
             return None
         value, bound = (sum(tie[side] for tie in ties) for side in (0, 1))
         return TieBreakEntry(
@@ -302,18 +304,18 @@ class RefreshTask(Task):
         )
 
 
-def _is_better(found: Found, answer: Answer) -> bool:
-    """Whether a schedule takes fewer iterations than the known one, or is fresher in as many."""
-    if answer.found is None:
+def _is_better(found: ComponentSchedule, result: ComponentResult) -> bool:
+    """Return True for fewer iterations than the known schedule, or a fresher one in as many."""
+    if result.best is None:
         return True
     keys = [
-        (schedule.iterations_of(answer.devices), schedule.schedule.value)
-        for schedule in (found, answer.found)
+        (schedule.iterations_of(result.devices), schedule.schedule.value)
+        for schedule in (found, result.best)
     ]
     return keys[0] < keys[1]
 
 
-def _with_found(answer: Answer, found: Found) -> Answer:
-    better = replace(answer, found=found)
+def _with_best(result: ComponentResult, found: ComponentSchedule) -> ComponentResult:
+    better = replace(result, best=found)
     proved = StopReason.PROVED if better.is_proved else StopReason.TIME
     return replace(better, stop_reason=proved)

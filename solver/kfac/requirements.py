@@ -1,4 +1,4 @@
-"""What K-FAC work waits for: data, its own curvature and syncs, and replicas that meet."""
+"""Requirements of K-FAC work: its data, curvature and syncs, and the devices that it couples."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac import unrolling
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
-    Meetings,
     Member,
     RefreshPattern,
+    Rendezvous,
     Work,
     common_starts,
-    longest,
+    rendezvous_length,
     uneven_data,
 )
 
 MOST_ITERATIONS = 10_000
-"""Most iterations that are searched for one refresh."""
+"""Most iterations of one refresh that are searched: the same as of `refresh_interval`."""
 
 
 def predecessors(device: DevicePattern) -> list[tuple[int, ...]]:
@@ -48,7 +48,7 @@ def predecessors(device: DevicePattern) -> list[tuple[int, ...]]:
 
 
 def data_ends(device: DevicePattern) -> list[tuple[int, ...]]:
-    """Return, for each work entry, when the data of each of its parts is there, in ticks.
+    """Return, for each work entry, the ticks at which the data of its parts is ready.
 
     Empty for work that is not curvature.
     """
@@ -66,25 +66,38 @@ def data_ends(device: DevicePattern) -> list[tuple[int, ...]]:
     return found
 
 
-def coupled_devices(pattern: RefreshPattern, met: Meetings) -> list[list[int]]:
-    """Return the devices in groups that are linked by rendezvous, each group by number."""
+def coupled_devices(pattern: RefreshPattern, rendezvous: Rendezvous) -> list[list[int]]:
+    """Group the devices that are linked by rendezvous.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    rendezvous : mapping
+        Members of the rendezvous of each work entry.
+
+    Returns
+    -------
+    list of list of int
+        Groups, and the devices of each, ascending.
+    """
     group_of = {device.device: {device.device} for device in pattern.devices}
-    for members in met.values():
+    for members in rendezvous.values():
         linked = set().union(*(group_of[device] for device, _ in members))
         for device in linked:
             group_of[device] = linked
     return [list(group) for group in sorted({tuple(sorted(g)) for g in group_of.values()})]
 
 
-def settled_after(pattern: RefreshPattern) -> int:
-    """Return iterations after which all data is there and the holes repeat (but for the last).
+def iterations_until_steady(pattern: RefreshPattern) -> int:
+    """Return the iterations after which all data is ready and holes repeat (but for the last).
 
     Raises
     ------
     InputError
         An op of the pipeline is further than `MOST_ITERATIONS` periods from the first iteration.
     """
-    settled = 1
+    steady = 1
     for device in pattern.devices:
         for op in device.ops:
             away = ceil(Fraction(max(op.end, -op.start), pattern.period))
@@ -94,12 +107,18 @@ def settled_after(pattern: RefreshPattern) -> int:
                     f"forward, got one {away} away on device {device.device}",
                     field=op.label,
                 )
-            settled = max(settled, away + 1)
-    return settled
+            steady = max(steady, away + 1)
+    return steady
 
 
 def refuse_missing_data(pattern: RefreshPattern) -> None:
-    """Raise an InputError where a curvature part has no op that makes its data."""
+    """Refuse a curvature part without an op that makes its data.
+
+    Raises
+    ------
+    InputError
+        Names the curvature's label and its device.
+    """
     for device, label, have in uneven_data(pattern):
         parts = max(w.parts for w in pattern.devices[device].work if w.label == label)
         if have < parts:
@@ -111,20 +130,34 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
             )
 
 
-def refuse_hopeless(pattern: RefreshPattern, met: Meetings) -> None:
-    """Raise an InputError where an op fits in no hole of any iteration, even alone."""
+def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
+    """Refuse work with an op that fits in no hole of any iteration, even alone.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    rendezvous : mapping
+        Members of the rendezvous of each work entry.
+
+    Raises
+    ------
+    InputError
+        Names the op's label, its length and its devices.
+    """
     hardest: dict[tuple[int, ...], tuple[int, Member]] = {}
-    for members in met.values():
+    for members in rendezvous.values():
         device, index = members[0]
         kind = pattern.devices[device].work[index].label.kind
         if kind != "sync" or pattern.syncs_in_holes:
             devices = tuple(device for device, _ in members)
-            candidate = longest(pattern, members), members[0]
+            candidate = rendezvous_length(pattern, members), members[0]
             hardest[devices] = max(hardest.get(devices, candidate), candidate)
-    enough = 2 * settled_after(pattern) + 1
+    # Holes that do not repeat at either end, and one iteration of those that do.
+    enough = 2 * iterations_until_steady(pattern) + 1
     for devices, (length, (device, index)) in hardest.items():
         if not _has_window(pattern, devices, length, enough):
-            raise _no_room(pattern, devices, pattern.devices[device].work[index], length)
+            raise _fits_nowhere(pattern, devices, pattern.devices[device].work[index], length)
 
 
 def _has_window(
@@ -137,7 +170,7 @@ def _has_window(
     return bool(common)
 
 
-def _no_room(
+def _fits_nowhere(
     pattern: RefreshPattern, devices: Sequence[int], work: Work, length: int
 ) -> InputError:
     where = " and ".join(f"device {device}" for device in devices)
@@ -150,24 +183,64 @@ def _no_room(
 
 
 def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
-    """Return iterations of which `devices` never need more, if any number is enough.
+    """Return the iterations beyond which more never help.
 
-    An iteration between the first and the last ones, where the holes repeat, in which no work is
-    done could be left out and all that comes later be done one iteration earlier.
+    An iteration in which no work is done, among those with repeating holes, can be cut out, and all
+    later work be done one iteration earlier. So no more than one per part is needed there.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices that share one number of iterations.
+
+    Returns
+    -------
+    int
+        Iterations, at most `MOST_ITERATIONS`.
     """
     items = sum(work.parts for device in devices for work in pattern.devices[device].work)
-    return min(2 * settled_after(pattern) + items + 1, MOST_ITERATIONS)
+    return min(2 * iterations_until_steady(pattern) + items + 1, MOST_ITERATIONS)
 
 
 def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
-    """Return the largest number of iterations of `devices` that can be lowered, at least 1."""
+    """Return the largest number of iterations that can be lowered.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices that share one number of iterations.
+
+    Returns
+    -------
+    int
+        Iterations with at most `unrolling.MAX_UNROLLED` ops in all; 1 where even one has more.
+    """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     parts = sum(work.parts for device in devices for work in pattern.devices[device].work)
     return max(1, (unrolling.MAX_UNROLLED - parts) // max(pinned, 1))
 
 
 def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -> InputError:
-    """Return the error that a refresh needs more iterations than can be lowered."""
+    """Return the error that a refresh needs more iterations than can be lowered.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices that share one number of iterations.
+    iterations : int
+        The largest number of iterations that was tried.
+
+    Returns
+    -------
+    InputError
+        Names the ops of an iteration and the limit.
+    """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     return InputError(
         f"needs more than {iterations} iterations of {pinned} ops; expected at most "
@@ -176,10 +249,22 @@ def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -
     )
 
 
-def is_tidy(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
-    """Whether all pipeline ops of `devices` lie within one period.
+def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
+    """Return True if all pipeline ops of the devices lie within one period.
 
     All iterations have the same holes then, and more of them never make a refresh harder.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline.
+    devices : sequence of int
+        Numbers of the devices.
+
+    Returns
+    -------
+    bool
+        False where clocks run ahead or a device takes longer than the period.
     """
     return all(
         op.start >= 0 and op.end <= pattern.period

@@ -1,4 +1,4 @@
-"""Serial generation for devices whose syncs meet: one op after the other, each at its earliest."""
+"""Serial schedule generation for devices whose syncs meet: each op at its earliest, in turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ppsolve.models.kfac.pattern import Hole, Meetings, Member, RefreshPattern, longest
+from ppsolve.models.kfac.pattern import Hole, Member, RefreshPattern, Rendezvous, rendezvous_length
 from ppsolve.solver.kfac.placement import recorded_start, work_class
 from ppsolve.solver.kfac.requirements import data_ends, predecessors
 
@@ -14,6 +14,7 @@ Starts = dict[tuple[int, int, int], int]
 """Start in ticks by device, index of its work entry, and part."""
 
 LatestStart = Callable[[Hole, int], int]
+"""From a hole and the length of an op to its last start in the hole, in ticks."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class SerialGenerator:
         Pinned pipeline and K-FAC work.
     devices : sequence of int
         The coupled devices.
-    met : mapping
+    rendezvous : mapping
         Members of the rendezvous of each work entry.
     latest_start : callable
         `pattern.latest_start`, remembered.
@@ -75,7 +76,7 @@ class SerialGenerator:
         self,
         pattern: RefreshPattern,
         devices: Sequence[int],
-        met: Meetings,
+        rendezvous: Rendezvous,
         latest_start: LatestStart,
     ) -> None:
         self.pattern = pattern
@@ -83,11 +84,11 @@ class SerialGenerator:
         self.latest_start = latest_start
         self.before = {d: predecessors(pattern.devices[d]) for d in devices}
         self.data = {d: data_ends(pattern.devices[d]) for d in devices}
-        self.items = self._in_order(met)
+        self.items = self._in_order(rendezvous)
 
-    def _in_order(self, met: Meetings) -> list[_Item]:
+    def _in_order(self, rendezvous: Rendezvous) -> list[_Item]:
         found = {
-            met[device, index]
+            rendezvous[device, index]
             for device in self.devices
             for index in range(len(self.pattern.devices[device].work))
         }
@@ -101,10 +102,10 @@ class SerialGenerator:
         device, index = members[0]
         work = self.pattern.devices[device].work[index]
         on_stream = work.label.kind == "sync" and not self.pattern.syncs_in_holes
-        return _Item(members, work.parts, longest(self.pattern, members), on_stream)
+        return _Item(members, work.parts, rendezvous_length(self.pattern, members), on_stream)
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
-        """Return the starts within so many iterations, and the first work that found no room."""
+        """Return the starts within so many iterations, and the first work that fits nowhere."""
         whole = [(0, iterations * self.pattern.period)]
         self.lanes = {
             (device, on_stream): _DeviceTimeline(whole, lambda hole, length: hole[1] - length)
@@ -143,7 +144,7 @@ class SerialGenerator:
         return True
 
     def _earliest(self, item: _Item, ready: int) -> int | None:
-        """Return the first time at which every device of the item has room."""
+        """Return the first tick at which every device of the item is free, or None."""
         lanes = [self.lanes[device, item.on_stream] for device, _ in item.members]
         while True:
             found = [lane.earliest(ready, item.length) for lane in lanes]

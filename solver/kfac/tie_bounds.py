@@ -13,11 +13,27 @@ from ppsolve.models.kfac.pattern import DevicePattern, Hole, RefreshPattern
 def completion_bound(
     pattern: RefreshPattern, devices: Sequence[int], iterations: int, tie_break: TieBreak
 ) -> int:
-    """Return a lower bound on the sum of the ends that a tie-break counts, in ticks.
+    """Bound the sum of the ends that a tie-break counts from below.
 
-    By the k-th end at least the k smallest jobs are done, each with the work that only it needs:
-    an inversion with the curvature (and sync) that comes before it. Work is poured into the
-    holes as if it could be cut anywhere.
+    By the k-th end at least the k smallest jobs are done, each with the work that only it requires:
+    an inversion with the curvature (and sync) before it. Work is poured into the holes as if it
+    could be cut anywhere.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices of the component.
+    iterations : int
+        Iterations of the refresh.
+    tie_break : TieBreak
+        Ends of inversions (staleness) or of all work (usage).
+
+    Returns
+    -------
+    int
+        Sum of ends in ticks.
     """
     if tie_break is TieBreak.NONE:
         return 0
@@ -36,13 +52,13 @@ def _every_op(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
 
 
 def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
-    """Return, for every inversion, its length with the work that is counted for no other."""
+    """Return, for every inversion, its length with the work that counts for no other."""
     before: dict[tuple[str, str, int], int] = defaultdict(int)
     for work in device.work:
         label = work.label
         if label.kind == "cov":
             before[label.factor, label.module, label.pipe] += work.parts * work.length
-        elif label.kind == "sync" and pattern.syncs_in_holes and len(work.meets) == 1:
+        elif label.kind == "sync" and pattern.syncs_in_holes:
             before[label.factor, label.module, 0] += work.length
     found = []
     for work in device.work:
@@ -54,7 +70,7 @@ def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
 
 
 def _poured(holes: Sequence[Hole], jobs: Iterable[int]) -> int:
-    """Return the sum of the times by which the holes have room for the 1, 2, ... smallest jobs."""
+    """Return the sum over k of the time by which the holes can hold the k smallest jobs."""
     total, place, full = 0, 0, 0
     for need in accumulate(sorted(jobs)):
         while place < len(holes) and full + holes[place][1] - holes[place][0] < need:

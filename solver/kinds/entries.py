@@ -25,14 +25,27 @@ from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 
 @cache
 def versions() -> Versions:
-    """Return what runs here."""
+    """Return the versions of the package, OR-tools and Python that run here."""
     return Versions(
         ppsolve=version("ppsolve"), ortools=version("ortools"), python=platform.python_version()
     )
 
 
 def relative_gap(value: int, reference: int, base: int) -> float:
-    """Return (value - reference) / base, 0 where both are equal."""
+    """Return (value - reference) / base, 0 where both are equal.
+
+    Parameters
+    ----------
+    value, reference : int
+        Ticks.
+    base : int
+        Ticks; with 0, unequal values are infinitely far apart.
+
+    Returns
+    -------
+    float
+        A share of `base`.
+    """
     return 0.0 if value == reference else (value - reference) / base if base else float("inf")
 
 
@@ -53,7 +66,22 @@ def figures(schedule: Schedule) -> dict[str, Any]:
 def heuristic_entry(
     outcome: HeuristicOutcome, best: int | None = None, *, with_schedule: bool = False
 ) -> HeuristicEntry:
-    """Return the entry of one heuristic; `best` is the best known value in ticks."""
+    """Return the entry of one heuristic.
+
+    Parameters
+    ----------
+    outcome : HeuristicOutcome
+        Status and schedule of the heuristic.
+    best : int, optional
+        Best known value in ticks; without it the entry has no gap.
+    with_schedule : bool
+        Put the schedule into the entry.
+
+    Returns
+    -------
+    HeuristicEntry
+        Figures in the unit of the schedule.
+    """
     schedule, found = outcome.schedule, {}
     gap = None
     if schedule is not None:
@@ -72,5 +100,18 @@ def heuristic_entry(
 
 
 def bound_entries(bounds: list[Bound], shown: Callable[[int], Figure]) -> tuple[BoundEntry, ...]:
-    """Return bounds in the unit of the result."""
+    """Return bounds in the unit of the result.
+
+    Parameters
+    ----------
+    bounds : list of Bound
+        Values in ticks.
+    shown : callable
+        Turns ticks into the unit of the result.
+
+    Returns
+    -------
+    tuple of BoundEntry
+        In the same order.
+    """
     return tuple(BoundEntry(name=bound.name, value=shown(bound.value)) for bound in bounds)

@@ -72,6 +72,18 @@ class Kind(Generic[AnyInstance]):
     def parse(self, data: Any, source: str | None = None) -> AnyInstance:
         """Validate parsed JSON as an instance of this kind.
 
+        Parameters
+        ----------
+        data : object
+            Parsed JSON.
+        source : str, optional
+            Name of the data in errors.
+
+        Returns
+        -------
+        Instance
+            The validated instance.
+
         Raises
         ------
         InputError
@@ -93,6 +105,11 @@ class Kind(Generic[AnyInstance]):
         document : dict, optional
             The schedule that the problem is for, of kinds where the number of ops depends on it.
 
+        Returns
+        -------
+        Problem
+            n ops, times in ticks.
+
         Raises
         ------
         InputError
@@ -107,7 +124,18 @@ class Kind(Generic[AnyInstance]):
         return problem
 
     def problem_of(self, instance: AnyInstance, *, round_up: bool, document: Any) -> Problem:
-        """Return what `lower` checks and returns; for kinds to override."""
+        """Lower an instance without the checks of `lower`; for kinds to override.
+
+        Parameters
+        ----------
+        instance, round_up, document
+            As for `lower`.
+
+        Returns
+        -------
+        Problem
+            n ops, times in ticks.
+        """
         return self.to_problem(instance, round_up=round_up)
 
     def heuristics_of(self, instance: AnyInstance) -> tuple[Heuristic, ...]:
@@ -115,7 +143,7 @@ class Kind(Generic[AnyInstance]):
         return (*self.heuristics, *GENERIC)
 
     def value_unit(self, instance: AnyInstance) -> str:
-        """Return what values and bounds of an instance's results count."""
+        """Return the unit of values and bounds in an instance's results."""
         return instance.time_unit
 
     def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
@@ -127,15 +155,54 @@ class Kind(Generic[AnyInstance]):
         return None
 
     def task(self, instance: AnyInstance, *, round_up: bool = False) -> Task:
-        """Return the instance as something to be solved; errors as in `lower`."""
+        """Return the instance as something to be solved; errors as in `lower`.
+
+        Parameters
+        ----------
+        instance : Instance
+            An instance of this kind.
+        round_up : bool
+            As for `lower`.
+
+        Returns
+        -------
+        Task
+            Knows nothing but the problem yet.
+        """
         return ScheduleTask(self, instance, self.lower(instance, round_up=round_up))
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
-        """Return what the kind makes of a schedule that a generic heuristic found."""
+        """Turn a schedule that a generic heuristic found into a proposal of this kind.
+
+        Parameters
+        ----------
+        instance : Instance
+            An instance of this kind.
+        schedule : Schedule
+            A schedule of its problem.
+
+        Returns
+        -------
+        Proposal
+            The same schedule here; other kinds may move ops.
+        """
         return Proposal(schedule)
 
     def obstacle(self, heuristic: Heuristic, instance: AnyInstance) -> str | None:
-        """Return in words why a heuristic cannot be run on an instance, or None if it can."""
+        """Return in words why a heuristic cannot be run on an instance, or None if it can.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : Instance
+            An instance of this kind.
+
+        Returns
+        -------
+        str or None
+            Follows the words "not applicable:" in reports.
+        """
         if heuristic.name not in {known.name for known in self.heuristics_of(instance)}:
             return f"needs {heuristic.made_for}"
         return heuristic.obstacle(instance)
@@ -159,6 +226,11 @@ class Kind(Generic[AnyInstance]):
             What it lowers to.
         group_size : int, optional
             Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+
+        Returns
+        -------
+        HeuristicOutcome
+            Schedule, and a status that tells a valid one from one that breaks a rule.
 
         Raises
         ------
@@ -192,7 +264,24 @@ class Kind(Generic[AnyInstance]):
         group_size: int | None = None,
         round_up: bool = False,
     ) -> HeuristicEntry:
-        """Run one heuristic and return its entry with the schedule; errors as in `lower`."""
+        """Run one heuristic and return its entry with the schedule; errors as in `lower`.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : Instance
+            An instance of this kind.
+        group_size : int, optional
+            As for `run_heuristic`.
+        round_up : bool
+            As for `lower`.
+
+        Returns
+        -------
+        HeuristicEntry
+            Figures in the instance's unit, without a gap.
+        """
         problem = self.lower(instance, round_up=round_up)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
         return self.entry_of(instance, problem, outcome, with_schedule=True)
@@ -206,7 +295,26 @@ class Kind(Generic[AnyInstance]):
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
-        """Return the entry of one heuristic; `best` is the best known value in ticks."""
+        """Return the entry of one heuristic.
+
+        Parameters
+        ----------
+        instance : Instance
+            An instance of this kind.
+        problem : Problem
+            The problem of the instance.
+        outcome : HeuristicOutcome
+            Status and schedule of the heuristic.
+        best : int, optional
+            Best known value in ticks; without it the entry has no gap.
+        with_schedule : bool
+            Put the schedule into the entry.
+
+        Returns
+        -------
+        HeuristicEntry
+            Of the kind's own model, figures in the instance's unit.
+        """
         return heuristic_entry(outcome, best, with_schedule=with_schedule)
 
     def check(
@@ -244,13 +352,49 @@ class Kind(Generic[AnyInstance]):
     def read(
         self, instance: AnyInstance, problem: Problem, data: Any, source: str | None = None
     ) -> tuple[Schedule | None, list[Violation]]:
-        """Read the schedule of a document; see `ppsolve.models.core.documents.parse_given`."""
+        """Read the schedule of a document, see `ppsolve.models.core.documents.parse_given`.
+
+        Parameters
+        ----------
+        instance : Instance
+            An instance of this kind.
+        problem : Problem
+            The problem of the instance.
+        data : dict
+            A result, an entry or a bare schedule.
+        source : str, optional
+            Name of the document in errors.
+
+        Returns
+        -------
+        schedule : Schedule or None
+            None if ops are missing.
+        violations : list of Violation
+            What is wrong with the document itself.
+        """
         return parse_given(data, problem, source)
 
     def refuted(
         self, instance: AnyInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return what a document claims beside its schedule and is not so."""
+        """Return the claims of a document, beside its schedule, that are not so.
+
+        Parameters
+        ----------
+        instance : Instance
+            An instance of this kind.
+        problem : Problem
+            The problem of the instance.
+        data : dict
+            The document.
+        schedule : Schedule or None
+            The schedule in it, as far as it could be read.
+
+        Returns
+        -------
+        list of Violation
+            One for each false claim; this kind of document makes none.
+        """
         return []
 
 

@@ -36,7 +36,27 @@ class Options:
         deterministic: bool = False,
         heuristics: Sequence[str] | None = None,
     ) -> Self:
-        """Return the options.
+        """Make options of values that may be out of range.
+
+        Parameters
+        ----------
+        time_limit, deterministic_limit : float or None
+            Seconds and deterministic units, >= 0; infinity is None, no limit.
+        gap : float
+            Share from 0 to below 1.
+        workers : int or None
+            From 1 to 1024; None or 1 if `deterministic`.
+        seed : int
+            From 0 to below 2^31, the seeds that CP-SAT takes.
+        deterministic : bool
+            As for `ppsolve.optimize`.
+        heuristics : sequence of str or None
+            Names; None for all that apply.
+
+        Returns
+        -------
+        Options
+            The same values.
 
         Raises
         ------
@@ -77,7 +97,7 @@ class Options:
         return self.workers or default_workers()
 
     def limits(self, elapsed: float) -> SearchLimits:
-        """Return what remains after `elapsed` seconds.
+        """Return the limits that remain after `elapsed` seconds.
 
         Deterministic runs have no wall limit: it would make the answer depend on the machine.
         """

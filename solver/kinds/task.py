@@ -34,7 +34,15 @@ class Control(Protocol):
     def tell(
         self, event: str, source: str, value: int | None = None, bound: int | None = None
     ) -> None:
-        """Tell the listener of an event; value and bound are the task's unless they are given."""
+        """Tell the listener of an event; value and bound are the task's unless they are given.
+
+        Parameters
+        ----------
+        event, source : str
+            As in `Progress`.
+        value, bound : int, optional
+            Ticks, or the unit of the task's values.
+        """
 
 
 Strategy = Callable[[Control], StopReason]

@@ -82,7 +82,20 @@ def optimize(
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
-    """Optimize several instances one after the other; options as for `optimize`."""
+    """Optimize several instances one after the other.
+
+    Parameters
+    ----------
+    instances : iterable of Instance
+        Validated instances.
+    **options
+        Options of `optimize`, the same for each.
+
+    Returns
+    -------
+    list of Result
+        One for each instance, in their order.
+    """
     return [optimize(instance, **options) for instance in instances]
 
 
@@ -105,6 +118,11 @@ def simulate(
         Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
     round_up : bool
         As for `optimize`.
+
+    Returns
+    -------
+    HeuristicEntry
+        Figures and schedule in the instance's unit, without a gap.
 
     Raises
     ------

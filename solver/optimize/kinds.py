@@ -126,5 +126,23 @@ def load_instance(path: str | Path) -> Instance:
 
 
 def lower(instance: Instance, *, round_up: bool = False) -> Problem:
-    """Lower an instance to the problem that solvers work on; see `Kind.lower`."""
+    """Lower an instance to the problem that solvers work on.
+
+    Parameters
+    ----------
+    instance : Instance
+        A validated instance.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+
+    Returns
+    -------
+    Problem
+        n ops, times in ticks.
+
+    Raises
+    ------
+    InputError
+        As in `Kind.lower`.
+    """
     return kind_of(instance).lower(instance, round_up=round_up)

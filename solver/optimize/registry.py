@@ -72,6 +72,28 @@ def quick_heuristics(instance: Instance) -> list[str]:
 def run_heuristic(
     name: str, instance: Instance, problem: Problem, group_size: int | None = None
 ) -> HeuristicOutcome:
-    """Run the heuristic called `name`; see `Kind.run_heuristic`."""
+    """Run a heuristic by its name and check its schedule.
+
+    Parameters
+    ----------
+    name : str
+        Name of the heuristic.
+    instance : Instance
+        A validated instance.
+    problem : Problem
+        The problem of the instance.
+    group_size : int, optional
+        Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+
+    Returns
+    -------
+    HeuristicOutcome
+        As from `Kind.run_heuristic`.
+
+    Raises
+    ------
+    InputError
+        No heuristic has this name, or a group size below 1.
+    """
     heuristic = find_heuristic(name)
     return kind_of(instance).run_heuristic(heuristic, instance, problem, group_size)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from pydantic import BaseModel
 
+from ppsolve.models.core.claims import figure, refuted, wrong
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_finite, did_you_mean
+from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
@@ -20,7 +21,9 @@ from ppsolve.solver.overlap.realise import crowded_group, run_order
 from ppsolve.solver.overlap.replay import is_valid_order
 from ppsolve.solver.overlap.report import ProgramReport
 
-_CLOSE = 1e-9
+FIGURES = ("exposed_wait", "max_in_flight", "peak_live_bytes", "estimate", "estimate_seed")
+
+_CLOSE = Fraction(1, 10**9)
 """Figures may be off by this share."""
 
 
@@ -56,27 +59,12 @@ def check_order(
 
 def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
     """Yield the figures of a program that a document gives and its order does not have."""
-    for field in ("exposed_wait", "max_in_flight", "peak_live_bytes", "estimate", "estimate_seed"):
-        given, found = _number(data, field), actual[field]
-        if given is None:
-            continue
-        if found is None or not math.isclose(given, found, rel_tol=_CLOSE):
-            has = "none" if found is None else found
-            text = f"{field} is given as {data[field]}, the order has {has}"
-            yield Violation("objective", text, ())
-    least, peak = _number(data, "least_peak_bytes"), actual["peak_live_bytes"]
-    if least is not None and least > peak * (1 + _CLOSE):
+    figures = {field: actual[field] for field in FIGURES}
+    yield from refuted(data, figures, slack=_CLOSE, owner="the order")
+    least, peak = figure(data, "least_peak_bytes"), actual["peak_live_bytes"]
+    if least is not None and least > Fraction(peak) * (1 + _CLOSE):
         text = f"least_peak_bytes is given as {data['least_peak_bytes']}, the order holds {peak}"
-        yield Violation("objective", text, ())
-
-
-def _number(data: dict[str, Any], field: str) -> float | None:
-    if data.get(field) is None:
-        return None
-    try:
-        return float(as_finite(data[field]))
-    except ValueError as error:
-        raise InputError(str(error), field=field) from None
+        yield wrong(text)
 
 
 def _positions(instance: OverlapInstance, names: Any) -> list[int]:

@@ -11,14 +11,26 @@ SEED_FAILURE = (
     "Found two collectives running at the same time. "
     "`visualize_overlap` needs to be updated to handle this case"
 )
-"""What the estimate says of orders that it cannot handle."""
+"""Inductor's own message for orders that its estimate cannot handle."""
 
 
 def estimate(instance: OverlapInstance, order: Sequence[int]) -> Fraction:
-    """Return the estimated run time, in the instance's unit.
+    """Estimate the run time of an order as Inductor's passes do.
 
     Along the order every collective adds its time; a compute node adds its own only where no
     collective came after the last wait.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    order : sequence of int
+        A valid order: places in the program.
+
+    Returns
+    -------
+    Fraction
+        Estimate in the instance's unit; no objective, and often far from the true time.
     """
     return _walk(instance, order)[0]
 
@@ -26,9 +38,21 @@ def estimate(instance: OverlapInstance, order: Sequence[int]) -> Fraction:
 def estimate_seed(
     instance: OverlapInstance, order: Sequence[int]
 ) -> tuple[Fraction | None, str | None]:
-    """Return the estimated run time of an older version, or None and its reason.
+    """Estimate the run time as an older version of the passes does.
 
     It fails on an order with two collectives and no wait between them.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    order : sequence of int
+        A valid order: places in the program.
+
+    Returns
+    -------
+    (Fraction or None, str or None)
+        Estimate in the instance's unit, or None and the reason.
     """
     total, is_overlapping = _walk(instance, order)
     return (None, SEED_FAILURE) if is_overlapping else (total, None)

@@ -1,4 +1,4 @@
-"""A schedule without needless idle time, of the same makespan: what a program can run as."""
+"""A schedule without needless idle time, of the same makespan, so that a program can run it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MOST_SECONDS = 10.0
+"""Most seconds of the search. Programs of 48 ops take 0.1 s; one of 62 ops in free order has no
+proof after 10 s, but any schedule found will do: the replay of its program order decides."""
+
 MOST_UNITS = 5.0
+"""Most deterministic units: the same programs take 0.01 units, and 1.7 without a proof."""
 
 
-def settled(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
+def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
     """Start all ops as early as the rules allow together, keeping the makespan.
 
     A program runs every node as soon as its streams and data allow; only waits and launches hold
@@ -28,6 +32,11 @@ def settled(schedule: Schedule, limits: SearchLimits) -> Schedule | None:
         A schedule of n ops.
     limits : SearchLimits
         Time that is left.
+
+    Returns
+    -------
+    Schedule or None
+        A schedule no longer than the one given; None where none is found in time.
     """
     problem = schedule.problem
     latest = schedule.makespan - problem.duration

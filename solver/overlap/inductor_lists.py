@@ -9,20 +9,21 @@ from ppsolve.models.overlap.instance import NodeKind
 from ppsolve.solver.overlap.nodes import Program
 
 Key = tuple[int, int, int]
+"""First collective (raise), 1 for waits (sink), and place in the program; the smallest first."""
 
 
 def list_sink(program: Program) -> list[int]:
-    """Return the order with waits last among what is ready."""
+    """Return the list order that puts waits last among ready nodes."""
     return _Listing.of(program, sinks=True).run()
 
 
 def list_raise(program: Program) -> list[int]:
-    """Return the order with what the next collective needs first among what is ready."""
+    """Return the list order that puts ancestors of the next collective first among ready nodes."""
     return _Listing.of(program, raises=True).run()
 
 
 def list_reorder(program: Program) -> list[int]:
-    """Return the order of both rules, and compute placed under each collective."""
+    """Return the list order of both rules, with compute placed under each collective."""
     return _Listing.of(program, sinks=True, raises=True).run(fills=True)
 
 

@@ -30,11 +30,37 @@ class OverlapKind(Kind[OverlapInstance]):
     has_program_order: ClassVar[bool] = True
 
     def task(self, instance: OverlapInstance, *, round_up: bool = False) -> ScheduleTask:
-        """Return the instance as something to be solved."""
+        """Return the task of solving a program.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The program.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+
+        Returns
+        -------
+        ScheduleTask
+            The task.
+        """
         return ProgramTask(self, instance, self.lower(instance, round_up=round_up))
 
     def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
-        """Return the program order of a schedule and what it runs as."""
+        """Turn a schedule into a program order and the schedule that it runs as.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The program.
+        schedule : Schedule
+            A schedule of its problem.
+
+        Returns
+        -------
+        Proposal
+            The order and its replay.
+        """
         return plan_of_schedule(instance, schedule)
 
     def entry_of(
@@ -46,7 +72,26 @@ class OverlapKind(Kind[OverlapInstance]):
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
-        """Return a heuristic's entry with the figures of its program order."""
+        """Return the entry of a heuristic with the figures of its program order.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The program.
+        problem : Problem
+            Its problem.
+        outcome : HeuristicOutcome
+            The outcome of the heuristic.
+        best : int, optional
+            Best known makespan in ticks, for the gap.
+        with_schedule : bool
+            Include the schedule's ops.
+
+        Returns
+        -------
+        HeuristicEntry
+            The entry.
+        """
         entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
         found: dict[str, Any] = dict(entry)
         if outcome.order is not None:
@@ -60,7 +105,24 @@ class OverlapKind(Kind[OverlapInstance]):
     def refuted(
         self, instance: OverlapInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return what a document claims of its program order and is not so."""
+        """Return the claims of a document about its program order that do not hold.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The program.
+        problem : Problem
+            Its problem.
+        data : Any
+            The document as read from JSON.
+        schedule : Schedule or None
+            The schedule that the document holds.
+
+        Returns
+        -------
+        list of Violation
+            Refuted claims, empty if there are none.
+        """
         return check_order(instance, problem, data, schedule)
 
 
@@ -75,12 +137,25 @@ class ProgramTask(ScheduleTask):
         return LoweredOverlap.of(self.instance, self.problem)
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
-        """Keep the program order of what CP-SAT found, if there is one."""
-        from ppsolve.solver.overlap.idle_free import settled
+        """Keep the program order of CP-SAT's schedule, if there is one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule that CP-SAT found.
+        control : Control
+            Time left, and the listener to progress.
+
+        Returns
+        -------
+        StopReason or None
+            `NO_PROGRAM` where no program order was found, else None.
+        """
+        from ppsolve.solver.overlap.idle_free import idle_free_schedule
 
         found = realised(self.instance, self.lowered, schedule)
         if found is None:
-            early = settled(schedule, control.limits())
+            early = idle_free_schedule(schedule, control.limits())
             found = None if early is None else realised(self.instance, self.lowered, early)
         if found is None:
             return StopReason.NO_PROGRAM

@@ -13,13 +13,13 @@ from ppsolve.solver.overlap.replay import replay
 def latest_safe_launch(
     instance: OverlapInstance, durations: Sequence[int], order: Sequence[int]
 ) -> list[int]:
-    """Return the order with every collective launched as late as is safe.
+    """Launch every collective as late as is safe.
 
-    Compute and waits keep their order, and so do the collectives of each group; no collective
-    moves forward. Going through the order from its end, a collective is put after the first
-    compute or wait that ends early enough for it to start when it must. The makespan stays the
-    same or falls, and so does the number in flight; outputs of collectives are made later, but
-    their inputs may be held longer.
+    Compute and waits keep their order, and so do the collectives of each group; no collective moves
+    forward. Going through the order from its end, a collective is put after the first compute or
+    wait that ends early enough for it to start when it must. The makespan stays the same or falls,
+    and so does the number in flight; outputs of collectives are made later, but their inputs may be
+    held longer.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ def latest_safe_launch(
 
 
 class _Delaying:
-    """The new order from its end on, and the tails of what is in it.
+    """The new order, built from its end, and the longest path behind each of its nodes.
 
-    For every node, start in the given order + tail in the new one is at most the makespan: a new
-    launch is allowed only where it keeps this, and all other edges are those of the given order.
+    For every node, start in the replayed order + tail in the new one is at most the makespan: a new
+    launch is allowed only where it keeps this, and all other edges are those of the replayed order.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class _Delaying:
     ) -> None:
         self.kind = [node.kind for node in instance.nodes]
         self.durations = durations
-        given = replay(instance, order, durations)
-        self.end: list[int] = given.end.tolist()
-        self.makespan = given.makespan
+        replayed = replay(instance, order, durations)
+        self.end: list[int] = replayed.end.tolist()
+        self.makespan = replayed.makespan
         deps = [list(own) for own in instance.deps]
         for previous, comm in _neighbours(instance, order):
             if previous not in deps[comm]:
                 deps[comm].append(previous)
         self.deps, self.users = deps, users_of(deps)
-        self.open = [len(users) for users in self.users]
+        self.users_left = [len(users) for users in self.users]
         self.tail = [0] * len(deps)
         self.launches = 0
-        self.backwards: list[int] = []
+        self.reversed_order: list[int] = []
         self.held: list[tuple[int, int]] = []
 
     def run(self, order: Sequence[int]) -> list[int]:
@@ -72,13 +72,13 @@ class _Delaying:
                 self._put(node, max(self.launches, self._below(node)) + length)
                 self.launches = self.tail[node]
         self._launch(0)
-        return self.backwards[::-1]
+        return self.reversed_order[::-1]
 
     def _below(self, node: int) -> int:
         return max((self.tail[user] for user in self.users[node]), default=0)
 
     def _launch(self, time: int) -> None:
-        """Put the collectives that may start at `time` before what has been put so far."""
+        """Put the collectives that may start at `time` before all nodes put so far."""
         while self.held and -self.held[0][0] >= time:
             comm = heapq.heappop(self.held)[1]
             self._put(comm, self._below(comm) + self.durations[comm])
@@ -86,10 +86,10 @@ class _Delaying:
 
     def _put(self, node: int, tail: int) -> None:
         self.tail[node] = tail
-        self.backwards.append(node)
+        self.reversed_order.append(node)
         for dep in self.deps[node]:
-            self.open[dep] -= 1
-            if not self.open[dep] and self.kind[dep] is NodeKind.COMM:
+            self.users_left[dep] -= 1
+            if not self.users_left[dep] and self.kind[dep] is NodeKind.COMM:
                 latest = self.makespan - self._below(dep) - self.durations[dep]
                 heapq.heappush(self.held, (-latest, dep))
 

@@ -14,28 +14,29 @@ from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.overlap.idle_free import settled
+from ppsolve.solver.overlap.idle_free import idle_free_schedule
 from ppsolve.solver.overlap.realise import realised
 from ppsolve.solver.overlap.replay import live_bytes, replay
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 _EXCESS = Fraction(1, 10**9)
-"""What `Pool.limit` allows beyond a capacity: more than one unit where sizes are in bytes."""
+"""Excess that `Pool.limit` allows: more than one unit of a capacity beyond 1e9 units."""
 
 _DIGITS = 100
+"""Digits of a capacity, far more than the 46 that an amount of an instance can have."""
 
 
 @dataclass(frozen=True)
 class LeastBytes:
-    """A program order and what is known of the least peak of live bytes.
+    """A program order and a bound on the peak of live bytes.
 
     Parameters
     ----------
     order : list of int
-        Positions of the nodes in the new order.
+        Places in the program, in the new order.
     lower : Fraction
-        Proved: no order of this makespan has a smaller peak.
+        Proved: no order of this makespan has a smaller peak, in bytes.
     """
 
     order: list[int]
@@ -54,16 +55,21 @@ def least_bytes(
     order : sequence of int
         A valid order that takes `makespan` ticks.
     makespan : int
-        What the order may take.
+        Most ticks that the order may take.
     limits : SearchLimits
         Time for all searches together.
+
+    Returns
+    -------
+    LeastBytes
+        The best order found and the proved bound.
     """
     search = _Search(instance, makespan, limits)
     best = list(order)
     low, tried, high = 0, 0, search.peak(best)
-    while tried < high and not search.is_over():
+    while tried < high and not search.is_out_of_time():
         cap = (tried + high) // 2
-        found = search.within(cap)
+        found = search.order_within(cap)
         if found:
             best, high = found, search.peak(found)
             continue
@@ -89,8 +95,8 @@ class _Search:
         timed = replay(self.instance, order, self.durations.tolist())
         return int(live_bytes(self.instance, timed.start, timed.end).peak / self.unit)
 
-    def is_over(self) -> bool:
-        """Whether the time is used up."""
+    def is_out_of_time(self) -> bool:
+        """Return True if no time is left."""
         left = self._left()
         return left.seconds == 0 or left.deterministic == 0
 
@@ -100,12 +106,12 @@ class _Search:
 
     def _capacity(self, cap: int) -> Decimal:
         """Return a capacity of which a pool lets `cap` units be held, and not one more."""
-        given = self.unit * (cap + Fraction(1, 2)) / (1 + _EXCESS)
+        capacity = self.unit * (cap + Fraction(1, 2)) / (1 + _EXCESS)
         with localcontext(prec=_DIGITS):
-            return Decimal(given.numerator) / Decimal(given.denominator)
+            return Decimal(capacity.numerator) / Decimal(capacity.denominator)
 
-    def within(self, cap: int) -> list[int] | None:
-        """Return an order that keeps a cap in units; None: there is none, empty: not known."""
+    def order_within(self, cap: int) -> list[int] | None:
+        """Return an order that keeps a cap in units; None: impossible, empty: none found."""
         limited = self.instance.model_copy(update={"max_live_bytes": self._capacity(cap)})
         problem = lower_overlap(limited, round_up=True)
         try:
@@ -130,6 +136,6 @@ class _Search:
         lowered = LoweredOverlap.of(limited, schedule.problem)
         found = realised(limited, lowered, schedule)
         if found is None or found[1].makespan > self.makespan:
-            early = settled(schedule, self._left())
+            early = idle_free_schedule(schedule, self._left())
             found = None if early is None else realised(limited, lowered, early)
         return None if found is None or found[1].makespan > self.makespan else found[0]

@@ -6,26 +6,26 @@ from collections import Counter
 from fractions import Fraction
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.nodes import users_of, whole
+from ppsolve.solver.overlap.nodes import as_integers, users_of
 from ppsolve.solver.overlap.replay import last_uses
 
 
-class Room:
-    """What the caps of an instance leave.
+class CapTracker:
+    """Remaining capacity of an instance's caps while an order is built.
 
-    Bytes count from a node's place in the order until its last use is placed; a collective uses
-    its inputs until its wait is placed. That is never less than what is held in the replay.
+    Bytes count from a node's place in the order until its last use is placed; a collective uses its
+    inputs until its wait is placed. That is never less than the replay holds.
     """
 
     def __init__(self, instance: OverlapInstance) -> None:
         self.instance = instance
         self.flying: Counter[str] = Counter()
-        self.bytes, factor = whole(node.bytes for node in instance.nodes)
+        self.bytes, factor = as_integers(node.bytes for node in instance.nodes)
         cap = instance.max_live_bytes
-        self.left = None if cap is None else int(Fraction(cap) * factor)
+        self.bytes_left = None if cap is None else int(Fraction(cap) * factor)
         self.uses = [] if cap is None else self._uses()
         self.used_by = users_of(self.uses)
-        self.open = [len(used) for used in self.used_by]
+        self.uses_left = [len(used) for used in self.used_by]
 
     def _uses(self) -> list[list[int]]:
         """Return for every node the outputs that are held until it is placed."""
@@ -40,9 +40,9 @@ class Room:
                     found[use].append(node)
         return found
 
-    def takes(self, node: int) -> bool:
-        """Return whether placing a node now keeps the caps."""
-        if self.left is not None and self.bytes[node] > max(self.left, 0):
+    def admits(self, node: int) -> bool:
+        """Return True if the caps allow a node to be placed now."""
+        if self.bytes_left is not None and self.bytes[node] > max(self.bytes_left, 0):
             return False
         if self.instance.nodes[node].kind is not NodeKind.COMM:
             return True
@@ -51,16 +51,16 @@ class Room:
         return cap is None or self.flying[group] < cap
 
     def place(self, node: int) -> None:
-        """Take a node as placed."""
+        """Count a node as placed."""
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.COMM:
             self.flying[self.instance.group_of(node)] += 1
         elif kind is NodeKind.WAIT:
             collective = self.instance.collective_of[node]
             self.flying[self.instance.group_of(collective)] -= 1
-        if self.left is not None:
-            self.left -= self.bytes[node]
+        if self.bytes_left is not None:
+            self.bytes_left -= self.bytes[node]
             for output in self.uses[node]:
-                self.open[output] -= 1
-                if not self.open[output]:
-                    self.left += self.bytes[output]
+                self.uses_left[output] -= 1
+                if not self.uses_left[output]:
+                    self.bytes_left += self.bytes[output]

@@ -1,4 +1,4 @@
-"""An overlap instance as the passes see it: nodes by position, with users, ties and whole times."""
+"""An overlap instance as the passes see it: nodes by place, with users, ties and integer times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Program:
     Parameters
     ----------
     kind : list of NodeKind
-        What each node is.
+        Compute, collective or wait.
     duration : list of int
         Lengths, all in one unit that makes them whole.
     deps, users : list of list of int
@@ -39,7 +39,7 @@ class Program:
 
     @classmethod
     def of(cls, instance: OverlapInstance, *, by_name: bool) -> Self:
-        """Return the program with each collective depending on the previous one of its group.
+        """Build the program, each collective depending on the previous one of its group.
 
         Parameters
         ----------
@@ -47,6 +47,11 @@ class Program:
             The instance; its passes chain collectives even where their order is free.
         by_name : bool
             Break ties by the string order of names, else by program order.
+
+        Returns
+        -------
+        Program
+            Nodes by their place in the program.
         """
         deps = chained_deps(instance)
         names = [node.name for node in instance.nodes]
@@ -54,16 +59,16 @@ class Program:
         by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
         return cls(
             kind=[node.kind for node in instance.nodes],
-            duration=whole([node.duration for node in instance.nodes])[0],
+            duration=as_integers([node.duration for node in instance.nodes])[0],
             deps=deps,
             users=users_of(deps),
             comms=instance.of_kind(NodeKind.COMM),
-            rank=inverse(by_rank),
+            rank=inverse_permutation(by_rank),
         )
 
     def permuted(self, order: list[int]) -> Self:
         """Return the same program with its nodes renumbered as they come in `order`."""
-        place = inverse(order)
+        place = inverse_permutation(order)
         return type(self)(
             kind=[self.kind[node] for node in order],
             duration=[self.duration[node] for node in order],
@@ -84,8 +89,8 @@ class Program:
         Returns
         -------
         list of int
-            Numbers count collectives in program order; the number of collectives where a node
-            leads to none.
+            Numbers count collectives in program order; a node that leads to none has the number of
+            all collectives.
         """
         found = [len(self.comms)] * self.size
         for number, comm in enumerate(self.comms):
@@ -98,7 +103,7 @@ class Program:
 
 def chained_deps(instance: OverlapInstance) -> list[list[int]]:
     """Return direct dependencies, each collective's previous one of its group among them."""
-    deps = [list(given) for given in instance.deps]
+    deps = [list(direct) for direct in instance.deps]
     for comm, previous in instance.previous_in_group.items():
         if previous not in deps[comm]:
             deps[comm].append(previous)
@@ -109,13 +114,13 @@ def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
     """Return for every node, in program order, the nodes that have it among their `deps`."""
     listed = list(deps)
     users: list[list[int]] = [[] for _ in listed]
-    for node, given in enumerate(listed):
-        for dep in given:
+    for node, own in enumerate(listed):
+        for dep in own:
             users[dep].append(node)
     return users
 
 
-def inverse(order: list[int]) -> list[int]:
+def inverse_permutation(order: list[int]) -> list[int]:
     """Return the place of every node in `order`, a permutation."""
     place = [0] * len(order)
     for position, node in enumerate(order):
@@ -123,8 +128,8 @@ def inverse(order: list[int]) -> list[int]:
     return place
 
 
-def whole(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
-    """Return whole amounts and the factor that made them whole."""
+def as_integers(amounts: Iterable[Decimal]) -> tuple[list[int], int]:
+    """Scale exact amounts to integers; return them and their common factor."""
     exact = [Fraction(amount) for amount in amounts]
     factor = math.lcm(*(amount.denominator for amount in exact))
     return [int(amount * factor) for amount in exact], factor

@@ -11,10 +11,10 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.overlap.inductor_lists import list_raise, list_reorder, list_sink
 from ppsolve.solver.overlap.nodes import Program
 from ppsolve.solver.overlap.reorder import reorder_compute_for_overlap
-from ppsolve.solver.overlap.replay import misplaced
+from ppsolve.solver.overlap.replay import broken_dependency
 
 RAISE_FAILURE = "AssertionError in raise_comms: assert len(cur_comms) <= 1"
-"""What raise_comms says where more than one collective could come first."""
+"""Error of raise_comms where more than one collective could come first."""
 
 STABLE = "-stable"
 """Suffix of the variants that do not depend on names."""
@@ -22,7 +22,7 @@ STABLE = "-stable"
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass, or several in a row, made of a program.
+    """Outcome of one pass, or of several in a row.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ OverlapPass = Callable[[OverlapInstance], PassResult]
 
 
 def sink_waits(program: Program) -> list[int]:
-    """Hold every wait back until a node that is no wait uses it directly."""
+    """Hold every wait back until a node that is no wait uses it directly (Inductor's pass)."""
     held: set[int] = set()
     order: list[int] = []
     for node in range(program.size):
@@ -62,7 +62,7 @@ def sink_waits(program: Program) -> list[int]:
 
 
 def raise_comms(program: Program) -> list[int]:
-    """Move collectives up to what they directly depend on, in their order.
+    """Move collectives up to their last direct dependency, in their order (Inductor's pass).
 
     Raises
     ------
@@ -86,7 +86,7 @@ def raise_comms(program: Program) -> list[int]:
     return [*held, *reversed(backwards)]
 
 
-STEPS: dict[str, Pass] = {
+SINGLE_PASSES: dict[str, Pass] = {
     "sink_waits": sink_waits,
     "raise_comms": raise_comms,
     "reorder_compute_for_overlap": reorder_compute_for_overlap,
@@ -96,7 +96,7 @@ STEPS: dict[str, Pass] = {
 }
 """The single passes by their own names."""
 
-RECIPES: dict[str, tuple[str, ...]] = {
+PASS_SEQUENCES: dict[str, tuple[str, ...]] = {
     "sink-waits": ("sink_waits",),
     "raise-comms": ("raise_comms",),
     "reorder-compute": ("reorder_compute_for_overlap",),
@@ -106,13 +106,13 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "inductor-list-raise": ("list_raise",),
     "inductor-list-reorder": ("list_reorder",),
 }
-"""Which passes run one after another under each name."""
+"""Passes that run one after another, by the name of their heuristic."""
 
 
 def run_passes(
     instance: OverlapInstance, steps: tuple[str, ...], *, by_name: bool = True
 ) -> PassResult:
-    """Run passes one after another, each on what the one before it made.
+    """Run passes one after another, each on the order of the one before.
 
     Before the first, each collective is made to depend on the previous one of its group.
 
@@ -121,19 +121,24 @@ def run_passes(
     instance : OverlapInstance
         The program.
     steps : tuple of str
-        Names in `STEPS`.
+        Names in `SINGLE_PASSES`.
     by_name : bool
         Break ties by the string order of names, as published, else by program order.
+
+    Returns
+    -------
+    PassResult
+        The final order, or the first failure.
     """
     program = Program.of(instance, by_name=by_name)
     order = list(range(program.size))
     for number, step in enumerate(steps):
         try:
-            moved = STEPS[step](program)
+            moved = SINGLE_PASSES[step](program)
         except PassError as error:
             return PassResult(None, str(error), steps[:number])
         order = [order[place] for place in moved]
-        wrong = misplaced(instance, order)
+        wrong = broken_dependency(instance, order)
         if wrong is not None:
             return PassResult(None, _wrong_order(instance, step, *wrong), steps[:number])
         program = program.permuted(moved)
@@ -147,7 +152,7 @@ def _wrong_order(instance: OverlapInstance, step: str, node: int, dep: int) -> s
 
 def _registry() -> dict[str, OverlapPass]:
     found: dict[str, OverlapPass] = {"original": partial(run_passes, steps=())}
-    for name, steps in RECIPES.items():
+    for name, steps in PASS_SEQUENCES.items():
         found[name] = partial(run_passes, steps=steps)
         found[name + STABLE] = partial(run_passes, steps=steps, by_name=False)
     return found

@@ -19,7 +19,21 @@ LATEST_LAUNCH = "latest-launch"
 
 
 def plan_of_rule(name: str, instance: OverlapInstance, problem: Problem) -> Proposal:
-    """Return what a pass or a list rule makes of the program.
+    """Run a pass or a list rule on a program.
+
+    Parameters
+    ----------
+    name : str
+        Name of a heuristic of programs.
+    instance : OverlapInstance
+        The program.
+    problem : Problem
+        Its problem.
+
+    Returns
+    -------
+    Proposal
+        The order, and the schedule that it runs as.
 
     Raises
     ------
@@ -50,7 +64,19 @@ def _listed(name: str, instance: OverlapInstance, problem: Problem) -> list[int]
 
 
 def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:
-    """Return the program order of a schedule and what it runs as.
+    """Turn a schedule into a program order and the schedule that it runs as.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    schedule : Schedule
+        A schedule of its problem.
+
+    Returns
+    -------
+    Proposal
+        The order and its replay.
 
     Raises
     ------

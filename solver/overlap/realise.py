@@ -17,29 +17,31 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.overlap.replay import Replay, replay
 
 _WAIT, _KERNEL, _LAUNCH = 0, 1, 2
+"""Order at one moment: a wait before a launch, so that one collective fewer is in flight."""
 
 Key = tuple[int, int, int, int]
+"""Time, 1 for kernels that take time, order at that moment, and place in the program."""
 
 
 def realised(
     instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule
 ) -> tuple[list[int], Schedule] | None:
-    """Return a program order that keeps a schedule's promise, and the schedule it runs as.
+    """Return a program order that keeps every rule of a schedule, and the schedule that it runs as.
 
     Parameters
     ----------
     instance : OverlapInstance
         The program, n nodes.
     lowered : LoweredOverlap
-        What it lowers to.
+        Its problem.
     schedule : Schedule
         A schedule of that problem.
 
     Returns
     -------
     (list of int, Schedule) or None
-        Positions of the nodes in the new order, and the schedule of its replay; None where no
-        order that was tried keeps every rule, which only caps can cause.
+        Places in the program in the new order, and the schedule of its replay; None where no order
+        that was tried keeps every rule, which only caps can cause.
     """
     best: tuple[list[int], Schedule] | None = None
     for late in (False, True) if lowered.problem.pools else (False,):
@@ -52,7 +54,20 @@ def realised(
 
 
 def crowded_group(instance: OverlapInstance, timed: Replay) -> str | None:
-    """Return what is wrong with collectives in flight, counted along a program order, or None."""
+    """Describe a cap on collectives in flight that a program order breaks.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program and its caps.
+    timed : Replay
+        Replay of the order.
+
+    Returns
+    -------
+    str or None
+        Group, count and cap; None where all caps are kept.
+    """
     for group, count in timed.in_flight.items():
         cap = instance.cap_of(group)
         if cap is not None and count > cap:
@@ -72,11 +87,20 @@ def program_order(
 
     Parameters
     ----------
-    instance, lowered, schedule
-        As for `realised`.
+    instance : OverlapInstance
+        The program, n nodes.
+    lowered : LoweredOverlap
+        Its problem.
+    schedule : Schedule
+        A schedule of that problem.
     late : bool
-        Launch collectives as late as their starts allow, and let waits hold kernels back to
-        their starts, so that outputs are made no earlier than in the schedule.
+        Launch collectives as late as their starts allow, and let waits hold kernels back to their
+        starts, so that outputs are made no earlier than in the schedule.
+
+    Returns
+    -------
+    list of int
+        Places in the program, in the new order.
     """
     return _Emitter(instance, lowered, schedule, late=late).run()
 
@@ -130,11 +154,11 @@ class _Emitter:
         return self.order
 
     def _is_queued(self, node: int) -> bool:
-        """Whether a node has a place of its own: all but waits that go before their first user."""
+        """Return True for all nodes but waits that go before their first user."""
         return self.instance.nodes[node].kind is not NodeKind.WAIT or node in self.points
 
     def _before(self) -> list[list[int]]:
-        """Return what must be emitted before each queued node, plain waits looked through."""
+        """Return the nodes to emit before each queued node, plain waits looked through."""
         instance = self.instance
         before: list[set[int]] = []
         for deps in instance.deps:
@@ -154,7 +178,7 @@ class _Emitter:
         ]
 
     def _key(self, node: int) -> Key:
-        """Return where a queued node stands: by time, points before the kernels that start then."""
+        """Return the sort key of a queued node: its time, points before kernels that start then."""
         kind = self.instance.nodes[node].kind
         if kind is NodeKind.WAIT:
             return self.start[node], 0, _WAIT, node
@@ -175,7 +199,7 @@ class _Emitter:
         return time
 
     def _waits_before(self, node: int) -> list[int]:
-        """Return the waits to emit before a node: those it needs, and those that explain a gap.
+        """Return the waits to emit before a node: those it depends on, and those that cause a gap.
 
         A kernel that starts at the end of a collective, later than it could, does so behind that
         collective's wait.
@@ -204,10 +228,24 @@ class _Emitter:
 def run_order(
     instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]
 ) -> tuple[Schedule, Replay]:
-    """Return the schedule as which a program order runs on its streams, and the replay.
+    """Run a program order on its streams.
 
-    A wait counts at the moment at which it lets the compute stream go on, a launch at the moment
-    at which the compute stream comes to it.
+    A wait counts at the moment at which it lets the compute stream go on, a launch at the moment at
+    which the compute stream comes to it.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program, n nodes.
+    lowered : LoweredOverlap
+        Its problem.
+    order : list of int
+        A valid order: places in the program.
+
+    Returns
+    -------
+    (Schedule, Replay)
+        Starts of all ops, and times of the n nodes, in ticks.
     """
     problem, count = lowered.problem, len(instance.nodes)
     timed = replay(instance, order, problem.duration[:count].tolist())

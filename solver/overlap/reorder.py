@@ -12,7 +12,7 @@ from ppsolve.solver.overlap.nodes import Program
 
 
 def reorder_compute_for_overlap(program: Program) -> list[int]:
-    """Return the order of the pass; a program without collectives stays as it is."""
+    """Return Inductor's order; a program without collectives stays as it is."""
     if not program.comms:
         return list(range(program.size))
     return _Reordering(program).run()
@@ -21,8 +21,9 @@ def reorder_compute_for_overlap(program: Program) -> list[int]:
 class _Reordering:
     """Nodes emitted so far and, sorted as fillers are chosen, those that are ready.
 
-    Right after collective k-1 and non-descendants of it, a ready node descends from it only as a
-    direct user; and what a set holds of its descendants is found in program order.
+    Fillers are chosen right after collective k-1 and nodes that do not descend from it, so a ready
+    node descends from it only as a direct user. Descendants inside a set are found by one walk in
+    program order.
     """
 
     def __init__(self, program: Program) -> None:
@@ -58,7 +59,7 @@ class _Reordering:
         return 0 if remaining else filled
 
     def _ancestors(self, node: int) -> list[int]:
-        """Return what must be emitted before `node`, in program order."""
+        """Return the nodes to emit before `node`, in program order."""
         found: set[int] = set()
         stack = [node]
         while stack:
@@ -89,7 +90,7 @@ class _Reordering:
         return cost - before
 
     def _sweep(self, nodes: Iterable[int]) -> None:
-        """Emit a set: pass after pass in the order of ties, what is ready when it is reached."""
+        """Emit a set by sweeps in the order of ties, each node when it is reached and ready."""
         rank, inside = self.program.rank, set(nodes)
         heap = [(0, rank[node], node) for node in inside if not self.missing[node]]
         heapq.heapify(heap)

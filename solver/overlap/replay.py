@@ -1,4 +1,4 @@
-"""True times of a program order on two streams, and what it holds while it runs."""
+"""True times of a program order on its streams, and the bytes that it holds while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.nodes import inverse, users_of, whole
+from ppsolve.solver.overlap.nodes import as_integers, inverse_permutation, users_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     """Time a program order on a compute stream and one comm stream per group.
 
     Compute nodes and waits run in order on the compute stream, after their dependencies. A
-    collective is launched at its place: it starts after what the compute stream ran before it,
+    collective is launched at its place: it starts after all compute launched before it,
     its dependencies, and the previous collective of its group in the order. A wait holds the
     compute stream until all that it depends on has ended.
 
@@ -65,6 +65,11 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
         Places in the program, each once, dependencies first.
     durations : sequence of int
         Length of each node in ticks, by place in the program.
+
+    Returns
+    -------
+    Replay
+        Times in ticks by place in the program, and the collectives in flight.
     """
     start, end = _times(instance, order, durations)
     waits = instance.of_kind(NodeKind.WAIT)
@@ -121,28 +126,45 @@ def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> tuple[dict[st
 
 
 def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
-    """Return whether `order` holds every node once, after its dependencies.
+    """Return True if an order holds every node once, after its dependencies.
 
     Where the order of collectives is frozen, those of a group must also keep their program order.
-    """
-    return (
-        sorted(order) == list(range(len(instance.nodes)))
-        and misplaced(instance, order) is None
-        and (instance.collective_order == "free" or _keeps_collectives(instance, order))
-    )
-
-
-def misplaced(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
-    """Return a node that comes before one of its dependencies, and that; None if there is none.
 
     Parameters
     ----------
     instance : OverlapInstance
-        The graph.
+        The program.
+    order : sequence of int
+        Places in the program.
+
+    Returns
+    -------
+    bool
+        False for a missing, repeated or too early node.
+    """
+    return (
+        sorted(order) == list(range(len(instance.nodes)))
+        and broken_dependency(instance, order) is None
+        and (instance.collective_order == "free" or _keeps_collectives(instance, order))
+    )
+
+
+def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
+    """Return the first node of an order that comes before one of its dependencies.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
     order : sequence of int
         Every node once.
+
+    Returns
+    -------
+    (int, int) or None
+        The node and that dependency; None if the order is valid.
     """
-    place = inverse(list(order))
+    place = inverse_permutation(list(order))
     late = (
         (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
     )
@@ -150,15 +172,15 @@ def misplaced(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int
 
 
 def _keeps_collectives(instance: OverlapInstance, order: Sequence[int]) -> bool:
-    place = inverse(list(order))
+    place = inverse_permutation(list(order))
     return all(place[a] < place[b] for b, a in instance.previous_in_group.items())
 
 
 def last_uses(instance: OverlapInstance) -> list[list[int]]:
-    """Return for every node those whose end its output must outlive.
+    """Return for every node the nodes whose ends its output must outlive.
 
-    These are its users and itself; a wait stands for the output of its collective, so users of
-    the wait count as the collective's. A wait has no output.
+    These are its users and itself; a wait stands for the output of its collective, so users of the
+    wait count as the collective's. A wait has no output.
     """
     users = users_of(instance.deps)
     return [
@@ -176,8 +198,8 @@ def live_bytes(
 ) -> LiveBytes:
     """Return the bytes of all outputs that are held, over time.
 
-    An output is held from the start of its producer to the end of its last use, or of its
-    producer where nobody uses it. What is released at an instant makes room for what starts then.
+    An output is held from the start of its producer to the end of its last use, or of its producer
+    where nobody uses it. Bytes released at a moment are free for outputs that begin then.
 
     Parameters
     ----------
@@ -191,7 +213,7 @@ def live_bytes(
     LiveBytes
         Times at which the amount changes, exact amounts from there on, and the peak.
     """
-    amounts, factor = whole(node.bytes for node in instance.nodes)
+    amounts, factor = as_integers(node.bytes for node in instance.nodes)
     begin, finish = [int(time) for time in start], [int(time) for time in end]
     change: Counter[int] = Counter()
     for node, uses in enumerate(last_uses(instance)):

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.solver.overlap.live_bytes import Room
-from ppsolve.solver.overlap.nodes import chained_deps, inverse, users_of
+from ppsolve.solver.overlap.live_bytes import CapTracker
+from ppsolve.solver.overlap.nodes import chained_deps, inverse_permutation, users_of
 
 Urgency = Callable[["Graph"], list[tuple[int, ...]]]
+"""From a graph to the key of each node; the smallest is the most urgent."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in program order with what a schedule must keep; frozen collectives are chained."""
+    """Nodes in program order and their dependencies; frozen collectives are chained."""
 
     kind: list[NodeKind]
     duration: Sequence[int]
@@ -63,7 +64,7 @@ def _by_place(graph: Graph) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class ListRule:
-    """How to choose among what is ready.
+    """Priority rule of the list scheduling.
 
     Parameters
     ----------
@@ -71,7 +72,8 @@ class ListRule:
         Gives every node a key; the smallest goes first, ties by program order.
     fits : bool
         While a more urgent node waits for a collective, prefer compute that ends before it does,
-        and wait for it rather than run compute of which half or more would stick out.
+        and wait for it rather than run compute of which half or more would stick out (the half is
+        that of Inductor's reorder_compute_for_overlap).
     """
 
     urgency: Urgency
@@ -88,8 +90,8 @@ LIST_RULES: dict[str, ListRule] = {
         ("program", _by_place),
     )
 }
-"""Longest path below, most communication on a path below, first needed by the earliest
-collective of the program, program order; each also with compute chosen to fit."""
+"""Longest path below first, most communication on a path below first, ancestors of the earliest
+collective first, program order; each also with compute chosen to fit."""
 
 
 def list_overlap(
@@ -116,7 +118,7 @@ def list_overlap(
         Places in the program, in the new order.
     """
     is_frozen = instance.collective_order == "frozen"
-    deps = chained_deps(instance) if is_frozen else [list(given) for given in instance.deps]
+    deps = chained_deps(instance) if is_frozen else [list(direct) for direct in instance.deps]
     kinds = [node.kind for node in instance.nodes]
     graph = Graph(kinds, durations, deps, users_of(deps))
     return _Builder(instance, graph, LIST_RULES[rule]).run()
@@ -129,12 +131,12 @@ class _Builder:
         self.instance, self.graph, self.fits = instance, graph, rule.fits
         keys = rule.urgency(graph)
         self.by_rank = sorted(range(len(keys)), key=lambda node: (keys[node], node))
-        self.rank = inverse(self.by_rank)
+        self.rank = inverse_permutation(self.by_rank)
         self.missing = [len(deps) for deps in graph.deps]
         self.end = [0] * len(keys)
         self.clock = 0
         self.free: Counter[str] = Counter()
-        self.room = Room(instance)
+        self.caps = CapTracker(instance)
         self.order: list[int] = []
         self.compute: list[int] = []
         self.comms: list[int] = []
@@ -163,7 +165,7 @@ class _Builder:
 
     def _launch(self) -> bool:
         for index, rank in enumerate(self.comms):
-            if self.room.takes(self.by_rank[rank]):
+            if self.caps.admits(self.by_rank[rank]):
                 self._place(self.by_rank[self.comms.pop(index)])
                 return True
         return False
@@ -171,7 +173,7 @@ class _Builder:
     def _run_compute(self) -> bool:
         """Run the compute that the rule chooses, if it chooses any."""
         allowed = (
-            index for index, rank in enumerate(self.compute) if self.room.takes(self.by_rank[rank])
+            index for index, rank in enumerate(self.compute) if self.caps.admits(self.by_rank[rank])
         )
         index = self._fitting(allowed) if self._holds_back() else next(allowed, None)
         if index is None:
@@ -180,7 +182,7 @@ class _Builder:
         return True
 
     def _holds_back(self) -> bool:
-        """Whether what waits for a collective is more urgent than all compute that is ready."""
+        """Return True if a node behind a collective is more urgent than all ready compute."""
         if not (self.fits and self.waits and self.compute):
             return False
         return self.rank[self.waits[0][1]] < self.compute[0]
@@ -205,7 +207,7 @@ class _Builder:
 
     def _place(self, node: int) -> None:
         self.order.append(node)
-        self.room.place(node)
+        self.caps.place(node)
         ready = max(self.clock, self._ready(node))
         if self.graph.kind[node] is NodeKind.COMM:
             group = self.instance.group_of(node)

@@ -16,6 +16,7 @@ from ppsolve.solver.structure.timing import time_orders
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+"""Kinds of ops on compute streams, by PyTorch's letters."""
 
 
 class Action(NamedTuple):
@@ -42,11 +43,11 @@ class Overlap(NamedTuple):
 
 
 Order = list[Action | Overlap]
-"""What one device does, in order."""
+"""Actions of one device, in order."""
 
 
-def written(orders: Sequence[Order]) -> list[list[str]]:
-    """Return `orders` as action strings, per device."""
+def action_strings(orders: Sequence[Order]) -> list[list[str]]:
+    """Write orders as PyTorch's action strings, per device."""
     return [[str(step) for step in order] for order in orders]
 
 
@@ -63,6 +64,11 @@ def schedule_actions(problem: Problem, orders: Sequence[Order]) -> Schedule:
         A lowered pipeline.
     orders : sequence of Order
         One order per device.
+
+    Returns
+    -------
+    Schedule
+        Starts in ticks, each op as early as its order allows.
 
     Raises
     ------
@@ -143,8 +149,8 @@ def gradient_after_weight(
 ) -> Edges:
     """Return the precedences that make split backwards behave as fused ones.
 
-    Whatever waits for an input-gradient backward waits, with the same lag, for the weight-gradient
-    backward that belongs to it too.
+    Every op that waits for an input-gradient backward waits, with the same lag, for the weight-
+    gradient backward that belongs to it too.
 
     Parameters
     ----------
@@ -152,6 +158,11 @@ def gradient_after_weight(
         A lowered pipeline with split backwards.
     inputs, weights : sequence of int or int64[...]
         The two ops of each fused backward.
+
+    Returns
+    -------
+    (int64[e], int64[e], int64[e])
+        Ops before, ops after, and lags in ticks.
     """
     weight_of = np.full(problem.num_ops, FREE, dtype=np.int64)
     weight_of[np.asarray(inputs, dtype=np.int64)] = weights

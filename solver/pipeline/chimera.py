@@ -21,6 +21,8 @@ from ppsolve.solver.pipeline.actions import (
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 
 _PREFERENCE = {BACKWARD_WEIGHT: 0, BACKWARD_INPUT: 1, BACKWARD: 1, FORWARD: 2}
+"""Rank among ops that can start at one moment: weight gradients first, so that no other op parts
+them from their input gradients; backwards before forwards, since they give activations back."""
 
 
 def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
@@ -29,6 +31,18 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
     Each pipe runs its half of the micro-batches by 1F1B. On every device the two sequences are
     merged: the head that can start earliest goes first, backwards before forwards, then the lower
     op number. A full backward of a split instance stays in one piece.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A bidirectional pipeline.
+    problem : Problem
+        Its problem.
+
+    Returns
+    -------
+    list of Order
+        One order per device.
     """
     half = instance.num_microbatches // 2
     chains = [

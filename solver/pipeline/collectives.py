@@ -1,7 +1,7 @@
 """Pipeline orders first, collectives afterwards: the greedy baseline of pipelines with collectives.
 
 A published schedule knows F, B, I and W only. Here it is made for the pipeline whose ops are as
-long as their pieces and all-reduces together, and each device then runs the pieces in that order,
+long as their segments and all-reduces together. Each device then runs the segments in that order,
 those of one op one after the other with nothing between them. Everything starts as early as that
 order allows; comm streams serve collectives first come first served, all-gathers in stage order.
 """
@@ -34,7 +34,7 @@ from ppsolve.solver.pipeline.actions import (
 from ppsolve.solver.structure.timing import time_orders
 
 _DIGITS = 100
-"""Sums of times are exact: each has at most 16 digits before the point and 30 behind it."""
+"""Digits that keep sums of times exact: each time has at most 16 before the point and 30 behind."""
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
@@ -45,10 +45,10 @@ Label = tuple[str, int, int, int]
 
 
 def without_collectives(instance: PipelineInstance) -> PipelineInstance:
-    """Return the pipeline that planners see who look at whole ops only.
+    """Return the pipeline as planners of whole ops see it.
 
-    Ops are as long as their pieces and all-reduces together, a reduce-scatter is an all-reduce
-    at the end of its stage, and all-gathers are left out.
+    Ops are as long as their segments and all-reduces together, a reduce-scatter is an all-reduce at
+    the end of its stage, and all-gathers are left out.
     """
     collectives = instance.collectives
     if collectives is None:
@@ -64,9 +64,9 @@ def without_collectives(instance: PipelineInstance) -> PipelineInstance:
 
 
 def whole_ops(instance: PipelineInstance) -> PipelineInstance:
-    """Return the pipeline whose pieces are run back to back, all other collectives kept.
+    """Return the pipeline whose segments are run back to back, all other collectives kept.
 
-    All-reduces between the pieces of an op are compute time; the last one is on the comm stream.
+    All-reduces between the segments of an op are compute time; the last one is on the comm stream.
     No schedule that runs ops one after the other is shorter than the optimum of this pipeline: an
     op that is put off to end with its last piece takes nothing that it did not have before.
     """
@@ -114,7 +114,7 @@ def _sum(length: Any, more: Decimal) -> Any:
 def add_collectives(
     problem: Problem, plain: Schedule, fused: Iterable[tuple[int, int]] = ()
 ) -> Schedule:
-    """Return the schedule of a pipeline with collectives that keeps the order of a plain one.
+    """Schedule a pipeline with collectives in the order of a plain schedule.
 
     Parameters
     ----------
@@ -122,15 +122,21 @@ def add_collectives(
         A lowered pipeline with collectives.
     plain : Schedule
         Any schedule of the same pipeline as `without_collectives` returns it.
-    fused : iterable of (stage, micro-batch)
-        Backwards of split instances whose gradient leaves after their weight gradient.
+    fused : iterable of (int, int)
+        Stage and micro-batch of backwards of split instances whose gradient leaves after their
+        weight gradient.
+
+    Returns
+    -------
+    Schedule
+        Starts in ticks of all segments and collectives, as early as the order allows.
     """
-    pieces = _ops_by_label(problem)
+    segments = _segments_by_label(problem)
     chains = [
-        np.concatenate([np.zeros(0, np.int64), *(pieces[label] for label in labels)])
+        np.concatenate([np.zeros(0, np.int64), *(segments[label] for label in labels)])
         for labels in _compute_orders(plain)
     ]
-    extra = gradient_after_weight(problem, *_fused_ops(pieces, set(fused)))
+    extra = gradient_after_weight(problem, *_fused_ops(segments, set(fused)))
     return time_orders(problem, chains, extra)
 
 
@@ -140,8 +146,8 @@ def _labels(problem: Problem, ops: IntArray) -> list[Label]:
     return list(zip(kinds, *columns, strict=True))
 
 
-def _ops_by_label(problem: Problem) -> dict[Label, list[int]]:
-    """Return the pieces of each op in order: pieces are numbered one after the other."""
+def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
+    """Return the segments of each op in order: segments are numbered one after the other."""
     found: dict[Label, list[int]] = defaultdict(list)
     for op, label in enumerate(_labels(problem, np.arange(problem.num_ops))):
         found[label].append(op)
@@ -149,7 +155,7 @@ def _ops_by_label(problem: Problem) -> dict[Label, list[int]]:
 
 
 def _compute_orders(plain: Schedule) -> list[list[Label]]:
-    """Return what each device runs on its compute stream, in order."""
+    """Return the ops of each device's compute stream, in order."""
     problem, level = plain.problem, Dag.of(plain.problem).level
     orders = []
     for resource in problem.span_resources.tolist():
@@ -160,22 +166,22 @@ def _compute_orders(plain: Schedule) -> list[list[Label]]:
 
 
 def _fused_ops(
-    pieces: dict[Label, list[int]], fused: set[tuple[int, int]]
+    segments: dict[Label, list[int]], fused: set[tuple[int, int]]
 ) -> tuple[list[int], list[int]]:
     """Return, per fused backward, the op that hands on its gradient and its weight gradient."""
     inputs, weights = [], []
-    for (kind, stage, microbatch, device), ops in pieces.items():
+    for (kind, stage, microbatch, device), ops in segments.items():
         if kind == BACKWARD_WEIGHT and (stage, microbatch) in fused:
             own = (stage, microbatch, device)
-            alone = pieces[BACKWARD_INPUT, *own]
-            reduces = pieces.get((ALLREDUCE_KINDS[BACKWARD_INPUT], *own), alone)
+            alone = segments[BACKWARD_INPUT, *own]
+            reduces = segments.get((ALLREDUCE_KINDS[BACKWARD_INPUT], *own), alone)
             inputs.append(reduces[-1])
             weights.append(ops[-1])
     return inputs, weights
 
 
 def orders_if_whole(schedule: Schedule) -> list[list[str]] | None:
-    """Return the action strings of each device, or None where ops run in several pieces."""
+    """Return the action strings of each device, or None where ops run in several segments."""
     orders = orders_of(schedule)
     return None if any(len(set(order)) < len(order) for order in orders) else orders
 

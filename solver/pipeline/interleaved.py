@@ -16,7 +16,19 @@ from ppsolve.solver.pipeline.actions import (
 
 
 def torch_group_size(num_devices: int, num_microbatches: int) -> int:
-    """Return how many micro-batches PyTorch runs through a chunk before the next one.
+    """Return the micro-batches that PyTorch runs through a chunk before the next one.
+
+    Parameters
+    ----------
+    num_devices : int
+        Devices.
+    num_microbatches : int
+        Micro-batches.
+
+    Returns
+    -------
+    int
+        Micro-batches per group.
 
     Raises
     ------
@@ -32,7 +44,9 @@ def torch_group_size(num_devices: int, num_microbatches: int) -> int:
     return num_microbatches // rounds
 
 
-def _table(chunks: Sequence[int], num_microbatches: int, group_size: int) -> list[tuple[int, int]]:
+def _interleaved_order(
+    chunks: Sequence[int], num_microbatches: int, group_size: int
+) -> list[tuple[int, int]]:
     """Return (chunk, micro-batch) in order: group by group, chunk by chunk."""
     return [
         (chunk, microbatch)
@@ -50,10 +64,15 @@ def interleaved_1f1b(
     Parameters
     ----------
     num_devices, num_chunks, num_microbatches : int
-        Stage = chunk x devices + device.
+        Size of the pipeline; stage = chunk x devices + device.
     group_size : int, optional
-        Micro-batches per group; PyTorch's choice by default. The devices' number is the other
-        choice in use; it deadlocks for some partial last groups.
+        Micro-batches per group; PyTorch's choice by default. The zero-bubble visualizer takes the
+        number of devices, which deadlocks for some partial last groups.
+
+    Returns
+    -------
+    list of Order
+        One order per device, ascending.
 
     Raises
     ------
@@ -65,8 +84,8 @@ def interleaved_1f1b(
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
     size = group_size or torch_group_size(num_devices, num_microbatches)
-    forwards = _table(range(num_chunks), num_microbatches, size)
-    backwards = _table(range(num_chunks)[::-1], num_microbatches, size)
+    forwards = _interleaved_order(range(num_chunks), num_microbatches, size)
+    backwards = _interleaved_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
         warmup = min(2 * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
@@ -93,6 +112,11 @@ def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int
         Stages on each device, ascending.
     num_microbatches : int
         Number of micro-batches.
+
+    Returns
+    -------
+    list of Order
+        One order per device, in the order of `stages_of_devices`.
     """
     indices = range(num_microbatches)
     orders = []
@@ -108,14 +132,27 @@ def interleaved_zero_bubble(
 ) -> list[Order]:
     """Return PyTorch's interleaved zero-bubble orders, one per device.
 
+    As interleaved 1F1B with PyTorch's groups and a shorter warm-up. From input gradient d on,
+    device d runs the next weight gradient after each input gradient.
+
+    Parameters
+    ----------
+    num_devices, num_chunks, num_microbatches : int
+        Size of the pipeline; stage = chunk x devices + device.
+
+    Returns
+    -------
+    list of Order
+        One order per device, ascending.
+
     Raises
     ------
     NotApplicableError
         The micro-batches cannot be divided into PyTorch's rounds.
     """
     size = torch_group_size(num_devices, num_microbatches)
-    forwards = _table(range(num_chunks), num_microbatches, size)
-    backwards = _table(range(num_chunks)[::-1], num_microbatches, size)
+    forwards = _interleaved_order(range(num_chunks), num_microbatches, size)
+    backwards = _interleaved_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
         warmup = min((num_chunks - 1) * size + (num_devices - 1 - device), len(forwards))

@@ -1,4 +1,4 @@
-"""The kind ``pipeline``."""
+"""The kind ``pipeline``: stages on devices, micro-batches, and optional collectives."""
 
 from __future__ import annotations
 
@@ -24,15 +24,54 @@ class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
 
     def task(self, instance: PipelineInstance, *, round_up: bool = False) -> ScheduleTask:
-        """Return the instance as something to be solved."""
+        """Return the task of solving a pipeline.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+
+        Returns
+        -------
+        ScheduleTask
+            The task.
+        """
         return PipelineTask(self, instance, self.lower(instance, round_up=round_up))
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
-        """Return a schedule with the action strings of each device."""
+        """Add the action strings of each device to a schedule.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        schedule : Schedule
+            A schedule of its problem.
+
+        Returns
+        -------
+        Proposal
+            The schedule; without action strings where ops run in several segments.
+        """
         return Proposal(schedule, orders_if_whole(schedule))
 
     def run_all(self, instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
-        """Yield what each heuristic makes of a pipeline."""
+        """Run every heuristic on a pipeline.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        problem : Problem
+            Its problem.
+
+        Yields
+        ------
+        HeuristicOutcome
+            The outcome of each heuristic, in the order of reports.
+        """
         for heuristic in self.heuristics_of(instance):
             yield self.run_heuristic(heuristic, instance, problem)
 

@@ -6,7 +6,20 @@ from ppsolve.solver.pipeline.actions import BACKWARD, FORWARD, Action, Order
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
-    """Return GPipe's orders (Huang et al. 2019): all forwards, then all backwards, by index."""
+    """Return GPipe's orders (Huang et al. 2019): all forwards, then all backwards, by index.
+
+    Parameters
+    ----------
+    num_stages : int
+        Stages, one per device.
+    num_microbatches : int
+        Micro-batches.
+
+    Returns
+    -------
+    list of Order
+        One order per stage.
+    """
     return [
         [Action(stage, kind, i) for kind in (FORWARD, BACKWARD) for i in range(num_microbatches)]
         for stage in range(num_stages)
@@ -14,9 +27,21 @@ def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
 
 
 def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Order]:
-    """Return 1F1B's orders (PipeDream-Flush, Narayanan et al. 2021), one per stage.
+    """Return 1F1B's orders (PipeDream-Flush, Narayanan et al. 2021).
 
     Warm-up of stages - stage - 1 forwards, then forward and backward in turn, then the rest.
+
+    Parameters
+    ----------
+    num_stages : int
+        Stages, one per device.
+    num_microbatches : int
+        Micro-batches.
+
+    Returns
+    -------
+    list of Order
+        One order per stage.
     """
     orders = []
     for stage in range(num_stages):

@@ -1,4 +1,4 @@
-"""The published pipeline schedules, and what each needs of a pipeline."""
+"""The published pipeline schedules, and the pipelines to which each applies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Requirement,
 )
 from ppsolve.solver.pipeline import interleaved, one_stage, vshape, zero_bubble
-from ppsolve.solver.pipeline.actions import Order, schedule_actions, written
+from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.chimera import chimera
 
 A_PIPELINE = "a pipeline"
@@ -57,7 +57,7 @@ BIDIRECTIONAL = Requirement(
 def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
         found = orders(request.instance, request)
-        return Proposal(schedule_actions(request.problem, found), written(found))
+        return Proposal(schedule_actions(request.problem, found), action_strings(found))
 
     return propose
 

@@ -17,7 +17,20 @@ _BACKWARD_HALVES = (BACKWARD_INPUT, BACKWARD_WEIGHT)
 
 
 def zbv(num_devices: int, num_microbatches: int) -> list[Order]:
-    """Return the ZB-V orders (Qi et al. 2024) as PyTorch emits them, one per device."""
+    """Return the ZB-V orders (Qi et al. 2024) as PyTorch emits them.
+
+    Parameters
+    ----------
+    num_devices : int
+        Devices; device d holds stages d and 2 num_devices - 1 - d.
+    num_microbatches : int
+        Micro-batches.
+
+    Returns
+    -------
+    list of Order
+        One order per device.
+    """
     return [_zbv_order(num_devices, num_microbatches, device) for device in range(num_devices)]
 
 
@@ -32,8 +45,10 @@ def _zbv_order(num_devices: int, num_microbatches: int, device: int) -> Order:
         out.emit(a, FORWARD)
     for _ in range(num_devices - device):
         out.emit(b, FORWARD, *_BACKWARD_HALVES)
-    while out.done(b, FORWARD) < out.done(a, FORWARD) or out.done(a, FORWARD) < padded:
-        if out.done(a, FORWARD) < padded:
+    while (
+        out.requested(b, FORWARD) < out.requested(a, FORWARD) or out.requested(a, FORWARD) < padded
+    ):
+        if out.requested(a, FORWARD) < padded:
             out.emit(a, FORWARD)
         out.emit(a, *_BACKWARD_HALVES)
         out.emit(b, FORWARD, *_BACKWARD_HALVES)
@@ -48,9 +63,19 @@ def _zbv_order(num_devices: int, num_microbatches: int, device: int) -> Order:
 
 
 def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
-    """Return DualPipeV's orders (DeepSeek 2025) as PyTorch emits them, one per device.
+    """Return DualPipeV's orders (DeepSeek 2025) as PyTorch emits them.
 
-    Needs num_microbatches >= 2 num_devices.
+    Parameters
+    ----------
+    num_devices : int
+        Devices; device d holds stages d and 2 num_devices - 1 - d.
+    num_microbatches : int
+        Micro-batches, at least 2 num_devices.
+
+    Returns
+    -------
+    list of Order
+        One order per device.
     """
     return [
         _DualPipeV(num_devices, num_microbatches, device).order() for device in range(num_devices)

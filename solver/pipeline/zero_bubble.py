@@ -12,44 +12,92 @@ from ppsolve.solver.pipeline.actions import (
 
 
 class Emitter:
-    """Writes one device's order: each kind of each stage in index order, while any is left."""
+    """Writer of one device's order: each kind of each stage in index order, while any is left.
+
+    Parameters
+    ----------
+    num_microbatches : int
+        Micro-batches of each kind and stage.
+    """
 
     def __init__(self, num_microbatches: int) -> None:
         self.order: Order = []
         self.num_microbatches = num_microbatches
         self._next: dict[tuple[int, str], int] = {}
 
-    def done(self, stage: int, kind: str) -> int:
-        """Return how many of `kind` were asked for so far."""
+    def requested(self, stage: int, kind: str) -> int:
+        """Return the number of ops requested so far.
+
+        Parameters
+        ----------
+        stage : int
+            Stage of the ops.
+        kind : str
+            ``F``, ``I`` or ``W``.
+
+        Returns
+        -------
+        int
+            Requests, those past the last micro-batch included.
+        """
         return self._next.get((stage, kind), 0)
 
     def emit(self, stage: int, *kinds: str) -> None:
-        """Append the next op of each of `kinds`; past the last micro-batch nothing appears."""
+        """Append the next op of each kind; past the last micro-batch nothing is appended.
+
+        Parameters
+        ----------
+        stage : int
+            Stage of the ops.
+        kinds : str
+            ``F``, ``I`` or ``W``, in order.
+        """
         for kind in kinds:
-            index = self.done(stage, kind)
+            index = self.requested(stage, kind)
             if index < self.num_microbatches:
                 self.order.append(Action(stage, kind, index))
             self._next[stage, kind] = index + 1
 
     def emit_rest(self, stage: int, kind: str) -> None:
-        """Append all that is left of `kind`."""
-        while self.done(stage, kind) < self.num_microbatches:
+        """Append all ops of a kind that are left.
+
+        Parameters
+        ----------
+        stage : int
+            Stage of the ops.
+        kind : str
+            ``F``, ``I`` or ``W``.
+        """
+        while self.requested(stage, kind) < self.num_microbatches:
             self.emit(stage, kind)
 
 
 def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
-    """Return the zero-bubble pipeline visualizer's order within 1F1B's memory, one per stage."""
+    """Return the order of the zero-bubble visualizer within 1F1B's memory (Qi et al. 2024).
+
+    Parameters
+    ----------
+    num_stages : int
+        Stages, one per device.
+    num_microbatches : int
+        Micro-batches.
+
+    Returns
+    -------
+    list of Order
+        One order per stage.
+    """
     orders = []
     for stage in range(num_stages):
         out = Emitter(num_microbatches)
         for _ in range(min(num_stages - stage - 1, num_microbatches)):
             out.emit(stage, FORWARD)
-        while out.done(stage, FORWARD) < num_microbatches:
-            forward = out.done(stage, FORWARD)
+        while out.requested(stage, FORWARD) < num_microbatches:
+            forward = out.requested(stage, FORWARD)
             out.emit(stage, FORWARD, BACKWARD_INPUT)
-            if forward - out.done(stage, BACKWARD_WEIGHT) >= num_stages - 1:
+            if forward - out.requested(stage, BACKWARD_WEIGHT) >= num_stages - 1:
                 out.emit(stage, BACKWARD_WEIGHT)
-        while out.done(stage, BACKWARD_INPUT) < num_microbatches:
+        while out.requested(stage, BACKWARD_INPUT) < num_microbatches:
             out.emit(stage, BACKWARD_INPUT, BACKWARD_WEIGHT)
         out.emit_rest(stage, BACKWARD_WEIGHT)
         orders.append(out.order)
@@ -57,7 +105,7 @@ def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
 
 
 def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Order]:
-    """Return the hand-made zero-bubble orders of Qi et al. 2024, one per stage.
+    """Return the hand-made zero-bubble orders of Qi et al. 2024.
 
     Parameters
     ----------
@@ -66,6 +114,11 @@ def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Orde
         rule holds while any op of a kind is left.
     depth : int
         1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages - 1).
+
+    Returns
+    -------
+    list of Order
+        One order per stage.
     """
     orders = []
     delay = depth * (num_stages - 1)

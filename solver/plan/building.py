@@ -81,7 +81,7 @@ class Layers:
         return Decimal(self.ticks(time)) * _decimal(self.tick)
 
     def grains(self, amount: Fraction) -> int:
-        """Return how many grains an amount of memory has room for."""
+        """Return the number of grains that fit into an amount of memory."""
         return math.floor(amount / self.grain)
 
 
@@ -341,7 +341,7 @@ class _Pipeline:
 
 
 def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:
-    """Return how long all-reduces go on after a backward that makes gradients layer by layer."""
+    """Return the time that all-reduces go on after a backward that makes gradients by layers."""
     now = free = Fraction(0)
     for time, allreduce in zip(reversed(backward), reversed(reduced), strict=True):
         now += time

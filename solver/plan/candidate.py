@@ -94,7 +94,15 @@ class Candidate:
         return (-self.low, self.index)
 
     def rule_out(self, rule: Rule, reason: str) -> None:
-        """Note that it cannot be chosen."""
+        """Note that it cannot be chosen.
+
+        Parameters
+        ----------
+        rule : Rule
+            The rule by which it lost.
+        reason : str
+            The same in words, with figures.
+        """
         self.ruled_out, self.reason = rule, reason
 
     def learn(self, result: Result) -> None:

@@ -158,7 +158,7 @@ class SplitProblem:
         )
 
     def fits(self, boundaries: Boundaries) -> bool:
-        """Return whether every device can hold its stages."""
+        """Say if every device can hold its stages."""
         if self.capacity is None:
             return True
         pairs = zip(self.device_bytes(boundaries), self.capacity, strict=True)
@@ -287,7 +287,7 @@ def _coarse_start(problem: SplitProblem, start: Boundaries, limit: float) -> Bou
 
 
 def _changes(times: tuple[int, ...]) -> int:
-    """Return how many layers differ from the one before."""
+    """Return the number of layers that differ from the one before."""
     return sum(earlier != later for earlier, later in pairwise(times))
 
 
@@ -348,7 +348,7 @@ class _StageSums:
         return self._sums(self._time, stage)
 
     def is_too_large(self, stage: int) -> Array | bool:
-        """Return which of the stages does not fit its device even alone."""
+        """Mark the extents of a stage that do not fit its device even alone, bool[rows, width]."""
         problem = self._problem
         if problem.capacity is None:
             return False
@@ -407,7 +407,7 @@ def _most_even(problem: SplitProblem, slowest_stage: int) -> Boundaries:
 
 
 def _most_layers(problem: SplitProblem, slowest_stage: int) -> int:
-    """Return how many layers a stage of at most this time can have."""
+    """Return the most layers that a stage of at most this time can have."""
     prefix = _prefix_sums(problem.times)
     ends = np.searchsorted(prefix, prefix + slowest_stage, side="right") - 1
     return int((ends - np.arange(prefix.size)).max())

@@ -186,6 +186,17 @@ def test_one_replica_accumulates_beyond_the_initial_batch_size() -> None:
         assert eager.optimize(1, 2, 1024, accumulation=True, compat=compat)[2] == 0
 
 
+def test_one_replica_takes_few_large_micro_batches_where_its_steps_are_fast() -> None:
+    # Its exchange takes 1e-8, all compute less: 15 samples are best, as 3 micro-batches of 5. The
+    # single micro-batch that one replica may run is no larger than the initial batch of 1.
+    fast = GoodputModel((1e-11, 1e-11, 0, 0, 0, 0, 1), (1, 1e9), 1)
+    goodput = {(5, 3): 0.0, (7, 2): 0.0, (3, 5): 0.0}
+    for size, steps in goodput:
+        goodput[size, steps] = float(fast.evaluate(1, 1, size, steps - 1))
+    assert goodput[5, 3] > goodput[3, 5] > goodput[7, 2]
+    assert fast.optimize(1, 1, 15, (3, 9), accumulation=True) == (goodput[5, 3], 5, 2)
+
+
 def test_huge_limits() -> None:
     model = GoodputModel(PERF, GradParams(1, 1), 1)
     for compat in (True, False):

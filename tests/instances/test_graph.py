@@ -121,6 +121,6 @@ def test_round_trip() -> None:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_json_schema_names_the_fields_of_the_file(kind: str) -> None:
-    schema = KINDS[kind].model_json_schema(by_alias=True)
+    schema = KINDS[kind].instance.model_json_schema(by_alias=True)
     assert {"schema", "kind", "name", "time_unit", "objective"} <= set(schema["properties"])
     assert schema["additionalProperties"] is False

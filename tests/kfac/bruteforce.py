@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -190,9 +191,11 @@ class Task:
         """Whether an op may start at `start` in `hole`."""
         if start < hole[0]:
             return False
-        if self.margin == 0:
+        over, parts = self.margin.as_integer_ratio()
+        if over == 0:
             return start + length <= hole[1]
-        return start + (1 + self.margin) * length < hole[1]
+        # (1 + margin) length < what is left of the hole, in whole numbers.
+        return (parts + over) * length < parts * (hole[1] - start)
 
     def components(self) -> list[tuple[int, ...]]:
         """Devices that share syncs, directly or not."""
@@ -307,12 +310,17 @@ class _Search:
             hole[0] for device in op.devices for hole in self.holes[device] if hole[0] > time
         }
         for start in sorted(candidates):
-            if all(
-                any(self.task.fits(start, op.length, hole) for hole in self.holes[device])
-                for device in op.devices
-            ):
+            if all(self._fits(start, op.length, self.holes[device]) for device in op.devices):
                 return start
         return None
+
+    def _fits(self, start: int, length: int, holes: Sequence[Hole]) -> bool:
+        """Whether an op fits the last hole that begins by `start`, or the one before it.
+
+        All earlier ones have ended; that one may end at `start`, where an op of no length fits.
+        """
+        last = bisect_right(holes, start, key=lambda hole: hole[0])
+        return any(self.task.fits(start, length, hole) for hole in holes[max(last - 2, 0) : last])
 
 
 def _last_step(timeline: Timeline) -> list[tuple[str, Any]]:

@@ -111,7 +111,7 @@ def check_order(pattern: RefreshPattern, plan: DevicePlan, spans: Spans) -> None
                 assert spans[other, earlier.parts - 1][1] <= first
 
 
-def check_meetings(pattern: RefreshPattern, all_spans: dict[int, Spans]) -> None:
+def check_rendezvous(pattern: RefreshPattern, all_spans: dict[int, Spans]) -> None:
     """Syncs of one factor and module meet pairwise, in the order of each device's instance."""
     found: dict[Any, list[set[tuple[int, int]]]] = defaultdict(list)
     lengths: dict[Any, list[int]] = defaultdict(list)
@@ -121,8 +121,8 @@ def check_meetings(pattern: RefreshPattern, all_spans: dict[int, Spans]) -> None
             if work.label.kind != "sync":
                 assert spans_length(all_spans[device.device], index) == work.length
                 continue
-            key = (work.meets, work.label.factor, work.label.module)
-            if len(work.meets) == 1:
+            key = (work.participants, work.label.factor, work.label.module)
+            if len(work.participants) == 1:
                 key = (device.device, index, "")
             found[(*key, nth[key])].append({all_spans[device.device][index, 0]})
             lengths[(*key, nth[key])].append(work.length)
@@ -166,7 +166,7 @@ def check(pattern: RefreshPattern) -> list[DevicePlan]:
         check_device(pattern, plan, all_spans[plan.device])
         check_order(pattern, plan, all_spans[plan.device])
         check_list(pattern, plan)
-    check_meetings(pattern, all_spans)
+    check_rendezvous(pattern, all_spans)
     return plans
 
 
@@ -227,7 +227,7 @@ class TestMeasured:
                     replace(
                         device,
                         work=tuple(
-                            replace(work, meets=group)
+                            replace(work, participants=group)
                             if work.label.kind == "sync" and device.device in group
                             else work
                             for work in device.work
@@ -354,7 +354,7 @@ class TestRule:
         assert plan.usage(pattern_of({FORWARD: [(0, 10)], BACKWARD: [(10, 20)]})) == 100
 
 
-class TestMeetings:
+class TestRendezvous:
     FIRST = one_hole(cov_kron_A__m=[(300, 310)], sync_kron_A__m=[(320, 330)])
     SECOND: Timeline = {  # noqa: RUF012
         FORWARD: [(0, 10)],

@@ -20,7 +20,7 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.list_rules import list_serial, list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.bruteforce import brute_force
-from tests.kfac.described import FUSED, SPLIT, described
+from tests.kfac.described_instances import FUSED, SPLIT, described_instance
 
 MODULE = {
     "name": "m",
@@ -33,7 +33,7 @@ MODULE = {
 
 
 def instance(devices: int = 2, microbatches: int = 1, *rest: Any, **fields: Any) -> KfacInstance:
-    return described(MODULE, devices, microbatches, *rest, **fields)
+    return described_instance(MODULE, devices, microbatches, *rest, **fields)
 
 
 def names(problem: Problem) -> list[str]:
@@ -130,7 +130,7 @@ def test_counts_of_ops(
     assert [problem.resource_names[r] for r in problem.span_resources] == [
         f"device {d}" for d in range(4)
     ]
-    assert np.array_equal(problem.duration[cycle.number[0]], cycle.iteration.duration)
+    assert np.array_equal(problem.duration[cycle.op_of[0]], cycle.iteration.duration)
 
 
 def test_an_iteration_follows_the_one_before_on_its_stage() -> None:

@@ -144,7 +144,7 @@ def listed(
         assert given == labels(task, starts, device, count)
 
 
-@pytest.mark.parametrize("block", first(2, range(4)))
+@pytest.mark.parametrize("block", first(1, range(4)))
 def test_one_device_as_exhaustive_search(block: int) -> None:
     rng = random.Random(block)
     seen: Counter[int | None] = Counter()
@@ -180,7 +180,7 @@ def test_devices_that_meet_as_exhaustive_search(block: int) -> None:
     assert met > 8
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", first(1, range(2)))
 def test_saved_memory_as_exhaustive_search(block: int) -> None:
     rng = random.Random(300 + block)
     seen: Counter[bool] = Counter()
@@ -221,9 +221,10 @@ def optimum_at_once(made: KfacInstance) -> tuple[KfacInstance, RefreshResult]:
     return made, result
 
 
-def test_bounds_and_first_schedules_are_true_without_any_search() -> None:
-    rng = random.Random(500)
-    for _ in range(80):
+@pytest.mark.parametrize("block", first(1, range(2)))
+def test_bounds_and_first_schedules_are_true_without_any_search(block: int) -> None:
+    rng = random.Random(500 + block)
+    for _ in range(40):
         line = timeline(rng, 6, rng.choice((1, 7)))
         task = Task([line])
         fewest = task.fewest([0])
@@ -252,15 +253,15 @@ def test_tie_breaks_as_exhaustive_search(tie_break: str) -> None:
         if number % 3 == 0:
             lines.append(shifted(timeline(rng, 2), rng.randint(-5, 5)))
             fields["sync_groups"] = [[0, 1]]
-        proved += tied(lines, tie_break, **fields)
-        better += first_is_worse(lines, tie_break, **fields)
+        _, result = optimum(lines, tie_break=tie_break, **fields)
+        proved += tied(lines, result, tie_break, **fields)
+        better += first_is_worse(lines, result, tie_break, **fields)
     assert proved > 15
     assert better
 
 
-def tied(lines: list[dict[str, Any]], tie_break: str, **fields: Any) -> bool:
+def tied(lines: list[dict[str, Any]], result: RefreshResult, tie_break: str, **fields: Any) -> bool:
     """Check the value and the bound of a tie-break; return whether it is proved."""
-    _, result = optimum(lines, tie_break=tie_break, **fields)
     if result.schedule is None:
         return False
     task = Task(lines, Fraction(str(fields["margin_ratio"])), fields.get("sync_groups", ()))
@@ -279,11 +280,10 @@ def tied(lines: list[dict[str, Any]], tie_break: str, **fields: Any) -> bool:
     return tie.bound == tie.value
 
 
-def first_is_worse(lines: list[dict[str, Any]], tie_break: str, **fields: Any) -> bool:
-    (_, plain), (_, result) = (
-        optimum(lines, **fields),
-        optimum(lines, tie_break=tie_break, **fields),
-    )
+def first_is_worse(
+    lines: list[dict[str, Any]], result: RefreshResult, tie_break: str, **fields: Any
+) -> bool:
+    _, plain = optimum(lines, **fields)
     assert (result.status, result.value, result.bound) == (plain.status, plain.value, plain.bound)
     if plain.schedule is None:
         return False
@@ -299,10 +299,11 @@ def total(task: Task, starts: dict[str, int], tie_break: str) -> int:
     )
 
 
-def test_moved_ops_are_reported_exactly_when_a_rule_breaks() -> None:
-    rng = random.Random(700)
+@pytest.mark.parametrize("block", first(1, range(2)))
+def test_moved_ops_are_reported_exactly_when_a_rule_breaks(block: int) -> None:
+    rng = random.Random(700 + block)
     seen: Counter[bool] = Counter()
-    for _ in range(30):
+    for _ in range(16):
         lines = [timeline(rng, 3), shifted(timeline(rng, 3), rng.randint(-15, 15))]
         fields = {"margin_ratio": rng.choice(MARGINS), "sync_groups": rng.choice(([], [[0, 1]]))}
         made, result = optimum(lines, **fields)
@@ -316,8 +317,8 @@ def test_moved_ops_are_reported_exactly_when_a_rule_breaks() -> None:
             is_wrong = bool(broken_rules(task, starts, result.iterations_of))
             assert bool(ppsolve.check(made, data)) == is_wrong, (lines, fields, starts)
             seen[is_wrong] += 1
-    assert seen[True] > 200
-    assert seen[False] > 10
+    assert seen[True] > 100
+    assert seen[False] > 5
 
 
 def moved(ops: list[dict[str, Any]], rng: random.Random) -> None:
@@ -329,7 +330,7 @@ def moved(ops: list[dict[str, Any]], rng: random.Random) -> None:
 
 
 HAND = [name for name in NAMES if name.startswith("hand")]
-QUICK = [*HAND, "c01_gpipe_base_p4_m4", "c09_gpipe_large_p8_m4"]
+QUICK = [*HAND, "c09_gpipe_large_p8_m4"]
 FEWEST = {
     "c01_gpipe_base_p4_m4": {1: 2},
     "c03_chimera_base_p4_m4": {0: 8, 1: 6},
@@ -360,7 +361,7 @@ EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 @pytest.mark.parametrize("name", EVERY)
 def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
     made, result = solved(name)
-    causal, parity = entry(result, "pipefisher-causal"), entry(result, "pipefisher")
+    causal, published = entry(result, "pipefisher-causal"), entry(result, "pipefisher")
     if result.status is Status.INFEASIBLE:
         assert name in {"hand_B3_unplaced", "hand_B5_margin"}
         assert causal.iterations_of is None
@@ -371,13 +372,13 @@ def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
     work = [iterations_bound(pattern, [device]).value for device in range(len(pattern.devices))]
     assert result.iterations_of is not None
     assert causal.iterations_of is not None
-    assert parity.iterations_of is not None
+    assert published.iterations_of is not None
     for device, fewest in enumerate(result.iterations_of):
         assert work[device] <= fewest <= causal.iterations_of[device]
-        if parity.iterations_of[device] < fewest:
-            assert parity.status is HeuristicStatus.INFEASIBLE
-            assert parity.breaks_of is not None
-            assert parity.breaks_of[device]
+        if published.iterations_of[device] < fewest:
+            assert published.status is HeuristicStatus.INFEASIBLE
+            assert published.breaks_of is not None
+            assert published.breaks_of[device]
     assert result.iterations is not None
     assert causal.iterations is not None
     assert max(work) <= result.iterations <= causal.iterations
@@ -419,13 +420,13 @@ def test_the_work_bound_alone_refutes_two_iterations() -> None:
 @pytest.mark.parametrize("device", [0, 1, 2, 3, 7])
 def test_parity_claims_one_iteration_that_causality_forbids(device: int) -> None:
     _, result = solved("c09_gpipe_large_p8_m4")
-    parity = entry(result, "pipefisher")
-    assert parity.iterations_of is not None
-    assert parity.breaks_of is not None
-    assert parity.iterations_of[device] == 1
+    published = entry(result, "pipefisher")
+    assert published.iterations_of is not None
+    assert published.breaks_of is not None
+    assert published.iterations_of[device] == 1
     assert result.bound_of is not None
     assert result.bound_of[device] == 2
-    assert set(parity.breaks_of[device]) & {
+    assert set(published.breaks_of[device]) & {
         "cov_before_data",
         "sync_before_cov",
         "inv_before_cov",

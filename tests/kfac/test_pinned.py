@@ -23,14 +23,14 @@ from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import list_serial
-from ppsolve.solver.kfac.described import described_pattern
+from ppsolve.solver.kfac.bubble_filling import fill_bubbles
 from ppsolve.solver.kfac.figures import Refresh
-from ppsolve.solver.kfac.pinned import NEVER, pinned_cycle, pinned_iteration
-from ppsolve.solver.kfac.placed_around import place_around
+from ppsolve.solver.kfac.pinned import NO_END, pinned_cycle, pinned_iteration
 from ppsolve.solver.kfac.placement import plan_of_starts
+from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
-from tests.kfac.described import SPLIT, described
+from tests.kfac.described_instances import SPLIT, described_instance
 from tests.paths import ROOT
 
 SHIPPED = sorted((ROOT / "instances" / "kfac" / "free").glob("*.json"))
@@ -46,7 +46,7 @@ MODULE = {
 
 
 def instance(devices: int = 2, microbatches: int = 2, *rest: Any, **fields: Any) -> KfacInstance:
-    return described(MODULE, devices, microbatches, *rest, **{"margin_ratio": 0, **fields})
+    return described_instance(MODULE, devices, microbatches, *rest, **{"margin_ratio": 0, **fields})
 
 
 def pinned(made: KfacInstance, heuristic: str = "gpipe") -> Problem:
@@ -107,11 +107,11 @@ def test_a_late_all_reduce_keeps_the_next_iteration_waiting() -> None:
 def test_windows_leave_the_margin_before_pinned_ops() -> None:
     problem = pinned(instance(refresh_interval=2, margin_ratio=0.05))
     # Device 0 has holes 2-5 and 12-15, and its last pinned op ends at 20.
-    assert windows(problem, "CB0.0:m") == [[2, 2], [12, 12], [20, NEVER]]
-    assert windows(problem, "IA0:m") == [[20, NEVER]]
+    assert windows(problem, "CB0.0:m") == [[2, 2], [12, 12], [20, NO_END]]
+    assert windows(problem, "IA0:m") == [[20, NO_END]]
     # Device 1 has holes 0-1, 8-11 and begins to be free at 18; PC1 ends at 8.
-    assert windows(problem, "CA1.0:m") == [[8, 9], [18, NEVER]]
-    assert windows(problem, "IB1:m") == [[8, 9], [18, NEVER]]
+    assert windows(problem, "CA1.0:m") == [[8, 9], [18, NO_END]]
+    assert windows(problem, "IB1:m") == [[8, 9], [18, NO_END]]
     assert not pinned(instance(refresh_interval=2)).windows
 
 
@@ -119,14 +119,14 @@ def test_a_margin_on_the_border_is_strict() -> None:
     # 1 + 1 x (1 + 1) = 3 is the start of B0.0 with a hole of 2: not before it.
     module = {"stage": 0, **MODULE, "curvature_a": 1}
     one = instance(1, 1, [module], {"times": {"forward": 1, "backward": 1}}, margin_ratio=1)
-    assert windows(pinned(one), "CA0.0:m") == [[3, NEVER]]
+    assert windows(pinned(one), "CA0.0:m") == [[3, NO_END]]
     two = instance(modules=[{"stage": 0, **MODULE, "curvature_a": 1.5}], margin_ratio=1)
-    assert windows(pinned(two), "CA0.0:m") == [[20, NEVER]]
+    assert windows(pinned(two), "CA0.0:m") == [[20, NO_END]]
 
 
 def test_work_goes_into_the_earliest_hole() -> None:
     made = instance(refresh_interval=2)
-    schedule = place_around(pinned(made))
+    schedule = fill_bubbles(pinned(made))
     # Device 1 has 10 of work, the hole 8-11 with CA, CA and a rest of 1, and its end from 18 on.
     assert schedule.value == 26
 
@@ -241,7 +241,7 @@ def test_every_pinned_cycle_is_valid(made: KfacInstance) -> None:
             repeated = pinned_cycle(made, problem, heuristic)
         except NotApplicableError:
             continue
-        schedule = place_around(repeated)
+        schedule = fill_bubbles(repeated)
         assert check_schedule(problem, Schedule(problem, schedule.start)) == []
 
 
@@ -279,8 +279,8 @@ def windows_of(problem: Problem, op: int) -> list[list[int]]:
 
 def test_generation_keeps_to_the_windows() -> None:
     problem = pinned(instance(refresh_interval=2, margin_ratio=1))
-    schedule = place_around(problem)
-    without = place_around(replace(problem, windows={}))
+    schedule = fill_bubbles(problem)
+    without = fill_bubbles(replace(problem, windows={}))
     # Device 0: CA at 2 only (4 + 2 is not before 5), CA at 12, then CB, CB, IA, IB after 20.
     assert (without.value, schedule.value) == (26, 28)
 
@@ -290,7 +290,7 @@ def iterations(pattern: str = "gpipe", **fields: Any) -> KfacInstance:
 
 
 def test_pattern_of_a_described_pipeline() -> None:
-    pattern = described_pattern(iterations(margin_ratio=0.05))
+    pattern = simulated_pattern(iterations(margin_ratio=0.05))
     assert (pattern.period, pattern.margin, pattern.syncs_in_holes) == (10, Fraction(1, 20), False)
     first, second = pattern.devices
     assert [(op.label, op.kind, op.start, op.end) for op in first.ops] == [
@@ -301,7 +301,7 @@ def test_pattern_of_a_described_pipeline() -> None:
         ("precondition:m", "precondition", 9, 10),
     ]
     assert [op.start for op in second.ops] == [1, 2, 3, 5, 7]
-    assert [(w.label.text, w.parts, w.length, w.meets) for w in second.work] == [
+    assert [(w.label.text, w.parts, w.length, w.participants) for w in second.work] == [
         ("cov_kron_A:m", 2, 1, (1,)),
         ("cov_kron_B:m", 2, 2, (1,)),
         ("inv_kron_A:m", 1, 3, (1,)),
@@ -312,7 +312,7 @@ def test_pattern_of_a_described_pipeline() -> None:
 
 def test_an_inverse_ages_until_a_precondition_starts_after_it() -> None:
     # Device 1 preconditions at 7, and 10 later in the next iteration.
-    pattern = described_pattern(iterations())
+    pattern = simulated_pattern(iterations())
     assert [op.start for op in pattern.devices[1].ops if op.kind == "precondition"] == [7]
     inversion = [w.label.kind for w in pattern.devices[1].work].index("inv")
     for start, age in ((4, 0), (5, 1), (7, 1), (14, 1), (15, 2)):
@@ -326,13 +326,15 @@ def test_replicas_meet_all_devices_that_hold_the_stage() -> None:
     module = {"stage": 0, **MODULE, "sync_a": 1, "replicas": [1]}
     problem = lower_cycle(instance(modules=[module]))
     assert [n for n in problem.resource_names if n.startswith("comm")] == ["comm 0", "comm 1"]
-    pattern = described_pattern(iterations(modules=[module]))
-    syncs = [w.meets for device in pattern.devices for w in device.work if w.label.kind == "sync"]
+    pattern = simulated_pattern(iterations(modules=[module]))
+    syncs = [
+        w.participants for device in pattern.devices for w in device.work if w.label.kind == "sync"
+    ]
     assert syncs == [(0, 1), (0, 1)]
 
 
 def test_pattern_of_split_backwards_with_an_optimizer() -> None:
-    pattern = described_pattern(
+    pattern = simulated_pattern(
         iterations("1f1b", devices=1, microbatches=1, pipeline={"times": SPLIT, "optimizer": 2})
     )
     (device,) = pattern.devices
@@ -348,7 +350,7 @@ def test_pattern_of_split_backwards_with_an_optimizer() -> None:
 
 def test_pattern_of_two_pipes_tells_stages_and_pipes_apart() -> None:
     modules = [{"stage": stage, **MODULE, "sync_a": 4} for stage in range(2)]
-    pattern = described_pattern(
+    pattern = simulated_pattern(
         iterations("chimera", modules=modules, pipeline={"placement": "bidirectional"})
     )
     first = pattern.devices[0]
@@ -360,7 +362,9 @@ def test_pattern_of_two_pipes_tells_stages_and_pipes_apart() -> None:
         ("precondition:stage0.m", "precondition", 0),
         ("precondition:stage1.m", "precondition", 0),
     }
-    assert [(w.label.text, w.label.pipe, w.parts, w.length, w.meets) for w in first.work] == [
+    assert [
+        (w.label.text, w.label.pipe, w.parts, w.length, w.participants) for w in first.work
+    ] == [
         ("cov_kron_A:stage0.m", 0, 1, 1, (0,)),
         ("cov_kron_B:stage0.m", 0, 1, 2, (0,)),
         ("cov_kron_A:stage1.m:up_pipe", 1, 1, 1, (0,)),
@@ -379,9 +383,9 @@ def test_pattern_of_two_pipes_tells_stages_and_pipes_apart() -> None:
 
 def test_replicas_meet_with_the_holder_of_the_stage() -> None:
     modules = [{"stage": 0, **MODULE, "sync_a": 4, "replicas": [1]}]
-    first, second = described_pattern(iterations(modules=modules)).devices
+    first, second = simulated_pattern(iterations(modules=modules)).devices
     assert [w.label.text for w in second.work] == ["sync_kron_A:stage0.m"]
-    assert [w.meets for w in first.work if w.label.kind == "sync"] == [(0, 1)]
+    assert [w.participants for w in first.work if w.label.kind == "sync"] == [(0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -408,7 +412,7 @@ def test_replicas_meet_with_the_holder_of_the_stage() -> None:
 )
 def test_what_has_no_pattern_is_refused(made: KfacInstance, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        described_pattern(made)
+        simulated_pattern(made)
 
 
 def proved(problem: Problem, known: Schedule | None) -> tuple[int, int]:
@@ -435,7 +439,7 @@ def test_free_pipelines_beat_every_pinned_one(path: Path) -> None:
             repeated = pinned_cycle(made, problem, heuristic)
         except NotApplicableError:
             continue
-        _, bound = proved(repeated, place_around(repeated))
+        _, bound = proved(repeated, fill_bubbles(repeated))
         assert value < bound
         compared += 1
     assert compared == (1 if made.pipeline and made.pipeline.placement == "bidirectional" else 2)

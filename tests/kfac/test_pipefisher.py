@@ -12,7 +12,7 @@ from ppsolve.solver.kfac.placement import (
     DevicePlan,
     absolute_starts,
     common_interval,
-    left_over,
+    unplaced_work,
 )
 from tests.kfac.cases import NAMES, expected, measured, pattern_of
 
@@ -41,7 +41,7 @@ class TestPublished:
             assert plan.iterations == node["iterations"]
             assert round(plan.usage(pattern), 4) == node["usage_percent"]
             assert [len(group) for group in plan.labels()] == node["iteration_lengths"]
-            assert [list(rest) for rest in left_over(plan, pattern)] == node["unplaced"]
+            assert [list(rest) for rest in unplaced_work(plan, pattern)] == node["unplaced"]
             assert pattern.period == node["pipeline_time"]
 
     def test_every_part_has_one_start(self, name: str) -> None:
@@ -186,7 +186,7 @@ class TestQuirks:
             ("cov_kron_A:m", 300, 1, "extra"),
             ("cov_kron_A:m", 600, 1, "unplaced"),
         ]
-        assert left_over(plan, pattern) == [("cov_kron_A:m", 1, 90)]
+        assert unplaced_work(plan, pattern) == [("cov_kron_A:m", 1, 90)]
         assert absolute_starts(plan, pattern) == {(0, 0): 300, (0, 1): 800, (0, 2): 1100}
 
     def test_ops_of_a_clock_that_runs_ahead_come_before_the_start_marker(self) -> None:

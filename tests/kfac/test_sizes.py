@@ -53,7 +53,7 @@ def test_a_bound_with_no_ops_to_try_is_what_the_sums_prove(monkeypatch):
     monkeypatch.setattr(bounds, "MAX_TRIED", 0)
     found = iterations_bound(pattern_of(narrow(2)), [0])
     # 2 x (3 + 3 + 4) = 20 ticks of work, 5 of bubble in each iteration.
-    assert (found.value, found.by, found.hopeless) == (4, "work", None)
+    assert (found.value, found.by, found.infeasible_reason) == (4, "work", None)
 
 
 @pytest.mark.parametrize("name", ["pipefisher", "pipefisher-causal", "freshest-first"])
@@ -85,8 +85,8 @@ def test_an_exact_model_with_too_many_places_is_not_built(monkeypatch):
     task = task_of(narrow(2), tie_break="none")
     result = Run(task, [CAUSAL], Options(time_limit=5)).execute()
     assert result.value == 6
-    assert result.stop_reason in {StopReason.TOO_LARGE, StopReason.PROVED}
-    component = exact.Component(task.pattern, [0], task.instance.tie_break, task.budget)
+    assert result.stop_reason is StopReason.TOO_LARGE
+    component = exact.ComponentSearch(task.pattern, [0], task.instance.tie_break, task.budget)
     # 6 ops, one bubble in each iteration.
     assert [component.is_too_large(count) for count in (1, 2)] == [False, True]
 

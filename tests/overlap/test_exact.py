@@ -152,10 +152,11 @@ def test_with_caps_no_random_program_is_solved_wrongly(seed: int) -> None:
             assert result.stop_reason is StopReason.NO_PROGRAM, document
 
 
-def test_with_caps_nearly_all_random_programs_are_solved() -> None:
+@pytest.mark.parametrize("batches", first(1, [4, len(CAPPED_BATCHES)]))
+def test_with_caps_nearly_all_random_programs_are_solved(batches: int) -> None:
     settled = [
         solve(document).status in {Status.OPTIMAL, Status.INFEASIBLE}
-        for batch in CAPPED_BATCHES
+        for batch in CAPPED_BATCHES[:batches]
         for document, heuristics in documents(100 + batch, capped=True)
         if heuristics is None
     ]
@@ -425,11 +426,11 @@ def test_no_estimate_can_be_claimed_where_two_collectives_run_at_once() -> None:
     assert [v.message for v in found] == ["estimate_seed is given as 6, the order has none"]
 
 
-@pytest.mark.parametrize("limit", first(1, [0, 1]))
-def test_larger_programs_replay(limit: float) -> None:
+@pytest.mark.parametrize(("limit", "size"), first(1, [(0, 100), (0, 300), (1, 300)]))
+def test_larger_programs_replay(limit: float, size: int) -> None:
     rng = random.Random(17)
     for number in range(4):
-        document = random_document(rng, most=300, least=300)
+        document = random_document(rng, most=size, least=size)
         if number % 2:
             document["max_in_flight"] = 2
         result = solve(document, time_limit=limit)

@@ -18,6 +18,7 @@ import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.solver.cli.main import build
+from tests.marks import first
 from tests.overlap.bruteforce import Document, random_document, with_caps
 
 KERNEL: Document = {"name": "k0", "kind": "compute", "duration": 2, "bytes": 3}
@@ -205,8 +206,11 @@ NODES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.fixed_dictionaries({"nodes": st.lists(NODES, max_size=4) | VALUES}), VALUES, VALUES)
+PROGRAMS = st.fixed_dictionaries({"nodes": st.lists(NODES, max_size=4) | VALUES})
+
+
+@settings(max_examples=50, deadline=None)
+@given(PROGRAMS, VALUES, VALUES)
 def test_any_json_parses_or_raises_an_input_error(
     document: Document, flights: Any, amount: Any
 ) -> None:
@@ -214,7 +218,17 @@ def test_any_json_parses_or_raises_an_input_error(
     attempt({**document, "max_in_flight": flights, "max_live_bytes": amount})
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(PROGRAMS, VALUES, VALUES)
+def test_much_more_json_parses_or_raises_an_input_error(
+    document: Document, flights: Any, amount: Any
+) -> None:
+    attempt(document)
+    attempt({**document, "max_in_flight": flights, "max_live_bytes": amount})
+
+
+@pytest.mark.parametrize("seed", first(8, range(20)))
 def test_a_program_survives_its_own_json(seed: int) -> None:
     rng = random.Random(seed)
     document = with_caps(rng, random_document(rng))

@@ -50,7 +50,7 @@ def test_all_names_are_there() -> None:
     assert set(OVERLAP_PASSES) == single | stable
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(programs())
 def test_a_pass_gives_a_valid_order_or_says_why_not(instance: OverlapInstance) -> None:
     for name, run in OVERLAP_PASSES.items():
@@ -75,7 +75,7 @@ def test_stable_passes_do_not_see_names(instance: OverlapInstance, shuffler: ran
             assert before.order == after.order
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs(most=18))
 def test_fast_passes_are_the_rules_word_by_word(instance: OverlapInstance) -> None:
     expected = {
@@ -156,7 +156,7 @@ def test_list_rules_together_reach_the_optimum(name: str, collective_order: str)
     assert min(found) == best
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(programs())
 def test_list_scheduling_and_late_launches(instance: OverlapInstance) -> None:
     durations = ticks(instance)
@@ -234,3 +234,15 @@ def test_caps_on_prefetched_gathers(rule: str) -> None:
     timed = replay(small, list_overlap(small, durations, rule), durations)
     assert live_bytes(small, timed.start.tolist(), timed.end.tolist()).peak == 20
     assert timed.makespan == unlimited.makespan == 51
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(programs(most=18))
+def test_the_same_of_many_more_programs(instance: OverlapInstance) -> None:
+    for test in (
+        test_a_pass_gives_a_valid_order_or_says_why_not,
+        test_fast_passes_are_the_rules_word_by_word,
+        test_list_scheduling_and_late_launches,
+    ):
+        test.hypothesis.inner_test(instance)  # type: ignore[attr-defined]

@@ -10,9 +10,9 @@ from ppsolve.solver.pipeline.actions import (
     Action,
     Order,
     Overlap,
+    action_strings,
     orders_of,
     schedule_actions,
-    written,
 )
 
 
@@ -39,7 +39,7 @@ SECOND = order("1F0", "1B0", "1F1", "1B1")
 
 def test_actions_are_written_as_pytorch_writes_them() -> None:
     pair = Overlap(Action(0, "F", 130), Action(63, "B", 7))
-    assert written([[Action(5, "I", 102), pair]]) == [["5I102", "(0F130;63B7)OVERLAP_F_B"]]
+    assert action_strings([[Action(5, "I", 102), pair]]) == [["5I102", "(0F130;63B7)OVERLAP_F_B"]]
 
 
 def test_pair_is_timed_as_its_forward_then_its_backward() -> None:

@@ -125,6 +125,20 @@ def test_gradients_of_a_layer_are_reduced_under_the_backward_of_those_before_it(
     assert pipeline(bucketed, replicas=2).allreduce == (3, 3)
 
 
+def test_gradients_come_from_the_last_layer_of_a_stage_to_its_first() -> None:
+    # One stage of two layers; all-reduces take as long as their layer has parameters.
+    cluster = {"within_node": {"latency": 0, "bandwidth": 1}, "gradient_buckets": "layer"}
+    first = {"forward": 1, "backward": 1, "parameter_bytes": 7}
+    last = {"forward": 1, "backward": 5, "parameter_bytes": 2}
+    fields = {"pipeline_depth": 1, "replicas": 2}
+    # The last layer's gradient is there at 5 and reduced at 7, the first one's at 6: 7 to 14.
+    found = pipeline(request_of([first, last], cluster=cluster), **fields)
+    assert found.allreduce == (8,)
+    # The other way round 7 at 1 to 8, then 2 to 10: the backward ends at 6.
+    found = pipeline(request_of([last, first], cluster=cluster), **fields)
+    assert found.allreduce == (4,)
+
+
 def test_wrapping_and_turning_pipelines_by_hand() -> None:
     layers = [{"forward": 1, "backward": 1, "output_bytes": 10 * (index + 1)} for index in range(4)]
     looped = pipeline(request_of(layers), placement="interleaved", virtual_stages=2)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.goodput.files import ParamsDocument, load_observations
+from ppsolve.models.goodput.result import GoodputRow, GoodputRows
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.counts import MOST_NUMBERS, broadcast, parse_counts
@@ -21,10 +26,18 @@ from ppsolve.solver.cli.goodput.job import (
 )
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
-
-if TYPE_CHECKING:
-    from ppsolve.models.goodput.result import GoodputRow
-    from ppsolve.solver.render.charts import LineChart
+from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
+from ppsolve.solver.goodput.rows import best_rows, predicted_rows
+from ppsolve.solver.goodput.search import BatchLimits
+from ppsolve.solver.render.charts import LineChart
+from ppsolve.solver.render.goodput.chart import goodput_charts
+from ppsolve.solver.render.goodput.report import (
+    fit_line,
+    fit_report,
+    grid_table,
+    row_line,
+    rows_table,
+)
 
 in_job = partial(typer.Option, rich_help_panel="Job")
 in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)
@@ -104,11 +117,6 @@ def goodput_fit_command(
     stored along.
     """
     check_outputs({"--output": output}, observations)
-    from ppsolve.models.documents.files import source_name
-    from ppsolve.models.goodput.files import ParamsDocument, load_observations
-    from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
-    from ppsolve.solver.render.goodput.report import fit_line, fit_report
-
     observed = load_observations(observations)
     with about_options():
         grad = given_grad(grad_sqr, grad_var)
@@ -147,9 +155,6 @@ def goodput_predict_command(
     """
     check_outputs({"--output": output}, params)
     configurations = _configurations(nodes, replicas, batch_per_replica, accumulation_steps)
-    from ppsolve.models.goodput.result import GoodputRows
-    from ppsolve.solver.goodput.rows import predicted_rows
-
     job = read_job(params, grad_sqr, grad_var, init_batch_size)
     with about_options():
         rows = predicted_rows(job.perf, job.model, configurations)
@@ -157,8 +162,6 @@ def goodput_predict_command(
     size = None if job.model is None else job.model.init_batch_size
     answer = GoodputRows(what="prediction", init_batch_size=size, rows=rows)
     if not deliver(answer, output, as_json=as_json):
-        from ppsolve.solver.render.goodput.report import rows_table
-
         stdout_console().print(rows_table(rows))
         if job.model is None:
             say(f"note: no efficiency and goodput: {lack(params)}")
@@ -192,12 +195,6 @@ def goodput_optimize_command(
     check_outputs({"--output": output, "--chart": chart}, params)
     check_chart(chart)
     allocations = _allocations(nodes, replicas, is_grid=grid)
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.goodput.result import GoodputRows
-    from ppsolve.solver.goodput.rows import best_rows
-    from ppsolve.solver.goodput.search import BatchLimits
-    from ppsolve.solver.render.goodput.chart import goodput_charts
-
     job = read_job(params, grad_sqr, grad_var, init_batch_size)
     warn_of_guesses(job, allocations)
     if job.model is None:
@@ -233,8 +230,6 @@ def _configurations(
 
 def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int, int]]:
     """Return nodes and replicas row by row, or every pair that is possible."""
-    from ppsolve.models.documents.errors import InputError
-
     lists = {
         "--nodes": parse_counts(nodes, "--nodes"),
         "--replicas": parse_counts(replicas, "--replicas"),
@@ -252,10 +247,6 @@ def _allocations(nodes: str, replicas: str, *, is_grid: bool) -> list[tuple[int,
 def _print_optimum(
     rows: Sequence[GoodputRow], charts: Sequence[LineChart], *, is_grid: bool, quiet: bool
 ) -> None:
-    from rich.text import Text
-
-    from ppsolve.solver.render.goodput.report import grid_table, row_line, rows_table
-
     console = stdout_console()
     if quiet:
         for row in rows:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.goodput.files import load_params
+from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.solver.cli.guard import say
-
-if TYPE_CHECKING:
-    from ppsolve.models.goodput.params import GradParams, PerfParams
-    from ppsolve.solver.goodput.model import GoodputModel
+from ppsolve.solver.goodput.model import GoodputModel
 
 OPTION_OF = {
     "num_nodes": "--nodes",
@@ -68,9 +68,6 @@ def read_job(
     InputError
         Names the file and the field, or the option.
     """
-    from ppsolve.models.goodput.files import load_params
-    from ppsolve.solver.goodput.model import GoodputModel
-
     document = load_params(path)
     with about_options():
         grad = given_grad(grad_sqr, grad_var) or document.grad_params
@@ -91,8 +88,6 @@ def warn_of_guesses(job: Job, allocations: Iterable[tuple[int, int]]) -> None:
     allocations : iterable of (int, int)
         Nodes and replicas.
     """
-    from ppsolve.models.documents.files import source_name
-
     used = set()
     for nodes, replicas in allocations:
         if replicas > 1:
@@ -109,14 +104,21 @@ def warn_of_guesses(job: Job, allocations: Iterable[tuple[int, int]]) -> None:
 def given_grad(sqr: float | None, var: float | None) -> GradParams | None:
     """Return gradient statistics given as options; None without them.
 
+    Parameters
+    ----------
+    sqr, var : float or None
+        Squared norm and variance of the gradient.
+
+    Returns
+    -------
+    GradParams or None
+        None if neither is given.
+
     Raises
     ------
     InputError
         Only one of them is given.
     """
-    from ppsolve.models.documents.errors import InputError
-    from ppsolve.models.goodput.params import GradParams
-
     if (sqr is None) != (var is None):
         field = "--grad-sqr" if sqr is None else "--grad-var"
         raise InputError("expected both --grad-sqr and --grad-var", field=field)
@@ -125,16 +127,12 @@ def given_grad(sqr: float | None, var: float | None) -> GradParams | None:
 
 def lack(path: Path) -> str:
     """Return the message that a file and the options together lack what goodput needs."""
-    from ppsolve.models.documents.files import source_name
-
     return f"{source_name(path)}: {NEEDED}"
 
 
 @contextmanager
 def about_options() -> Iterator[None]:
     """Let errors of the library about its arguments name the options."""
-    from ppsolve.models.documents.errors import InputError
-
     try:
         yield
     except InputError as error:

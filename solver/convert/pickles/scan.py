@@ -14,6 +14,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.pickles.names import ONLY, broken, lookup
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Bytes that are read of a pickle at most; it bounds the memory before anything is looked at."""
+
 MAX_OPCODES = 300_000
 """A step of 100 modules in numpy scalars has about 14,000 (25,000 with protocol 0)."""
 
@@ -24,6 +26,7 @@ MAX_STACK = 100_000
 """Values that wait to be put together; picklers never let more than about 1,000 wait."""
 
 MAX_NUMBER_BYTES = 16
+"""Bytes of a whole number: twice a 64-bit one, and no number that takes long to print."""
 
 ALLOWED = frozenset({
     "FRAME", "MARK", "STOP", "NONE", "NEWTRUE", "NEWFALSE",

@@ -45,7 +45,23 @@ class Inert(_Unpickler):
         self.factory = Factory()
 
     def find_class(self, module: str, name: str) -> Name:
-        """Return the stand-in for a name; nothing is imported."""
+        """Return the stand-in for a name; nothing is imported.
+
+        Parameters
+        ----------
+        module, name : str
+            The name in the pickle.
+
+        Returns
+        -------
+        Name
+            A member of the enum.
+
+        Raises
+        ------
+        InputError
+            The name is not on the list.
+        """
         return lookup(module, name)
 
     def load_reduce(self) -> None:

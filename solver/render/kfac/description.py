@@ -71,7 +71,7 @@ def _range(values: Iterable[float]) -> str:
 
 
 def _replicas(pattern: RefreshPattern) -> str:
-    groups = {work.meets for device in pattern.devices for work in device.work}
+    groups = {work.participants for device in pattern.devices for work in device.work}
     shared = sorted(group for group in groups if len(group) > 1)
     if not shared:
         return "none, every device syncs alone"

@@ -1,4 +1,4 @@
-"""Greedy K-FAC work around a pinned pipeline: every op into the earliest hole that fits."""
+"""Bubbles of a pinned pipeline filled greedily: each K-FAC op goes into the earliest that fits."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.structure.timing import Network
 
 
-def schedule_around(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
-    """Pin the pipeline to a published schedule and place K-FAC work greedily around it.
+def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
+    """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
 
     Parameters
     ----------
     instance : KfacInstance
         An instance with a pipeline and the makespan objective.
     problem : Problem
-        What it lowers to.
+        Its lowered cycle.
     pattern : str
         A published pipeline heuristic.
 
     Returns
     -------
     Schedule
-        The best that the rules find; where all break a rule such as memory, the first one's.
+        The best over the priority rules; the first rule's where all break a rule such as memory.
 
     Raises
     ------
@@ -52,11 +52,11 @@ def schedule_around(instance: KfacInstance, problem: Problem, pattern: str) -> S
     if instance.pattern == FREE_PIPELINE:
         # The margin of holes says nothing about a pipeline that is free to move.
         pinned = replace(pinned, windows={})
-    return Schedule(problem, place_around(pinned).start)
+    return Schedule(problem, fill_bubbles(pinned).start)
 
 
-def place_around(pinned: Problem) -> Schedule:
-    """Place all ops without a pin around those with one, by several rules.
+def fill_bubbles(pinned: Problem) -> Schedule:
+    """Place all ops without a pin into the bubbles between pinned ops, by several priority rules.
 
     Parameters
     ----------
@@ -66,14 +66,14 @@ def place_around(pinned: Problem) -> Schedule:
     Returns
     -------
     Schedule
-        The best one that the checker accepts, else the first rule's.
+        The best that the checker accepts, else that of the first rule.
     """
-    schedules = [generate_around(pinned, rule(pinned)) for rule in _RULES]
+    schedules = [fill_by_rank(pinned, rule(pinned)) for rule in _RULES]
     valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
     return min(valid or schedules[:1], key=lambda schedule: schedule.value)
 
 
-def generate_around(pinned: Problem, rank: IntArray) -> Schedule:
+def fill_by_rank(pinned: Problem, rank: IntArray) -> Schedule:
     """Place ops without a pin one by one, each at the earliest moment that fits.
 
     Of the ops whose predecessors are placed, the one of the lowest rank comes next. Neither
@@ -85,8 +85,13 @@ def generate_around(pinned: Problem, rank: IntArray) -> Schedule:
         The problem, n ops.
     rank : int64[n]
         Priorities, all different; lowest first.
+
+    Returns
+    -------
+    Schedule
+        Starts of all ops in ticks; pinned ones keep theirs.
     """
-    return _Around(pinned, rank).run()
+    return _BubbleFilling(pinned, rank).run()
 
 
 def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
@@ -100,7 +105,8 @@ def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
     return rule
 
 
-# As PipeFisher: all curvature, then all inversions; and one factor after the other.
+# Longest path first is list scheduling's usual rule; PipeFisher takes all curvature, then all syncs
+# and inversions; factor by factor, the first inverses are ready soonest.
 _RULES = (
     longest_tail,
     _by_kind("CA", "CB", "SA", "SB", "IA", "IB"),
@@ -109,7 +115,7 @@ _RULES = (
 )
 
 
-class _Around:
+class _BubbleFilling:
     def __init__(self, pinned: Problem, rank: IntArray) -> None:
         self.problem = pinned
         self.rank: list[int] = rank.tolist()

@@ -10,7 +10,7 @@ FUSED = {"forward": 1, "backward": 2}
 SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
 
 
-def described(
+def described_instance(
     module: dict[str, Any],
     devices: int,
     microbatches: int,

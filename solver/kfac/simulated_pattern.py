@@ -18,7 +18,14 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, KfacModule
 from ppsolve.models.kfac.labels import UP_PIPE, Label, precondition_label
 from ppsolve.models.kfac.pattern import DevicePattern, PinnedOp, RefreshPattern, Work
-from ppsolve.models.kfac.work import FACTORS, meeting, modules_of, places, saved_bytes, work_time
+from ppsolve.models.kfac.work import (
+    FACTORS,
+    modules_of,
+    places,
+    saved_bytes,
+    sync_devices,
+    work_time,
+)
 from ppsolve.models.pipeline.lowering import OPTIMIZER_KIND
 from ppsolve.solver.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
 
@@ -31,13 +38,13 @@ _CALLS = {
 """Kind and label of a pinned op by the kind of op that it is in the pipeline."""
 
 
-def described_pattern(instance: KfacInstance) -> RefreshPattern:
+def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
     """Return the pattern of a described pipeline that is pinned to a heuristic's schedule.
 
-    The backward of a pattern is what makes the error signal; preconditions and optimizer steps
-    are of kind ``precondition``. Module names begin with ``stage<k>.`` where devices have work
-    of several stages. A stage that two pipes share gets a sync of its factors, of length 0 where
-    none is given: its inversions need the curvature of both pipes.
+    The backward of a pattern makes the error signal; preconditions and optimizer steps are of kind
+    ``precondition``. Module names begin with ``stage<k>.`` where devices have work of several
+    stages. A stage that two pipes share gets a sync of its factors, of length 0 where the instance
+    has none: its inversions wait for the curvature of both pipes.
 
     Parameters
     ----------
@@ -81,12 +88,12 @@ def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
 
 
 class _Pattern:
-    def __init__(self, instance: KfacInstance, one: PinnedIteration) -> None:
+    def __init__(self, instance: KfacInstance, iteration: PinnedIteration) -> None:
         assert instance.pipeline is not None
         self.instance = instance
         self.pipeline = instance.pipeline
-        self.one = one
-        self.problem = one.problem
+        self.iteration = iteration
+        self.problem = iteration.problem
         self.holders: dict[int, list[int]] = defaultdict(list)
         for stage, device in places(self.pipeline):
             self.holders[stage].append(device)
@@ -95,7 +102,7 @@ class _Pattern:
         for stage, device in places(self.pipeline):
             stages_at[device].add(stage)
         for module in instance.modules or ():
-            for device in self._meeting(module):
+            for device in self._sync_devices(module):
                 stages_at[device].add(module.stage)
         self.names_stages = any(len(stages) > 1 for stages in stages_at.values())
 
@@ -103,7 +110,7 @@ class _Pattern:
         return RefreshPattern(
             name=self.instance.name,
             scale=self.problem.scale,
-            period=self.one.period,
+            period=self.iteration.period,
             margin=Fraction(self.instance.margin_ratio),
             devices=tuple(
                 DevicePattern(device, tuple(self._ops(device)), self._recorded(device))
@@ -114,7 +121,7 @@ class _Pattern:
 
     def _recorded(self, device: int) -> tuple[Work, ...]:
         """Return the work of a device as if it had been measured after the pipeline, in turn."""
-        start = self.one.period
+        start = self.iteration.period
         found = []
         for work in self._work(device):
             end = start + work.parts * work.length
@@ -122,8 +129,8 @@ class _Pattern:
             start = end
         return tuple(found)
 
-    def _meeting(self, module: KfacModule) -> tuple[int, ...]:
-        return meeting(module, self.holders[module.stage])
+    def _sync_devices(self, module: KfacModule) -> tuple[int, ...]:
+        return sync_devices(module, self.holders[module.stage])
 
     def _name(self, module: KfacModule) -> str:
         return f"stage{module.stage}.{module.name}" if self.names_stages else module.name
@@ -142,11 +149,11 @@ class _Pattern:
             yield self._pinned(label + UP_PIPE * pipe, kind, pipe, op)
 
     def _pinned(self, label: str, kind: str, pipe: int, op: int) -> PinnedOp:
-        start = int(self.one.start[op])
+        start = int(self.iteration.start[op])
         return PinnedOp(label, kind, pipe, start, start + int(self.problem.duration[op]))
 
     def _conditions(self, device: int) -> Iterator[PinnedOp]:
-        for (stage, holder), starts in self.one.preconditions.items():
+        for (stage, holder), starts in self.iteration.preconditions.items():
             if holder != device:
                 continue
             modules = modules_of(self.instance, stage)
@@ -168,10 +175,10 @@ class _Pattern:
             for factor in FACTORS:
                 yield from self._curvature(device, module, factor)
         for module in modules:
-            if device in self._meeting(module):
+            if device in self._sync_devices(module):
                 for factor in FACTORS:
                     if work_time(module, "sync", factor) or len(self.pipes) > 1:
-                        yield self._once("sync", factor, module, self._meeting(module))
+                        yield self._once("sync", factor, module, self._sync_devices(module))
         for module in modules:
             if device in self.holders[module.stage]:
                 for factor in FACTORS:
@@ -188,15 +195,17 @@ class _Pattern:
                 parts=int(counts[pipe]),
                 length=self.problem.scale.ticks(work_time(module, "cov", factor)),
                 recorded=None,
-                meets=(device,),
+                participants=(device,),
             )
 
-    def _once(self, kind: str, factor: str, module: KfacModule, meets: tuple[int, ...]) -> Work:
+    def _once(
+        self, kind: str, factor: str, module: KfacModule, participants: tuple[int, ...]
+    ) -> Work:
         name = self._name(module)
         return Work(
             label=Label(f"{kind}_kron_{factor}:{name}", kind, factor, name),
             parts=1,
             length=self.problem.scale.ticks(work_time(module, kind, factor)),
             recorded=None,
-            meets=meets,
+            participants=participants,
         )

@@ -1,0 +1,90 @@
+"""The parts of a problem that bounds count from: earliest starts under ever stronger rules."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.bounds.spans import Spans
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+class Relaxations:
+    """A problem as every bound sees it; what several bounds use is made once, when first used.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem, n ops, and its implied order: graphs ``plain``, ``ordered`` and ``full``.
+    """
+
+    def __init__(self, implied: ImpliedOrder) -> None:
+        self.implied = implied
+        self.problem = implied.problem
+
+    @cached_property
+    def ordered_heads(self) -> IntArray:
+        """Earliest starts under index order, int64[n] in ticks."""
+        return start_heads(self.problem, self.implied.ordered)
+
+    @cached_property
+    def full_heads(self) -> IntArray:
+        """Earliest starts under all implied precedences, int64[n] in ticks."""
+        return start_heads(self.problem, self.implied.full)
+
+    @cached_property
+    def strong_heads(self) -> IntArray:
+        """Earliest starts under all implied precedences and memory work, int64[n] in ticks."""
+        return memory_heads(self.implied, self.full_heads)
+
+    @cached_property
+    def ordered_spans(self) -> Spans:
+        """Device spans under index order."""
+        return Spans(self.problem, self.implied.ordered)
+
+    @cached_property
+    def full_spans(self) -> Spans:
+        """Device spans under all implied precedences."""
+        if not self.problem.pools:
+            return self.ordered_spans
+        return Spans(self.problem, self.implied.full)
+
+
+def start_heads(problem: Problem, graph: Dag) -> IntArray:
+    """Return the earliest start of every op.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops with release times and pinned starts.
+    graph : Dag
+        Precedences to count.
+
+    Returns
+    -------
+    int64[n]
+        Ticks.
+    """
+    return graph.heads(np.maximum(problem.release, problem.pinned))
+
+
+def end_tails(problem: Problem, graph: Dag) -> IntArray:
+    """Return the least time from the start of every op to the end of the last op after it.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag
+        Precedences to count.
+
+    Returns
+    -------
+    int64[n]
+        Ticks, the op's own duration included.
+    """
+    return graph.tails(problem.duration)

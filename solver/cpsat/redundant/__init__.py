@@ -1,0 +1,1 @@
+"""Constraints that every schedule keeps anyhow, by which CP-SAT proves more."""
