@@ -108,7 +108,7 @@ class _Check:
     def _windows(self) -> Iterator[Violation]:
         for op, allowed in self.problem.windows.items():
             start = int(self.start[op])
-            if any(first <= start <= last for first, last in allowed.tolist()):
+            if np.any((allowed[:, 0] <= start) & (start <= allowed[:, 1])):
                 continue
             name = self.problem.op_name(op)
             yield Violation(

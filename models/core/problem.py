@@ -254,9 +254,15 @@ class ProblemBuilder:
         self._resource_names.append(name)
         return len(self._resource_names) - 1
 
+    def kind_number(self, name: str) -> int:
+        """Return the number of a kind of op, which is added if it is new."""
+        if name not in self._kinds:
+            self._kinds.append(name)
+        return self._kinds.index(name)
+
     def add_ops(
         self,
-        kind: str,
+        kind: str | IntArray,
         duration: IntArray,
         resources: IntArray,
         *,
@@ -270,8 +276,8 @@ class ProblemBuilder:
 
         Parameters
         ----------
-        kind : str
-            Kind of all ops of the block.
+        kind : str or int64[...]
+            Kind of all ops of the block, or the number of each one's (`kind_number`).
         duration : int64[...]
             Durations in ticks; their shape is the shape of the block.
         resources : int64[..., r]
@@ -286,21 +292,21 @@ class ProblemBuilder:
         int64[...]
             Op numbers in the shape of `duration`, counting up in C order.
         """
-        if kind not in self._kinds:
-            self._kinds.append(kind)
+        number = self.kind_number(kind) if isinstance(kind, str) else kind
         shape = duration.shape
         size = duration.size
 
         def flat(values: Any) -> IntArray:
             return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(size)
 
-        table = np.broadcast_to(resources, (*shape, resources.shape[-1])).reshape(size, -1)
+        width = resources.shape[-1]
+        table = np.broadcast_to(resources, (*shape, width)).reshape(size, width)
         self._blocks.append(
             {
                 "duration": flat(duration),
                 "resource_count": (table != FREE).sum(axis=1),
                 "resource_idx": table[table != FREE],
-                "kind": np.full(size, self._kinds.index(kind), dtype=np.int64),
+                "kind": flat(number),
                 "stage": flat(stage),
                 "device": flat(device),
                 "microbatch": flat(microbatch),

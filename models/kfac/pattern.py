@@ -206,11 +206,15 @@ class RefreshPattern:
         int
             Tick of the start; before the start of the hole where the op does not fit.
         """
+        return hole[1] - self.room_for(length)
+
+    def room_for(self, length: int) -> int:
+        """Return the ticks that an op of `length` needs from its start to the end of its hole."""
         over, parts = self.margin.as_integer_ratio()
         if over == 0:
-            return hole[1] - length
-        # In whole numbers: fractions are slow for every op and hole. The limit itself is too late.
-        return (hole[1] * parts - length * (parts + over) - 1) // parts
+            return length
+        # In whole numbers: fractions are slow for every length. The limit itself is too late.
+        return length * (parts + over) // parts + 1
 
     def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
         """Return the intervals of starts at which an op lies inside a hole of a device.
@@ -229,8 +233,25 @@ class RefreshPattern:
         list of (int, int)
             Closed intervals of start ticks, by start.
         """
-        pairs = ((hole, self.latest_start(hole, length)) for hole in self.holes(device, iterations))
-        return [(hole[0], last) for hole, last in pairs if last >= hole[0]]
+        return windows_in(self.holes(device, iterations), self.room_for(length))
+
+
+def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
+    """Return the intervals of starts that leave an op enough room in a hole.
+
+    Parameters
+    ----------
+    holes : iterable of (int, int)
+        Start and end of each hole in ticks, by start.
+    room : int
+        Ticks that the op needs from its start to the end of the hole (`RefreshPattern.room_for`).
+
+    Returns
+    -------
+    list of (int, int)
+        Closed intervals of start ticks, by start.
+    """
+    return [(start, end - room) for start, end in holes if end - room >= start]
 
 
 def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import Label
 from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
+    Hole,
     PinnedOp,
     RefreshPattern,
     Work,
     common_starts,
     rendezvous_length,
     rendezvous_of,
+    windows_in,
 )
 
 PINNED_KINDS = {
@@ -29,6 +32,10 @@ PINNED_KINDS = {
     "precondition": PRECONDITION_KIND,
 }
 """Op kind of each kind of pinned op."""
+
+MAX_UNROLLED = 200_000
+"""Most ops of all iterations that a heuristic may need: the four heuristics, their checks and the
+bounds of a refresh of 115,000 ops (3,600 iterations) took 21 s of one core in all."""
 
 Key = tuple[int, int, int]
 """Device, index of the work of the device, and part."""
@@ -92,6 +99,55 @@ def lower_refresh(
     return _Lowering(pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)).run()
 
 
+def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
+    """Return the number of ops of a refresh; a sync counts on each device that meets in it.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    iterations : sequence of int
+        Iterations of each device.
+    devices : sequence of int
+        The devices that are lowered together.
+
+    Returns
+    -------
+    int
+        Pipeline ops of all iterations and parts of K-FAC work.
+    """
+    chosen = [pattern.devices[device] for device in devices]
+    pinned = sum(iterations[device.device] * len(device.ops) for device in chosen)
+    return pinned + sum(work.parts for device in chosen for work in device.work)
+
+
+def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> None:
+    """Raise an InputError where the iterations of a refresh have too many ops.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    iterations : sequence of int
+        Iterations of each device.
+    devices : sequence of int
+        The devices that are lowered together.
+
+    Raises
+    ------
+    InputError
+        They have more than `MAX_UNROLLED` ops.
+    """
+    ops = unrolled_ops(pattern, iterations, devices)
+    if ops > MAX_UNROLLED:
+        most = max(iterations[device] for device in devices)
+        raise InputError(
+            f"expected a refresh of at most {MAX_UNROLLED} ops, got {ops} in {most} iterations",
+            source=pattern.name,
+            field="iterations",
+        )
+
+
 def op_id(device: str, label: str, part: int | None = None) -> str:
     """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``.
 
@@ -134,17 +190,6 @@ def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
     return f"{device}/{label}#{number}@{iteration}"
 
 
-@dataclass
-class _Block:
-    """Ops of one kind that are added together."""
-
-    durations: list[int] = field(default_factory=list)
-    resources: list[list[int]] = field(default_factory=list)
-    devices: list[int] = field(default_factory=list)
-    microbatches: list[int] = field(default_factory=list)
-    pins: list[int] = field(default_factory=list)
-
-
 class _Lowering:
     def __init__(
         self,
@@ -164,12 +209,12 @@ class _Lowering:
         self.comm: dict[int, int] = {}
         if not pattern.syncs_in_holes:
             self.comm = {d: self.builder.add_resource(f"comm {d}") for d in devices}
-        self.busy_until: Counter[int] = Counter()
         self.names: dict[int, str] = {}
         self.windows: dict[int, IntArray] = {}
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
         self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.holes_of: dict[int, list[Hole]] = {}
         self.windows_of: dict[tuple[tuple[int, ...], int], IntArray] = {}
 
     def run(self) -> LoweredRefresh:
@@ -195,20 +240,28 @@ class _Lowering:
         return LoweredRefresh(problem, self.iterations, self.op_of)
 
     def _add_pipeline(self, device: DevicePattern) -> None:
-        for start, k, number, op in self._copies(device):
-            # A clock that runs ahead measures ops before time 0, where a problem has none.
-            begin, end = max(start, 0), max(start + op.end - op.start, 0)
-            added = self._op(
-                PINNED_KINDS[op.kind],
-                end - begin,
-                self._occupied(device.device, begin, end),
-                device.device,
-                microbatch=number,
-                pinned=begin,
-            )
-            self.names[added] = pinned_id(device.device, op.label, number, k)
+        copies = self._copies(device)
+        if not copies:
+            return
+        # A clock that runs ahead measures ops before time 0, where a problem has none.
+        begins = [max(start, 0) for start, _, _, _ in copies]
+        ends = [max(start + op.end - op.start, 0) for start, _, _, op in copies]
+        added = self.builder.add_ops(
+            np.array(
+                [self.builder.kind_number(PINNED_KINDS[op.kind]) for *_, op in copies],
+                dtype=np.int64,
+            ),
+            np.array(ends, dtype=np.int64) - np.array(begins, dtype=np.int64),
+            self._occupied(device.device, begins, ends),
+            stage=device.device,
+            device=device.device,
+            microbatch=np.array([number for _, _, number, _ in copies], dtype=np.int64),
+            pinned=np.array(begins, dtype=np.int64),
+        )
+        for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
+            self.names[op] = pinned_id(device.device, pinned.label, number, k)
             if k == 0:
-                self.data_ops[device.device, op.kind, op.pipe].append((op.start, added))
+                self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
         """Return start, iteration, number within its label and op of every copy, by start."""
@@ -220,37 +273,19 @@ class _Lowering:
             numbers[op.label] += 1
         return sorted(found, key=lambda copy: copy[:3])
 
-    def _occupied(self, device: int, begin: int, end: int) -> list[int]:
-        """Return the resource that a pinned op occupies: none where an earlier copy still runs.
+    def _occupied(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
+        """Return the resource of each pinned op: none where an earlier copy still runs.
 
         Copies of two iterations overlap where a device takes longer than the period; holes are the
         time that all copies leave.
         """
-        if begin < self.busy_until[device]:
-            return []
-        self.busy_until[device] = end
-        return [self.compute[device]]
-
-    def _op(
-        self,
-        kind: str,
-        duration: int,
-        resources: list[int],
-        device: int,
-        *,
-        microbatch: int = FREE,
-        pinned: int = FREE,
-    ) -> int:
-        ops = self.builder.add_ops(
-            kind,
-            np.array([duration]),
-            np.array([resources or [FREE]]),
-            stage=device,
-            device=device,
-            microbatch=microbatch,
-            pinned=pinned,
-        )
-        return int(ops[0])
+        occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
+        busy_until = 0
+        for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if begin >= busy_until:
+                occupied[place] = self.compute[device]
+                busy_until = end
+        return occupied
 
     def _add_work(self, device: DevicePattern, index: int, work: Work) -> None:
         members = [m for m in self.rendezvous[device.device, index] if m[0] in self.chosen]
@@ -265,14 +300,15 @@ class _Lowering:
         cut = work.label.kind == "cov"
         devices = tuple(d for d, _ in members)
         who = "+".join(map(str, devices))
-        for part in range(work.parts):
-            op = self._op(
-                kind,
-                length,
-                [streams[d] for d in devices],
-                device.device,
-                microbatch=part if cut else FREE,
-            )
+        ops = self.builder.add_ops(
+            kind,
+            np.full(work.parts, length, dtype=np.int64),
+            np.array([streams[d] for d in devices], dtype=np.int64),
+            stage=device.device,
+            device=device.device,
+            microbatch=np.arange(work.parts) if cut else FREE,
+        )
+        for part, op in enumerate(ops.tolist()):
             self.names[op] = op_id(who, work.name, part if cut else None)
             self.weights[op] = self.weight_of(work.label)
             self.op_of[device.device, index, part] = op
@@ -282,12 +318,17 @@ class _Lowering:
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
         key = (members, length)
         if key not in self.windows_of:
-            found = self.pattern.windows(members[0], length, self.iterations[members[0]])
+            room = self.pattern.room_for(length)
+            found = windows_in(self._holes(members[0]), room)
             for device in members[1:]:
-                other = self.pattern.windows(device, length, self.iterations[device])
-                found = common_starts(found, other)
+                found = common_starts(found, windows_in(self._holes(device), room))
             self.windows_of[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
         return self.windows_of[key]
+
+    def _holes(self, device: int) -> list[Hole]:
+        if device not in self.holes_of:
+            self.holes_of[device] = self.pattern.holes(device, self.iterations[device])
+        return self.holes_of[device]
 
     def _add_dependencies(self, device: DevicePattern) -> None:
         d = device.device
@@ -316,13 +357,16 @@ class _Lowering:
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
         kind = "forward" if label.factor == "A" else "backward"
         data = sorted(self.data_ops[device, kind, label.pipe])
+        edges: list[tuple[int, int]] = []
         for part, op in enumerate(ops):
             if part < len(data):
-                self.builder.add_precedences(data[part][1], op)
+                edges.append((data[part][1], op))
             else:
                 self.windows[op] = np.zeros((0, 2), dtype=np.int64)
             if part:
-                self.builder.add_precedences(ops[part - 1], op)
+                edges.append((ops[part - 1], op))
+        before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+        self.builder.add_precedences(before, after)
 
     def _precede(self, before: list[int], after: int) -> None:
         if before:

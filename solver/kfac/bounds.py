@@ -10,13 +10,22 @@ import numpy as np
 from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.models.kfac.unrolling import (
+    MAX_UNROLLED,
+    LoweredRefresh,
+    lower_refresh,
+    unrolled_ops,
+)
 from ppsolve.solver.kfac.requirements import (
     data_ends,
     fits_one_period,
     iterations_until_steady,
     most_iterations,
 )
+
+MAX_TRIED = 150_000
+"""Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations
+left untried leave a bound true, and smaller."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +72,91 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
         An op of the pipeline is absurdly far from the first iteration.
     """
     most = most_iterations(pattern, devices)
-    # Holes that do not repeat at either end, and one iteration of those that do.
-    steady = 2 * iterations_until_steady(pattern) + 1
-    value, by, unplaceable = _by_totals(pattern, devices, most), "work", None
-    while value <= most:
-        counts = [value] * len(pattern.devices)
-        lowered = lower_refresh(pattern, counts, devices=devices)
+    value = _by_totals(pattern, devices, most)
+    if value > most:
+        unplaceable = _unplaceable_when_steady(pattern, devices)
+        return IterationsBound(value, "work", _why(pattern, unplaceable, most))
+    return _Climb(pattern, devices, most).run(value)
+
+
+class _Climb:
+    """Refutes numbers of iterations from the smallest one on.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and the work.
+    devices : sequence of int
+        Devices that have the same number of iterations.
+    most : int
+        The largest number worth trying.
+    """
+
+    def __init__(self, pattern: RefreshPattern, devices: Sequence[int], most: int) -> None:
+        self.pattern = pattern
+        self.devices = devices
+        self.most = most
+        self.steady = _steady(pattern)
+        self.left = MAX_TRIED * len(devices) // len(pattern.devices)
+
+    def run(self, value: int) -> IterationsBound:
+        """Return the first number of iterations that is not refuted, or is too large to try.
+
+        The search begins at `value`; all below it are refuted. Where all iterations have the same
+        holes, the proof against a number is one against every smaller number: steps double there,
+        and the last one is halved.
+        """
+        by, step, end = "work", 1, self.most + 1
+        leaps = fits_one_period(self.pattern, self.devices)
+        is_bracketed = False
+        while value < end:
+            tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
+            if not self._afford(tried):
+                break
+            refuted, unplaceable = self._refuted(tried)
+            if refuted is None:
+                end, is_bracketed = tried, True
+                continue
+            value, by = tried + 1, refuted
+            if tried == self.most or (unplaceable and self._is_final(tried, unplaceable)):
+                op = unplaceable or _unplaceable_when_steady(self.pattern, self.devices)
+                return IterationsBound(self.most + 1, by, _why(self.pattern, op, self.most))
+            step = 2 * step if leaps else 1
+        return IterationsBound(value, by if value > 1 else "trivial")
+
+    def _is_final(self, tried: int, unplaceable: _Unplaceable) -> bool:
+        """Return True if more iterations give the op no hole either."""
+        return tried >= self.steady and not unplaceable.has_windows
+
+    def _afford(self, tried: int) -> bool:
+        """Return True if a number may still be tried, and count its ops."""
+        ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
+        self.left -= ops
+        return self.left >= 0 and ops <= MAX_UNROLLED
+
+    def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
+        """Return the rule that refutes a number of iterations, and the op without a hole."""
+        counts = [tried] * len(self.pattern.devices)
+        lowered = lower_refresh(self.pattern, counts, devices=self.devices)
         heads = window_heads(lowered.problem)
-        unplaceable = _unplaceable(lowered, heads) if isinstance(heads, int) else None
-        refuted = (
-            "window" if isinstance(heads, int) else _overfull(pattern, lowered, devices, heads)
-        )
-        if refuted is None:
-            return IterationsBound(value, by if value > 1 else "trivial")
-        if unplaceable is not None and not unplaceable.has_windows and value >= steady:
-            break
-        value, by = value + 1, refuted
-    if unplaceable is None:
-        counts = [steady] * len(pattern.devices)
-        lowered = lower_refresh(pattern, counts, devices=devices)
-        heads = window_heads(lowered.problem)
-        unplaceable = _unplaceable(lowered, heads) if isinstance(heads, int) else None
-    return IterationsBound(most + 1, by, _why(pattern, unplaceable, most))
+        if isinstance(heads, int):
+            return "window", _unplaceable(lowered, heads)
+        return _overfull(self.pattern, lowered, self.devices, heads), None
+
+
+def _steady(pattern: RefreshPattern) -> int:
+    """Return the iterations at both ends, where holes do not repeat, plus one whose holes do."""
+    return 2 * iterations_until_steady(pattern) + 1
+
+
+def _unplaceable_when_steady(
+    pattern: RefreshPattern, devices: Sequence[int]
+) -> _Unplaceable | None:
+    """Return the op without a hole after its data once the holes repeat."""
+    counts = [_steady(pattern)] * len(pattern.devices)
+    lowered = lower_refresh(pattern, counts, devices=devices)
+    heads = window_heads(lowered.problem)
+    return _unplaceable(lowered, heads) if isinstance(heads, int) else None
 
 
 def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -> str:
@@ -159,17 +231,34 @@ def window_heads(problem: Problem) -> IntArray | int:
     """
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
+    groups = _alike_windows(problem)
     for _ in range(problem.num_ops):
         before = heads
         heads = graph.heads(heads)
-        for op, windows in problem.windows.items():
-            later = windows[windows[:, 1] >= heads[op]]
-            if not len(later):
-                return op
-            heads[op] = max(int(heads[op]), int(later[0, 0]))
+        unplaceable = [op for group in groups if (op := _into_windows(heads, *group)) is not None]
+        if unplaceable:
+            return min(unplaceable)
         if np.array_equal(heads, before):
             break
     return heads
+
+
+def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
+    """Return the ops that share one array of windows, and that array, for each array."""
+    alike: dict[int, tuple[list[int], IntArray]] = {}
+    for op, windows in problem.windows.items():
+        alike.setdefault(id(windows), ([], windows))[0].append(op)
+    return [(np.array(ops, dtype=np.int64), windows) for ops, windows in alike.values()]
+
+
+def _into_windows(heads: IntArray, ops: IntArray, windows: IntArray) -> int | None:
+    """Move the heads of `ops` into their next windows; return the first op that has none left."""
+    place = np.searchsorted(windows[:, 1], heads[ops])
+    late = place == len(windows)
+    if np.any(late):
+        return int(ops[late].min())
+    heads[ops] = np.maximum(heads[ops], windows[place, 0])
+    return None
 
 
 def _is_overfull(
@@ -185,9 +274,12 @@ def _is_overfull(
     holes = pattern.holes(device, lowered.iterations[device])
     usable = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
     spans = np.array([r for r in usable if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
-    for moment in np.unique(heads[ops]).tolist():
-        work = int(lengths[heads[ops] >= moment].sum())
-        left = int(np.maximum(spans[:, 1] - np.maximum(spans[:, 0], moment), 0).sum())
-        if work > left:
-            return True
-    return False
+    order = np.argsort(heads[ops], kind="stable")
+    moments = heads[ops][order]
+    work = np.cumsum(lengths[order][::-1])[::-1]
+    # Work of the same moment counts in full at the first op of that moment, less at the others.
+    place = np.searchsorted(spans[:, 1], moments, side="right")
+    after = np.append(np.cumsum((spans[:, 1] - spans[:, 0])[::-1])[::-1], 0)
+    begin = np.append(spans[:, 0], np.iinfo(np.int64).max)[place]
+    left = after[place] - np.maximum(moments - begin, 0)
+    return bool(np.any(work > left))

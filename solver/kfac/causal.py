@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 
 from ppsolve.models.documents.errors import InputError
@@ -18,9 +18,11 @@ from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     data_ends,
     most_iterations,
+    most_unrolled,
     predecessors,
     refuse_missing_data,
     refuse_unplaceable,
+    too_long,
 )
 from ppsolve.solver.kfac.serial import LatestStart, SerialGenerator, Starts
 
@@ -76,13 +78,12 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
 
 
 def _remembered(pattern: RefreshPattern) -> LatestStart:
-    known: dict[Hole, dict[int, int]] = defaultdict(dict)
+    rooms: dict[int, int] = {}
 
     def latest_start(hole: Hole, length: int) -> int:
-        of_hole = known[hole]
-        if length not in of_hole:
-            of_hole[length] = pattern.latest_start(hole, length)
-        return of_hole[length]
+        if length not in rooms:
+            rooms[length] = pattern.room_for(length)
+        return hole[1] - rooms[length]
 
     return latest_start
 
@@ -96,12 +97,15 @@ def _fewest_iterations(
     clocks that run ahead no longer follow. So one fewer is tried.
     """
     enough = most_iterations(pattern, devices)
+    servable = min(enough, most_unrolled(pattern, devices))
     iterations = 1
     starts, unplaced = generate(iterations)
     while unplaced is not None:
         if iterations >= enough:
             raise _out_of_iterations(pattern, unplaced, enough)
-        iterations = min(2 * iterations, enough)
+        if iterations >= servable:
+            raise too_long(pattern, devices, iterations)
+        iterations = min(2 * iterations, servable)
         starts, unplaced = generate(iterations)
     iterations = min(iterations, _used(pattern, starts, lengths))
     while iterations > 1:
@@ -180,6 +184,10 @@ class _Chronological:
         self.ready: list[int | None] = [
             None if others else self._data(index) for index, others in enumerate(self.before)
         ]
+        # Lengths of the entries that wait for nothing but room and data.
+        self.lengths = sorted(
+            work.length for work, others in zip(self.work, self.before, strict=True) if not others
+        )
         self.starts: Starts = {}
         for hole in self.pattern.holes(self.device, iterations):
             self._fill(hole)
@@ -196,6 +204,8 @@ class _Chronological:
         """Put work at the cursor, or move it to where work becomes ready, to the hole's end."""
         cursor: int | None = hole[0]
         while cursor is not None and self.left:
+            if not self.lengths or self.latest_start(hole, self.lengths[0]) < cursor:
+                return
             place = self._first_that_fits(hole, cursor)
             if place is None:
                 cursor = self._next_ready(hole, cursor)
@@ -232,8 +242,10 @@ class _Chronological:
         if self.done[index] < self.work[index].parts:
             self.ready[index] = self._data(index)
             return end
+        del self.lengths[bisect_left(self.lengths, self.work[index].length)]
         for other in self.after[index]:
             self.missing[other] -= 1
             if self.missing[other] == 0:
                 self.ready[other] = end
+                insort(self.lengths, self.work[other].length)
         return end

@@ -10,7 +10,12 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kfac.instance import TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.models.kfac.unrolling import (
+    MAX_UNROLLED,
+    LoweredRefresh,
+    lower_refresh,
+    unrolled_ops,
+)
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.engine import ExactAnswer, solve
@@ -20,6 +25,12 @@ from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.kfac.tie_bounds import completion_bound
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+
+MAX_PLACES = 1_000_000
+"""Most pairs of a K-FAC part and a hole of its device, over all iterations of a component, for
+which an exact model is built. A pair may be an interval in the domain of an op's start, so this
+bounds the size of the model. A number of iterations with more pairs is left open, and the stop
+reason is `StopReason.TOO_LARGE`."""
 
 PLAIN_SHARE = 0.5
 """Share of the time for the plain model, before the one that counts the work in every hole. On
@@ -196,8 +207,22 @@ class ComponentSearch:
         lowered = self.lowered(iterations)
         return ComponentSchedule(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
 
+    def is_too_large(self, iterations: int) -> bool:
+        """Return True if no model of so many iterations is built."""
+        counts = [iterations] * len(self.pattern.devices)
+        places = sum(
+            iterations
+            * len(self.pattern.holes(device, 1))
+            * sum(work.parts for work in self.pattern.devices[device].work)
+            for device in self.devices
+        )
+        ops = unrolled_ops(self.pattern, counts, self.devices)
+        return places > MAX_PLACES or ops > MAX_UNROLLED
+
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
         """Look for a schedule: first with the plain model, then counting work in holes."""
+        if self.is_too_large(iterations):
+            return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
         outcome = self._solve(implied, _plain_limits(limits), window_work=False)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
@@ -250,6 +275,8 @@ class ComponentSearch:
             A schedule at least as good, with the value and bound of the tie-break in ticks.
         """
         if result.best is None or result.iterations is None or self.tie_break is TieBreak.NONE:
+            return result
+        if self.is_too_large(result.iterations):
             return result
         lowered = self.lowered(result.iterations, with_weights=True)
         incumbent = Schedule(lowered.problem, result.best.schedule.start)

@@ -17,7 +17,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.op_kinds import KIND_OF
 from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
-from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
+from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.causal import pipefisher_causal
@@ -98,9 +98,11 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     name = heuristic.name
     try:
         plans: list[DevicePlan] = heuristic.propose(pattern)
+        counts = [plan.iterations for plan in plans]
+        refuse_long(pattern, counts, range(len(counts)))
+        lowered = lower_refresh(pattern, counts)
     except InputError as error:
         return RefreshOutcome(name, HeuristicStatus.FAILED, reason=str(error))
-    lowered = lower_refresh(pattern, [plan.iterations for plan in plans])
     schedule, unaligned = scheduled(pattern, plans, lowered)
     violations = check_schedule(lowered.problem, schedule)
     if not violations and not unaligned:

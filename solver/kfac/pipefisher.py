@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ppsolve.models.kfac.labels import SAVE_OFF, SAVE_ON
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern, Work
@@ -20,6 +22,7 @@ from ppsolve.solver.kfac.placement import (
     pipeline_entries,
     save_marker,
 )
+from ppsolve.solver.kfac.requirements import most_unrolled, too_long
 
 COUNTED = {"call_forward": "A", "call_backward": "B"}
 """Ops that release a curvature part, and of which factor: the second pipe's do not count."""
@@ -55,12 +58,20 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
     saved = device.num_microbatches
     placed = _Fill(left, stretch, 0, FIRST).walk(pipeline)
     placed.append(save_marker(SAVE_OFF, placed))
+    room, counted = 0, 0
+    most, iterations = most_unrolled(pattern, [device.device]), 1
     while left:
-        trial = [replace(entry) for entry in left]
-        refilled = _Fill(trial, stretch, saved, REFILL).walk(placed)
-        if not trial:
-            placed = refilled
-            break
+        room += _free(placed[counted:])
+        counted = len(placed) - 1
+        if sum(map(_ticks, left)) <= room:
+            trial = [replace(entry) for entry in left]
+            refilled = _Fill(trial, stretch, saved, REFILL).walk(placed)
+            if not trial:
+                placed = refilled
+                break
+        if iterations >= most:
+            raise too_long(pattern, [device.device], iterations)
+        iterations += 1
         before = len(left)
         placed += _Fill(left, stretch, saved, EXTRA).walk(pipeline)
         # PipeFisher gives up when no entry is finished, even if parts of one were placed.
@@ -69,6 +80,16 @@ def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
             left.clear()
     placed.append(save_marker(SAVE_ON, placed))
     return number_iterations(device.device, placed)
+
+
+def _free(entries: Sequence[Placed]) -> int:
+    """Return the ticks between the entries of a list and their right neighbours."""
+    return sum(max(after.start - before.end, 0) for before, after in pairwise(entries))
+
+
+def _ticks(entry: _Entry) -> int:
+    """Return how long the parts take that are left of an entry."""
+    return (entry.work.parts - entry.done if entry.is_queue else 1) * entry.work.length
 
 
 def _as_recorded(entry: _Entry) -> Placed:
@@ -98,6 +119,9 @@ class _Fill:
         self.saved = {"A": saved, "B": saved}
         self.phase = phase
         self.waiting = Counter((e.work.label.kind, e.work.label.factor) for e in left)
+        self.lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for entry in left:
+            insort(self.lengths[entry.work.label.kind, entry.work.label.factor], entry.work.length)
         self.placed: list[Placed] = []
 
     def walk(self, entries: Sequence[Placed]) -> list[Placed]:
@@ -112,9 +136,23 @@ class _Fill:
 
     def _fill(self, cursor: int, end: int) -> None:
         count = -1
-        while self.left and count < len(self.placed):
+        while self.left and count < len(self.placed) and self._has_room(cursor, end):
             count = len(self.placed)
             cursor = self._scan(cursor, end)
+
+    def _has_room(self, cursor: int, end: int) -> bool:
+        """Whether the shortest work of some class that is not held back may still fit."""
+        return any(
+            lengths and cursor + self.stretch * lengths[0] < end and not self._is_held(*of)
+            for of, lengths in self.lengths.items()
+        )
+
+    def _is_held(self, kind: str, factor: str) -> bool:
+        """Whether work of a kind waits for curvature or syncs of its factor."""
+        if kind == "cov":
+            return False
+        waits = self.waiting["cov", factor] > 0
+        return waits or (kind == "inv" and self.waiting["sync", factor] > 0)
 
     def _scan(self, cursor: int, end: int) -> int:
         """Offer the hole to each entry once, and return where the free rest begins."""
@@ -135,9 +173,7 @@ class _Fill:
         factor = entry.work.label.factor
         if entry.is_queue:
             return self.saved[factor] > entry.done
-        if self.waiting["cov", factor]:
-            return False
-        return entry.work.label.kind == "sync" or not self.waiting["sync", factor]
+        return not self._is_held(entry.work.label.kind, factor)
 
     def _put(self, entry: _Entry, cursor: int) -> int:
         end = cursor + entry.work.length
@@ -148,5 +184,7 @@ class _Fill:
         return end
 
     def _remove(self, place: int) -> None:
-        label = self.left.pop(place).work.label
-        self.waiting[label.kind, label.factor] -= 1
+        work = self.left.pop(place).work
+        of = (work.label.kind, work.label.factor)
+        self.waiting[of] -= 1
+        del self.lengths[of][bisect_left(self.lengths[of], work.length)]

@@ -44,7 +44,12 @@ from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongSched
 if TYPE_CHECKING:
     from ppsolve.solver.kfac.exact import Budget, ComponentSearch
 
-STOPS = (StopReason.INTERRUPTED, StopReason.TIME, StopReason.DETERMINISTIC)
+STOPS = (
+    StopReason.INTERRUPTED,
+    StopReason.TIME,
+    StopReason.DETERMINISTIC,
+    StopReason.TOO_LARGE,
+)
 """Reasons that outweigh a proof on other devices, the gravest first."""
 
 
@@ -126,15 +131,20 @@ class RefreshTask(Task):
         self.outcomes.append(outcome)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
             for place, result in enumerate(self.results):
-                found = self._valid_part(outcome.name, outcome.plans, result.devices)
+                found = self._valid_part(
+                    outcome.name, outcome.plans, result.devices, result.iterations
+                )
                 if found is not None and _is_better(found, result):
                     self.results[place] = _with_best(result, found)
         return outcome
 
     def _valid_part(
-        self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int]
+        self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int], known: int | None
     ) -> ComponentSchedule | None:
+        """Return the part of plans for some devices; None if wrong or longer than `known`."""
         most = max(plans[device].iterations for device in devices)
+        if known is not None and most > known:
+            return None
         lowered = lower_refresh(
             self.pattern,
             [most] * len(self.pattern.devices),

@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import ceil
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac import unrolling
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
     Member,
@@ -201,6 +202,51 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     """
     items = sum(work.parts for device in devices for work in pattern.devices[device].work)
     return min(2 * iterations_until_steady(pattern) + items + 1, MOST_ITERATIONS)
+
+
+def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
+    """Return the largest number of iterations that can be lowered.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices that share one number of iterations.
+
+    Returns
+    -------
+    int
+        Iterations with at most `unrolling.MAX_UNROLLED` ops in all; 1 where even one has more.
+    """
+    pinned = sum(len(pattern.devices[device].ops) for device in devices)
+    parts = sum(work.parts for device in devices for work in pattern.devices[device].work)
+    return max(1, (unrolling.MAX_UNROLLED - parts) // max(pinned, 1))
+
+
+def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -> InputError:
+    """Return the error that a refresh needs more iterations than can be lowered.
+
+    Parameters
+    ----------
+    pattern : RefreshPattern
+        The pinned pipeline and its K-FAC work.
+    devices : sequence of int
+        Devices that share one number of iterations.
+    iterations : int
+        The largest number of iterations that was tried.
+
+    Returns
+    -------
+    InputError
+        Names the ops of an iteration and the limit.
+    """
+    pinned = sum(len(pattern.devices[device].ops) for device in devices)
+    return InputError(
+        f"needs more than {iterations} iterations of {pinned} ops; expected at most "
+        f"{unrolling.MAX_UNROLLED} ops in all iterations",
+        field="iterations",
+    )
 
 
 def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:

@@ -174,8 +174,12 @@ def gradient_after_weight(
 def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
     """Return edges from each device's last ordered op to the ops of its stream in no order."""
     before, after = [], []
+    is_ordered = np.zeros(problem.num_ops, dtype=np.bool_)
     for chain, resource in zip(chains, problem.span_resources.tolist(), strict=True):
-        rest = np.setdiff1d(problem.ops_by_resource[resource], chain)
+        ops = problem.ops_by_resource[resource]
+        is_ordered[chain] = True
+        rest = ops[~is_ordered[ops]]
+        is_ordered[chain] = False
         if len(chain) and len(rest):
             before.append(np.full(len(rest), chain[-1], dtype=np.int64))
             after.append(rest)

@@ -67,8 +67,8 @@ def _per_stage(orders: Callable[[int, int], list[Order]]) -> HeuristicFunction:
 
     def placed(instance: PipelineInstance, _: Request) -> list[Order]:
         of_stage = orders(instance.num_stages, instance.num_microbatches)
-        devices = instance.stage_to_device
-        return [of_stage[devices.index(device)] for device in range(instance.num_devices)]
+        on_device = dict(zip(instance.stage_to_device, of_stage, strict=True))
+        return [on_device[device] for device in range(instance.num_devices)]
 
     return _published(placed)
 

@@ -233,5 +233,5 @@ def test_a_pipeline_too_large_to_schedule_is_refused(run, here):
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
         "error: huge.json: num_microbatches: expected at most 1000000 ops (stages x micro-batches "
-        "x kinds of op), which need about 1.7 GB of memory, got 3328000\n"
+        "x kinds of op), which need about 2.7 GB of memory, got 3328000\n"
     )
