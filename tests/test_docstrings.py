@@ -8,13 +8,7 @@ import pytest
 
 from tests.paths import ROOT
 
-NOT_YET = (
-    "models/kfac",
-    "solver/kfac",
-    "solver/overlap",
-    "solver/pipeline",
-    "solver/render",
-)
+NOT_YET = ("solver/render",)
 """Packages and modules that are not held to the rule yet; the list may only shrink."""
 
 EXEMPT = tuple(f"{entry}/" for entry in NOT_YET)

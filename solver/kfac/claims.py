@@ -51,6 +51,11 @@ def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False)
     round_up : bool
         As for `ppsolve.optimize`.
 
+    Returns
+    -------
+    list of Violation
+        Broken rules, and claims that the schedule does not keep.
+
     Raises
     ------
     InputError
@@ -97,6 +102,18 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
 
     They are counted by the copies of the device's pipeline ops. A device without any may claim
     them in ``iterations_of``; they are no fewer than the starts of its work need.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result, an entry or a bare schedule; None claims nothing.
+    pattern : RefreshPattern
+        The pinned pipeline and its work.
+
+    Returns
+    -------
+    list of int
+        Iterations of each device, at least 1.
     """
     document = data.get("schedule", data) if isinstance(data, dict) else None
     rows = document.get("ops") if isinstance(document, dict) else None
@@ -123,7 +140,7 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
 
 
 def _claimed(data: Any, device: int) -> int:
-    """Return what a document says of the iterations of one device, 1 where it says nothing."""
+    """Return the iterations of one device that a document claims, 1 where it claims none."""
     claims = data.get("iterations_of")
     if not isinstance(claims, list | tuple) or device >= len(claims):
         return 1

@@ -88,7 +88,7 @@ def _free(entries: Sequence[Placed]) -> int:
 
 
 def _ticks(entry: _Entry) -> int:
-    """Return how long the parts take that are left of an entry."""
+    """Return the time that the parts left of an entry take, in ticks."""
     return (entry.work.parts - entry.done if entry.is_queue else 1) * entry.work.length
 
 

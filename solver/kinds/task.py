@@ -23,6 +23,11 @@ class WrongScheduleError(Exception):
     """A solver returned a schedule that the checker refuses, or a bound above a schedule."""
 
 
+def load_exact_solver() -> None:
+    """Import OR-tools, which takes about half a second."""
+    import ppsolve.solver.cpsat.exact  # noqa: F401
+
+
 class Control(Protocol):
     """What a run lends to a task: its options, what is left of its limits, and its listener."""
 

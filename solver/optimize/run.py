@@ -12,7 +12,7 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.task import EXACT, Task
+from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
 from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
@@ -164,6 +164,8 @@ class Run:
         if self.limits().seconds == 0:
             self._end.reason = StopReason.TIME
             return
+        # First: an interrupt while a compiled module is loading may be lost.
+        load_exact_solver()
         self.tell("phase", EXACT)
         for strategy in self.task.strategies(self.options):
             self._end.reason = strategy(self)

@@ -43,6 +43,11 @@ def check_order(
     schedule : Schedule or None
         The schedule that was read from it.
 
+    Returns
+    -------
+    list of Violation
+        Broken rules of programs, and claims that the order does not keep.
+
     Raises
     ------
     InputError

@@ -53,7 +53,7 @@ class ProgramReport:
         }
 
     def curves(self) -> dict[str, Any]:
-        """Return what is exposed and why, and what is in flight and held over time."""
+        """Return the exposed collectives with their causes, and curves of flight and bytes."""
         time = self.scale.time
         return {
             "exposed": self._exposed(),
@@ -65,7 +65,7 @@ class ProgramReport:
         }
 
     def _in_flight(self) -> list[tuple[int, int]]:
-        """Return how many collectives are in flight from each time on, launches to waits."""
+        """Return the collectives in flight from each time on, launches to waits."""
         changes: dict[int, int] = {}
         clock = 0
         for node in self.order:
@@ -130,7 +130,7 @@ class Causes:
         return chain[::-1]
 
     def _cause(self, node: int) -> int | None:
-        """Return what ends when `node` starts: a collective before it, data, or the launch."""
+        """Return the node that ends when `node` starts: a collective, data, or the launch."""
         if self.instance.nodes[node].kind is NodeKind.WAIT:
             return self.instance.collective_of[node]
         start = int(self.replay.start[node])

@@ -111,7 +111,7 @@ def test_a_schedule_that_no_program_runs_as_proves_nothing(
         early.append(limits)
         return schedule if len(early) == 1 else None
 
-    monkeypatch.setattr(module, "settled", settled)
+    monkeypatch.setattr(module, "idle_free_schedule", settled)
     _, found = search(monkeypatch, {2: "03124", 3: "03124"})
     assert len(early) == 2
     assert (found.order, found.lower) == ([0, 1, 2, 3, 4], 0)
@@ -130,7 +130,7 @@ def test_a_schedule_is_made_free_of_idle_time_where_its_order_takes_too_long(
         return (found[0], late) if len(asked) == 1 else found
 
     monkeypatch.setattr(module, "realised", slow_at_first)
-    monkeypatch.setattr(module, "settled", lambda schedule, limits: schedule)
+    monkeypatch.setattr(module, "idle_free_schedule", lambda schedule, limits: schedule)
     _, found = search(monkeypatch, {2: "03124", 1: REFUTED})
     assert len(asked) == 2
     assert (peak(found.order), found.lower) == (4, 4)
