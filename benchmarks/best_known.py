@@ -121,7 +121,7 @@ def _stored_problems(directory: Path, entry: Entry, instance: Instance) -> list[
 
 
 def schedule_problems(instance: Instance, stored: StoredSchedule, entry: Entry) -> list[str]:
-    """Return what is wrong with the schedule of an upper bound: broken rules, another value.
+    """Return the faults of the schedule of an upper bound: broken rules, another value.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def _entry_of(name: str, instance: Instance, result: Result, day: datetime.date)
 def _result_problems(
     instance: Instance, result: Result, stored: StoredSchedule | None, fresh: Entry
 ) -> list[str]:
-    """Return what is wrong with a result, and with what would be stored of it."""
+    """Return the faults of a result, and of the entry that would be stored of it."""
     if fresh.upper is None:
         return []
     if stored is None:

@@ -85,7 +85,7 @@ class Entry(StrictModel):
         return upper is not None and lower is not None and lower.value == upper.value
 
     def contradictions(self) -> list[str]:
-        """Return what the entry alone shows to be wrong."""
+        """Return the contradictions within the entry."""
         found = []
         lower, upper = self.lower, self.upper
         if lower is not None and upper is not None and lower.value > upper.value:

@@ -81,7 +81,7 @@ def curve(instance: OverlapInstance, time_limit: float) -> Iterator[Point | Over
 
 
 def _common_step(instance: OverlapInstance) -> float:
-    """Return what all sums of outputs are multiples of."""
+    """Return the common divisor of all sums of outputs."""
     sizes = [Fraction(node.bytes) for node in instance.nodes if node.bytes]
     scale = math.lcm(*(size.denominator for size in sizes))
     return math.gcd(*(int(size * scale) for size in sizes)) / scale

@@ -18,7 +18,7 @@ CALL = "from ppsolve.solver.cli.main import run; run()"
 
 
 def commands(instance: Path) -> dict[str, list[str]]:
-    """Return what is measured: label -> command."""
+    """Return the commands to measure, by label."""
     python = [sys.executable]
     return {
         "python -c pass": [*python, "-c", "pass"],
