@@ -65,6 +65,11 @@ class Axis:
             Times at which iterations begin.
         width : int
             Columns, those of separators included.
+
+        Returns
+        -------
+        Axis
+            Its segments lie side by side, a separator column between each two.
         """
         inner = [time for time in iterations if window[0] < time < window[1]]
         if width < MIN_SEGMENT * (len(inner) + 1):
@@ -115,6 +120,11 @@ class Axis:
             Unit of the times.
         plain : bool
             Use no character beyond ASCII.
+
+        Yields
+        ------
+        Text
+            The line, then the times.
         """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = ((self.column_of(time), figure(time)) for time in _ticks(*self.window, self.width))
@@ -150,6 +160,11 @@ def round_step(most: float, wanted: int) -> float:
         What the steps reach.
     wanted : int
         Most steps.
+
+    Returns
+    -------
+    float
+        The step, in the unit of `most`.
     """
     if most < LEAST_STEP:
         return 0.0

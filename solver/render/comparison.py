@@ -24,6 +24,11 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
         One row each.
     fold_names : bool
         Continue long names on the next line instead of cutting them off.
+
+    Returns
+    -------
+    RenderableType
+        The tables one below the other, those of single kinds before the totals.
     """
     proven = sum(result.status is Status.OPTIMAL for result in results)
     total = sum(result.wall_seconds for result in results)

@@ -43,6 +43,11 @@ class Curve:
             First and last time.
         width : int
             Number of columns.
+
+        Returns
+        -------
+        list of float
+            Amounts, one per column.
         """
         first, last = window
         found = [0.0] * width
@@ -65,6 +70,11 @@ class Curve:
             Number of columns.
         plain : bool
             Use no character beyond ASCII.
+
+        Returns
+        -------
+        str
+            `width` characters.
         """
         levels, most = DIGITS if plain else BLOCKS, self.most
         return "".join(

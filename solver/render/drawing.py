@@ -36,11 +36,11 @@ class Drawing:
     """How a kind is drawn: facts and tables of its documents, and views of its schedules."""
 
     def summary(self, result: Result) -> str:
-        """Return what the one-line summary of a result says beside value, bound and gap."""
+        """Return the figures that a summary names beside value, bound and gap."""
         return ""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield what a result has reached; the instance, where known, gives its caps.
+        """Yield the figures of a result; the instance, where known, gives its caps.
 
         Parameters
         ----------
@@ -48,6 +48,11 @@ class Drawing:
             The result.
         instance : Instance, optional
             Gives caps that the result does not repeat.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact, with its unit.
         """
         if result.objective is Objective.DEVICE_SPAN:
             yield from reached(result, ("makespan", result.makespan))
@@ -59,7 +64,7 @@ class Drawing:
             yield "bubble ratio", ratio(result.bubble_ratio) + extra
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
-        """Yield tables of what a result or one heuristic consists of, such as its devices.
+        """Yield tables of the parts of a result or one heuristic, such as its devices.
 
         Parameters
         ----------
@@ -67,6 +72,11 @@ class Drawing:
             What was reached.
         unit : str
             Unit of times.
+
+        Yields
+        ------
+        RenderableType
+            A table.
         """
         yield from ()
 
@@ -83,6 +93,11 @@ class Drawing:
             What they are compared with.
         verbose : bool
             Leave nothing out.
+
+        Yields
+        ------
+        RenderableType
+            The table, then notes on it.
         """
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
@@ -105,7 +120,7 @@ class Drawing:
             yield indented(Text(text, "dim"))
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield what is said below the table of heuristics.
+        """Yield the notes below the table of heuristics.
 
         Parameters
         ----------
@@ -113,6 +128,11 @@ class Drawing:
             The result.
         verbose : bool
             Leave nothing out.
+
+        Yields
+        ------
+        RenderableType
+            A note or table.
         """
         yield from ()
 
@@ -121,7 +141,7 @@ class Drawing:
         return entry.reason or ""
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield what one heuristic reaches on an instance.
+        """Yield the figures of one heuristic on an instance.
 
         Parameters
         ----------
@@ -129,6 +149,11 @@ class Drawing:
             What the heuristic reached.
         instance : Instance
             Where; gives unit and caps.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact, with its unit.
         """
         unit = instance.time_unit
         if entry.reason:
@@ -142,7 +167,7 @@ class Drawing:
             yield f"peak, {pool}", peak
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return what an instance consists of, and what can be done with it.
+        """Return an instance in short, with a hint at further commands.
 
         Parameters
         ----------
@@ -150,6 +175,11 @@ class Drawing:
             The instance.
         problem : Problem
             What it is lowered to.
+
+        Returns
+        -------
+        RenderableType
+            A title, facts and the hint.
         """
         return described(instance, [*self.shape(instance), *sizes(problem)])
 
@@ -184,6 +214,11 @@ class Drawing:
         frame : Frame
             What is drawn.
 
+        Returns
+        -------
+        RenderableType
+            A title, a chart, figures and tables.
+
         Raises
         ------
         InputError
@@ -211,6 +246,11 @@ class Drawing:
             What the schedule is from.
         frame : Frame
             What is drawn.
+
+        Returns
+        -------
+        RenderableType
+            A title, a chart, figures and tables.
         """
         return self.drawn(Shown(title, document, source, frame))
 
@@ -222,7 +262,7 @@ class Drawing:
     def warning(
         self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
-        """Return what is odd about a result beside its schedule, None if nothing is.
+        """Return a warning if a result contradicts its schedule.
 
         Parameters
         ----------
@@ -232,6 +272,11 @@ class Drawing:
             The schedule that is drawn.
         source : Result or HeuristicEntry, optional
             What the schedule is from.
+
+        Returns
+        -------
+        str or None
+            The warning; None if nothing is odd.
         """
         return None
 
@@ -246,11 +291,16 @@ class Drawing:
             One row each.
         fold_names : bool
             Continue long names on the next line instead of cutting them off.
+
+        Yields
+        ------
+        RenderableType
+            A table, or a note on it.
         """
         yield from ()
 
     def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Whether a heuristic is a variant that reaches what its original does, everywhere.
+        """Return True if a variant reaches the same as its original on every instance.
 
         Parameters
         ----------
@@ -258,6 +308,11 @@ class Drawing:
             The heuristic.
         results : sequence of Result
             All results that are compared.
+
+        Returns
+        -------
+        bool
+            True hides the heuristic.
         """
         return False
 
@@ -271,6 +326,11 @@ def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
         The result.
     *beside : (str, float or None)
         Other times of the schedule and their names, which follow the value.
+
+    Yields
+    ------
+    (str, str)
+        Name and value of a fact, with its unit.
     """
     name, unit = spaced(result.objective), unit_of(result)
     value, bound, *others = figures(result.value, result.bound, *(time for _, time in beside))
@@ -303,6 +363,11 @@ def heuristic_table(
         Its objective names the values.
     *columns : Column
         Further columns with their cells.
+
+    Returns
+    -------
+    RenderableType
+        The table, indented.
     """
     found = table(
         Column("heuristic", [entry.name for entry in entries], is_text=True),
@@ -331,6 +396,11 @@ def described(
         What the instance is; otherwise its kind is named.
     devices : RenderableType, optional
         A table of its devices.
+
+    Returns
+    -------
+    RenderableType
+        Title, facts, table and a hint at further commands.
     """
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]

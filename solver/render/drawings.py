@@ -19,11 +19,11 @@ ANY = Drawing()
 
 
 def drawing_of(kind: str | None) -> Drawing:
-    """Return how a kind is drawn."""
+    """Return the drawing of a kind, the default one if it has none of its own."""
     return DRAWINGS.get(kind or "", ANY)
 
 
 def drawing_of_document(document: ScheduleDocument) -> Drawing:
-    """Return how a schedule is drawn that comes without its instance, by the names of its ops."""
+    """Return the drawing of a schedule without its instance, by the names of its ops."""
     known = DRAWINGS.values()
     return next((drawing for drawing in known if drawing.recognises(document)), ANY)

@@ -22,6 +22,11 @@ def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
         The number.
     significant : int
         Digits that it keeps where it is not whole.
+
+    Returns
+    -------
+    str
+        The figure, without a unit.
     """
     if value is None:
         return ABSENT
@@ -90,5 +95,10 @@ def shorten(text: str, width: int) -> str:
         Any text.
     width : int
         Most characters.
+
+    Returns
+    -------
+    str
+        The whole text, or its beginning and a tilde.
     """
     return text if len(text) <= width else text[: max(width - 1, 0)] + "~"

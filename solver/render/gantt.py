@@ -172,6 +172,11 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell
         Ends of the window, in the unit of the bars.
     width : int
         Number of columns.
+
+    Returns
+    -------
+    list of Cell
+        Runs of columns from left to right, `width` columns in all.
     """
     scale = width / (last - first) if last > first else 0.0
     shares: list[dict[str | None, float]] = [{} for _ in range(width)]

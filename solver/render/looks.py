@@ -88,7 +88,7 @@ LOOKS = {
 
 
 def look_of(kind: str) -> Look:
-    """Return how ops of a kind look; those of unknown kinds are grey, with their first letter."""
+    """Return the look of ops of a kind; unknown kinds are grey, with their first letter."""
     return LOOKS.get(kind, Look("", (252,)))
 
 

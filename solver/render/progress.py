@@ -24,7 +24,20 @@ QUIET_EVENTS = frozenset({"heuristic"})
 
 
 def plain_line(event: Progress, unit: str) -> str:
-    """Return one event as one line of text without colour."""
+    """Return one event as one line of text without colour.
+
+    Parameters
+    ----------
+    event : Progress
+        The event.
+    unit : str
+        Unit of its figures.
+
+    Returns
+    -------
+    str
+        The line, without its end.
+    """
     parts = [f"[{event.seconds:8.2f} s] {event.event}: {event.source}"]
     best, bound = figures(event.incumbent, event.bound)
     if event.incumbent is not None:
@@ -137,7 +150,26 @@ def progress(
     everything: bool = False,
     label: str = "",
 ) -> Iterator[ProgressListener | None]:
-    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards."""
+    """Yield the listener that suits stderr (``None`` if quiet) and tidy up afterwards.
+
+    Parameters
+    ----------
+    title : str
+        The name of the instance.
+    unit : str
+        Unit of the figures.
+    time_limit : float or None
+        Seconds of the run, to be told beside those that have passed.
+    quiet, everything : bool
+        Tell nothing; or also the events of `QUIET_EVENTS`.
+    label : str
+        Beginning of every line.
+
+    Yields
+    ------
+    callable or None
+        Takes each `Progress`.
+    """
     if quiet:
         yield None
         return

@@ -52,6 +52,11 @@ def report(
         Say everything.
     instance : Instance, optional
         Gives caps that the result does not repeat.
+
+    Returns
+    -------
+    RenderableType
+        Title, facts, tables and notes.
     """
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
@@ -83,7 +88,7 @@ def _order(entry: HeuristicEntry) -> tuple[int, float]:
 
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:
-    """Return what a heuristic reached in one line, for `--quiet`; times are in `unit`.
+    """Return the outcome of a heuristic in one line, for `--quiet`.
 
     Parameters
     ----------
@@ -91,6 +96,11 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
         What the heuristic reached.
     unit : str
         Unit of its times.
+
+    Returns
+    -------
+    Text
+        Its name, status, value and reason.
     """
     line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
     if entry.value is not None:
@@ -101,7 +111,7 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
 
 
 def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
-    """Return what one heuristic reaches on an instance.
+    """Return the outcome of one heuristic on an instance.
 
     Parameters
     ----------
@@ -109,6 +119,11 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
         The instance.
     entry : HeuristicEntry
         What the heuristic reached.
+
+    Returns
+    -------
+    RenderableType
+        Title, facts and tables.
     """
     drawing, unit = drawing_of(instance.kind), instance.time_unit
     style = ENTRY_STYLE[entry.status] or "bold green"

@@ -92,6 +92,11 @@ def chart_rows(
         Also return links, NICs and communication streams.
     beside : container of str
         Kinds of ops that keep no device busy, where the problem does not tell.
+
+    Returns
+    -------
+    list of Row
+        Rows with bars in the schedule's unit.
     """
     if problem is not None:
         rows = _rows_of_resources(document, problem)
@@ -168,6 +173,6 @@ def kinds_of(rows: list[Row]) -> list[str]:
 
 
 def has_chunks(rows: list[Row]) -> bool:
-    """Return whether a device holds more than one stage."""
+    """Return True if a device holds more than one stage."""
     bars = (bar for row in rows for bar in row.bars)
     return any(bar.shade > 0 for bar in bars if bar.kind in COMPUTE_KINDS)

@@ -118,6 +118,11 @@ class Shown:
             The table below them.
         hidden : sequence of str
             What ``--links`` would also draw, in words.
+
+        Returns
+        -------
+        RenderableType
+            All of it, one below the other.
         """
         notes = (Text(f" {what}", "dim", overflow="fold") for what in hidden)
         title = Text(self.title, "bold", overflow="fold")
@@ -172,7 +177,20 @@ def _known(shown: Shown) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def peak_text(used: float, capacity: float | None = None) -> str:
-    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8``."""
+    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8``.
+
+    Parameters
+    ----------
+    used : float
+        The highest use, in the unit of the pool.
+    capacity : float, optional
+        Capacity of the pool.
+
+    Returns
+    -------
+    str
+        The figures, without a unit.
+    """
     return " of ".join(figures(used, *([] if capacity is None else [capacity])))
 
 
@@ -182,7 +200,7 @@ def busy_table(
     peaks: Mapping[str, str] | None = None,
     head: str = "device",
 ) -> RenderableType:
-    """Return the table of how long each row of a chart is busy.
+    """Return the table of busy and idle times of the rows of a chart.
 
     Parameters
     ----------
@@ -194,6 +212,11 @@ def busy_table(
         Peak memory by the names of rows, where known.
     head : str
         What a row is.
+
+    Returns
+    -------
+    RenderableType
+        The table, indented; times in the unit of the rows.
     """
     found = table(
         Column(head, [row.name for row in rows], is_text=True),

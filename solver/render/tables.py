@@ -57,7 +57,15 @@ class FittingTable:
         self._rows: list[tuple[tuple[str, ...], str]] = []
 
     def add_row(self, *cells: str, style: str = "") -> None:
-        """Add one cell for each column."""
+        """Add one cell for each column.
+
+        Parameters
+        ----------
+        *cells : str
+            The cells from left to right.
+        style : str
+            Style of the row.
+        """
         self._rows.append((tuple(map(printable, cells)), style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -118,6 +126,11 @@ def table(*columns: Column, styles: Sequence[str] | None = None) -> FittingTable
         Columns from left to right, all with as many cells.
     styles : sequence of str, optional
         Style of each row.
+
+    Returns
+    -------
+    FittingTable
+        The table, not indented.
     """
     found = FittingTable(*(column for column in columns if column.cells is not None))
     rows = list(zip(*(column.cells for column in columns if column.cells is not None), strict=True))
@@ -135,6 +148,11 @@ def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] 
         One value per row.
     show : callable
         Returns the cell of a value.
+
+    Returns
+    -------
+    list of str or None
+        Cells from top to bottom.
     """
     return None if values is None else [show(value) for value in values]
 

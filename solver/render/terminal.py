@@ -30,12 +30,38 @@ class TerminalConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render anything, texts made harmless."""
+        """Render anything, texts made harmless.
+
+        Parameters
+        ----------
+        renderable : RenderableType
+            What to render.
+        options : ConsoleOptions, optional
+            As for any console.
+
+        Returns
+        -------
+        iterable of Segment
+            Pieces of text with their styles.
+        """
         shown = harmless(renderable) if isinstance(renderable, Text) else renderable
         return super().render(shown, options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a harmless text for a string."""
+        """Return a harmless text for a string.
+
+        Parameters
+        ----------
+        text : str
+            Any string.
+        **options : Any
+            As for any console.
+
+        Returns
+        -------
+        Text
+            The text, escaped.
+        """
         return super().render_str(printable_lines(text), **options)
 
     def on_broken_pipe(self) -> None:

@@ -13,7 +13,7 @@ class TrimLines(RenderHook):
     """Hook that lets a console print no line with blanks at its end."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return what is printed instead."""
+        """Return the renderables without the blanks at the ends of their lines."""
         return [_Trimmed(renderable) for renderable in renderables]
 
 

@@ -30,7 +30,7 @@ def spaced(name: str) -> str:
 
 
 def unit_of(result: Result) -> str:
-    """Return what the value and the bound of a result count."""
+    """Return the unit of the value and the bound of a result."""
     return result.value_unit or result.time_unit
 
 
@@ -43,12 +43,17 @@ def with_unit(text: str, unit: str) -> str:
         The figure.
     unit : str
         What it counts.
+
+    Returns
+    -------
+    str
+        The figure, a space and the unit.
     """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
 
 
 def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
-    """Return what became of a heuristic, in a few words or with the whole reason.
+    """Return the outcome of a heuristic, in a few words or with the whole reason.
 
     Parameters
     ----------
@@ -58,6 +63,11 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
         What it is compared with.
     verbose : bool
         Give the whole reason.
+
+    Returns
+    -------
+    str
+        The status, with a reason if it gives one.
     """
     if entry.status is HeuristicStatus.FEASIBLE:
         if entry.value is None or entry.value != result.value:
@@ -80,6 +90,11 @@ def separated(text: str, unit: str) -> str:
         Any text.
     unit : str
         Unit of its times.
+
+    Returns
+    -------
+    str
+        The text; other numbers stay as they are.
     """
     pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
     return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

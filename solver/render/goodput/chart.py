@@ -51,7 +51,18 @@ def goodput_charts(
 
 
 def allocation_text(nodes: int, replicas: int) -> str:
-    """Return ``16 replicas on 4 nodes``."""
+    """Return ``16 replicas on 4 nodes``.
+
+    Parameters
+    ----------
+    nodes, replicas : int
+        Their numbers.
+
+    Returns
+    -------
+    str
+        Both numbers in words.
+    """
     return f"{_several(replicas, 'replica')} on {_several(nodes, 'node')}"
 
 

@@ -56,7 +56,20 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
 
 
 def fit_line(title: str, fit: Fit) -> Text:
-    """Return a fit in one line, for `--quiet`; parameters as for `fit_report`."""
+    """Return a fit in one line, for `--quiet`.
+
+    Parameters
+    ----------
+    title : str
+        Beginning of the line.
+    fit : Fit
+        The fit.
+
+    Returns
+    -------
+    Text
+        Its objective, and its errors in percent.
+    """
     errors = ", ".join(f"{name} off by {text}" for name, text in _errors(fit))
     return Text(f"{title}: objective {fit.objective:.6g}, {errors}", overflow="fold")
 

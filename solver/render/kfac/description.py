@@ -18,7 +18,7 @@ from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
 def describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
-    """Return what a refresh around a pinned pipeline consists of.
+    """Return a refresh around a pinned pipeline in short.
 
     Parameters
     ----------
@@ -26,6 +26,11 @@ def describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> Rendera
         The instance.
     pattern : RefreshPattern
         Its pipeline and its work, device by device.
+
+    Returns
+    -------
+    RenderableType
+        Title, facts and the table of devices.
     """
     what = "a kfac instance, refresh around a pinned pipeline"
     return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))

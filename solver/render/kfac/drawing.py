@@ -58,7 +58,20 @@ class KfacDrawing(Drawing):
     """A refresh has its own tables and views; a cycle is drawn as any schedule is."""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield what a result has reached."""
+        """Yield the figures of a result.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        instance : Instance, optional
+            The instance, where known.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact, with its unit.
+        """
         if not isinstance(result, RefreshResult):
             yield from super().facts(result, instance)
             return
@@ -69,7 +82,20 @@ class KfacDrawing(Drawing):
             yield _tie_break(result.tie_break, result.time_unit)
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
-        """Yield the table of devices of a refresh."""
+        """Yield the table of devices of a refresh.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What was reached.
+        unit : str
+            Unit of times.
+
+        Yields
+        ------
+        RenderableType
+            The table, unless nothing is known of single devices.
+        """
         bounds = found.bound_of if isinstance(found, RefreshResult) else None
         if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
             yield device_table(found, unit)
@@ -77,7 +103,22 @@ class KfacDrawing(Drawing):
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics."""
+        """Yield the table of heuristics.
+
+        Parameters
+        ----------
+        entries : sequence of HeuristicEntry
+            The heuristics, the best first.
+        result : Result
+            What they are compared with.
+        verbose : bool
+            Give reasons in full.
+
+        Yields
+        ------
+        RenderableType
+            The table; for cycles also notes on it.
+        """
         if not isinstance(result, RefreshResult):
             yield from super().heuristics(entries, result, verbose=verbose)
             return
@@ -97,7 +138,20 @@ class KfacDrawing(Drawing):
         )
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the rules that heuristics of a refresh break."""
+        """Yield the rules that heuristics of a refresh break.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        verbose : bool
+            Makes no difference.
+
+        Yields
+        ------
+        RenderableType
+            A line, or a list of devices with impossible claims.
+        """
         if isinstance(result, RefreshResult):
             for entry in result.heuristics:
                 yield from _claims(entry, result)
@@ -109,7 +163,20 @@ class KfacDrawing(Drawing):
         return super().reason(entry)
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield what one heuristic reaches on an instance."""
+        """Yield the figures of one heuristic on an instance.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+            What the heuristic reached.
+        instance : Instance
+            Where; gives the unit.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact, with its unit.
+        """
         if not isinstance(entry, RefreshEntry):
             yield from super().entry_facts(entry, instance)
             return
@@ -124,7 +191,20 @@ class KfacDrawing(Drawing):
             yield "bubble ratio", ratio(entry.bubble_ratio)
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
+        """Return the pipeline of an instance, its bubbles, and the work to hide in them.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        problem : Problem
+            What it is lowered to.
+
+        Returns
+        -------
+        RenderableType
+            Title, facts and the table of devices.
+        """
         given = cast("KfacInstance", instance)
         if is_refresh(given):
             rounded = problem.scale.worst_relative_error > 0
@@ -152,7 +232,20 @@ class KfacDrawing(Drawing):
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield the iterations of each device, by heuristic, at best and at least."""
+        """Yield the iterations of each device, by heuristic, at best and at least.
+
+        Parameters
+        ----------
+        results : sequence of Result
+            One row each; those of cycles are left out.
+        fold_names : bool
+            Continue long names on the next line instead of cutting them off.
+
+        Yields
+        ------
+        RenderableType
+            The table, then a note on its marks.
+        """
         refreshes = [result for result in results if isinstance(result, RefreshResult)]
         if not refreshes:
             return
@@ -201,6 +294,11 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
         Iterations of each device.
     marks : sequence of str
         Signs behind the counts of the first devices.
+
+    Returns
+    -------
+    str
+        The counts; a dash if there are none.
     """
     if not counts:
         return ABSENT
@@ -223,6 +321,11 @@ def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
         The heuristic.
     result : RefreshResult
         Holds what is proved of each device.
+
+    Returns
+    -------
+    list of int
+        Numbers of the devices, ascending.
     """
     if entry.status is not HeuristicStatus.INFEASIBLE or not result.bound_of:
         return []

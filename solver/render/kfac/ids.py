@@ -37,7 +37,7 @@ class RefreshId:
 
     @classmethod
     def of(cls, op: ScheduledOp) -> RefreshId | None:
-        """Return what the name of `op` says, or None if it is of another kind of schedule."""
+        """Return the parts of the name of `op`, or None if it is of another kind of schedule."""
         found = _ID.fullmatch(op.id) if op.kind in _KINDS else None
         if found is None:
             return None

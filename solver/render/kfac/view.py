@@ -51,12 +51,23 @@ class Repeats:
         return self.counts.get(device, 1) * self.period
 
     def window(self, first: int, last: int) -> tuple[float, float]:
-        """Return the time from the start of one iteration to the end of another."""
+        """Return the time from the start of one iteration to the end of another.
+
+        Parameters
+        ----------
+        first, last : int
+            Numbers of the iterations, from 0.
+
+        Returns
+        -------
+        (float, float)
+            Both times, in the schedule's unit.
+        """
         return first * self.period, (last + 1) * self.period
 
 
 def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repeats | None:
-    """Return how the pipeline of a schedule is repeated; None if it is of another kind.
+    """Return the repeats of the pipeline of a schedule; None if it is of another kind.
 
     Parameters
     ----------
@@ -65,6 +76,11 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repea
     period : float, optional
         Length of an iteration, where the instance is known. Otherwise it is how much later an op
         of the pipeline starts in the next iteration, or the whole schedule if there is only one.
+
+    Returns
+    -------
+    Repeats or None
+        Iterations by device, and the period in the schedule's unit.
     """
     counts: dict[int, int] = {}
     starts: dict[tuple[tuple[int, ...], str], dict[int, float]] = defaultdict(dict)
@@ -95,6 +111,11 @@ def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
         with.
     repeats : Repeats
         Its iterations.
+
+    Returns
+    -------
+    RenderableType
+        Title, chart, figures and the table of devices.
 
     Raises
     ------
@@ -146,7 +167,7 @@ def _rows(shown: Shown, repeats: Repeats, figures: RefreshFigures | None) -> lis
 def _has_streams(
     document: ScheduleDocument, repeats: Repeats, figures: RefreshFigures | None
 ) -> bool:
-    """Return whether syncs run beside the other ops of their devices, on streams."""
+    """Return True if syncs run beside the other ops of their devices, on streams."""
     usage = figures.usage_of if figures else None
     if not usage:
         return _syncs_overlap(document.ops)
@@ -166,7 +187,7 @@ def _facts(shown: Shown, repeats: Repeats) -> Iterator[tuple[str, str]]:
 
 
 def _figures(devices: list[Row], repeats: Repeats) -> RefreshFigures:
-    """Return what the chart itself says of devices."""
+    """Return the figures of devices that the chart itself shows."""
     ends = [repeats.end_of(number) for number in range(len(devices))]
     return RefreshFigures(
         iterations_of=[repeats.counts.get(number, 1) for number in range(len(devices))],
@@ -192,7 +213,7 @@ def _by_device(document: ScheduleDocument) -> ScheduleDocument:
 
 
 def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
-    """Return whether a sync runs beside another op of its device, on a communication stream."""
+    """Return True if a sync runs beside another op of its device, on a stream."""
     latest: dict[int | None, ScheduledOp] = {}
     for op in sorted(ops, key=lambda op: (op.start, op.end)):
         before = latest.get(op.device)
@@ -213,6 +234,11 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
         What is known per device; what is not known gets no column.
     unit : str
         Unit of times.
+
+    Returns
+    -------
+    RenderableType
+        A row per device, indented.
     """
     proved = known if isinstance(known, RefreshResult) else None
     bounds = proved and proved.bound_of

@@ -49,7 +49,20 @@ class OverlapDrawing(Drawing):
         return f", exposed {exposed_text(result, result.makespan, result.time_unit)}"
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield what a result has reached."""
+        """Yield the figures of a result.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        instance : Instance, optional
+            Gives the caps.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact, with its unit.
+        """
         found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)
         yield from reached(found)
         least = found.least_peak_bytes
@@ -58,7 +71,22 @@ class OverlapDrawing(Drawing):
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, and why some have no valid order."""
+        """Yield the table of heuristics, and why some have no valid order.
+
+        Parameters
+        ----------
+        entries : sequence of HeuristicEntry
+            The heuristics, the best first.
+        result : Result
+            What they are compared with.
+        verbose : bool
+            Leave nothing out.
+
+        Yields
+        ------
+        RenderableType
+            The table, then notes on it.
+        """
         kept = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         shown = [e for e in kept if verbose or not self.is_repeated(e.name, [result])]
         programs = [cast("OverlapEntry", entry) for entry in shown]
@@ -80,7 +108,20 @@ class OverlapDrawing(Drawing):
             yield indented(Text(note, "dim"))
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the collectives that are not hidden."""
+        """Yield the collectives that are not hidden.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        verbose : bool
+            List all collectives, with all their causes.
+
+        Yields
+        ------
+        RenderableType
+            A blank line, the table and a note, or nothing.
+        """
         exposed = cast("OverlapResult", result).exposed
         if not exposed:
             return
@@ -102,7 +143,20 @@ class OverlapDrawing(Drawing):
         return plain_failure(reason) if entry.status is HeuristicStatus.FAILED else reason
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield what one heuristic makes of a program."""
+        """Yield the figures of one heuristic on a program.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+            What the heuristic reached.
+        instance : Instance
+            The program; gives unit and caps.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact, with its unit.
+        """
         unit, found = instance.time_unit, cast("OverlapEntry", entry)
         if entry.reason:
             yield "reason", separated(self.reason(entry), unit)
@@ -116,7 +170,20 @@ class OverlapDrawing(Drawing):
             yield "older estimate", failed if older is None else f"{figure(older)} {unit}"
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return what a program consists of, and what can be done with it."""
+        """Return a program in short, with a hint at further commands.
+
+        Parameters
+        ----------
+        instance : Instance
+            The program.
+        problem : Problem
+            What it is lowered to; makes no difference.
+
+        Returns
+        -------
+        RenderableType
+            A title, facts and the hint.
+        """
         rows = list(program_shape(cast("OverlapInstance", instance)))
         return described(instance, rows, "a program of kernels and collectives")
 
@@ -132,7 +199,22 @@ class OverlapDrawing(Drawing):
     def warning(
         self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
-        """Return that the program order of a result does not run as its schedule, if so."""
+        """Return a warning if the order of a result does not run as its schedule.
+
+        Parameters
+        ----------
+        instance : Instance
+            The program.
+        schedule : Schedule
+            The schedule that is drawn.
+        source : Result or HeuristicEntry, optional
+            Holds the order.
+
+        Returns
+        -------
+        str or None
+            The warning; None if both agree or there is no order.
+        """
         order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
         program = cast("OverlapInstance", instance)
         if order is None or program_of(program, schedule, order) is not None:
@@ -142,7 +224,20 @@ class OverlapDrawing(Drawing):
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield what is exposed and held by the best orders, and by the default passes."""
+        """Yield the figures of the best orders, and the exposed time of the default passes.
+
+        Parameters
+        ----------
+        results : sequence of Result
+            One row each.
+        fold_names : bool
+            Continue long names on the next line instead of cutting them off.
+
+        Yields
+        ------
+        RenderableType
+            One table; times are in the unit of each program.
+        """
         found = [cast("OverlapResult", result) for result in results]
         shares = [share_of(one.exposed_wait, one.makespan) for one in found]
         yield table(
@@ -160,7 +255,20 @@ class OverlapDrawing(Drawing):
         )
 
     def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Whether a variant that does not depend on names does what its original does."""
+        """Return True if a variant with ties by program order changes nothing.
+
+        Parameters
+        ----------
+        name : str
+            The heuristic.
+        results : sequence of Result
+            All results that are compared.
+
+        Returns
+        -------
+        bool
+            True hides the heuristic.
+        """
         base = name.removesuffix(STABLE)
         if base == name:
             return False
@@ -172,7 +280,7 @@ class OverlapDrawing(Drawing):
 
 
 def _word(entry: HeuristicEntry, result: Result) -> str:
-    """Return what became of a heuristic in a word; reasons are given below the table."""
+    """Return the outcome of a heuristic in a word; reasons are given below the table."""
     if entry.reason:
         return spaced(entry.status)
     return entry_status(entry, result, verbose=False)
@@ -207,6 +315,11 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
         What the heuristic said.
     verbose : bool
         Also give its own words and what ran before it.
+
+    Returns
+    -------
+    str
+        The reason, on one line.
     """
     completed = _COMPLETED.search(reason)
     own = reason[: completed.start()] if completed else reason

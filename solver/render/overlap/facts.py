@@ -116,6 +116,11 @@ def program_facts(
         Gives the caps.
     least : float, optional
         Proven lower bound on the peak of live bytes.
+
+    Yields
+    ------
+    (str, str)
+        Name and value of a fact, with its unit.
     """
     if found.exposed_wait is not None:
         yield "exposed", exposed_text(found, makespan, unit)
@@ -139,6 +144,11 @@ def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> st
         Time of the whole order.
     unit : str
         Unit of times.
+
+    Returns
+    -------
+    str
+        Time with its unit, then the share in percent if there is one.
     """
     wait = found.exposed_wait
     share = share_of(wait, makespan)
@@ -172,5 +182,16 @@ def _peak(peak: float, instance: OverlapInstance | None, least: float | None) ->
 
 
 def share_of(wait: float | None, makespan: float | None) -> float | None:
-    """Return the exposed share of the makespan, where there is one."""
+    """Return the exposed share of the makespan, where there is one.
+
+    Parameters
+    ----------
+    wait, makespan : float or None
+        Exposed and whole time, in the same unit.
+
+    Returns
+    -------
+    float or None
+        From 0 to 1; None if either is unknown or the makespan is 0.
+    """
     return wait / makespan if wait is not None and makespan else None

@@ -26,7 +26,7 @@ _TYPES = {
 
 
 def is_overlap_document(document: ScheduleDocument) -> bool:
-    """Return whether a schedule is one of kernels, collectives and waits."""
+    """Return True if a schedule is one of kernels, collectives and waits."""
     kinds = {op.kind for op in document.ops}
     return bool(kinds & NODE_KINDS) and kinds <= OVERLAP_KINDS
 
@@ -49,6 +49,11 @@ def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = N
         The schedule.
     instance : OverlapInstance, optional
         Tells streams and types of collectives.
+
+    Returns
+    -------
+    list of Row
+        Rows with bars in the schedule's unit.
     """
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
@@ -73,6 +78,11 @@ def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
     moments : iterable of float
         When each wait lets the stream go on, ascending: in a program the stream is idle before
         such a moment only because of the wait.
+
+    Yields
+    ------
+    Bar
+        A wait, in the unit of the kernels.
     """
     clock, following = 0.0, 0
     for moment in moments:

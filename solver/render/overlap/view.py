@@ -111,6 +111,11 @@ def program_of(
         A schedule of it.
     order : object
         Names of nodes in program order, if they are that.
+
+    Returns
+    -------
+    ProgramReport or None
+        The program as it runs; None if the order is no such list or runs otherwise.
     """
     index = instance.index_of
     if not isinstance(order, list) or not all(

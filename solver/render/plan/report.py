@@ -285,7 +285,7 @@ def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
 
 
 def _by_depth(rows: Sequence[PlanRow], lacking: Sequence[PlanRow]) -> str:
-    """Return how many rows of each pipeline depth do not fit."""
+    """Return the number of rows of each pipeline depth that do not fit."""
     total = Counter(row.configuration.pipeline_depth for row in rows)
     found = Counter(row.configuration.pipeline_depth for row in lacking)
     return ", ".join(
