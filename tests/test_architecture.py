@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -107,8 +108,23 @@ def named(prefix: str) -> list[Path]:
     return [path for path in SOURCES if module_name(path).startswith(prefix)]
 
 
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=[module_name(path) for path in paths])
+def each(paths: list[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Hold every file to a rule in one test, which names all that break it."""
+
+    def decorate(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            broken = {}
+            for path in paths:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    broken[path.relative_to(ROOT).as_posix()] = str(error)
+            assert broken == {}
+
+        test.__doc__ = rule.__doc__
+        return test
+
+    return decorate
 
 
 def package(name: str) -> str:
@@ -233,7 +249,7 @@ def test_brute_force_shares_no_code_with_the_solver() -> None:
     assert {".".join(name.split(".")[:4]) for name in used} == {"ppsolve.models.core.problem"}
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=lambda path: path.name)
+@each([*SOURCES, *TESTS])
 def test_files_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 

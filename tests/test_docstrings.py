@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.paths import ROOT
 
 SOURCES = sorted([*(ROOT / "models").rglob("*.py"), *(ROOT / "solver").rglob("*.py")])
@@ -58,20 +56,24 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 1), text
 
 
-@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_docstrings(file: Path) -> None:
-    """Several arguments: Parameters, and Returns unless None. No docstring begins vaguely."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+def _faults(file: Path) -> list[str]:
+    """Return the functions that lack sections, and the docstrings that begin vaguely."""
+    tree, name = ast.parse(file.read_text(encoding="utf-8")), file.relative_to(ROOT)
     found = [
-        f"{name} lacks {' and '.join(lacking)}"
-        for name, function in _public(tree.body)
+        f"{name}: {function_name} lacks {' and '.join(lacking)}"
+        for function_name, function in _public(tree.body)
         if (lacking := _missing_sections(function))
     ]
-    found += [
-        f"line {line}: {text.splitlines()[0]}"
+    return found + [
+        f"{name}:{line}: {text.splitlines()[0]}"
         for line, text in _docstrings(tree)
         if text.startswith(VAGUE)
     ]
+
+
+def test_docstrings() -> None:
+    """Several arguments: Parameters, and Returns unless None. No docstring begins vaguely."""
+    found = [fault for file in SOURCES for fault in _faults(file)]
     assert not found, "\n".join(found)
 
 

@@ -57,7 +57,7 @@ def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
 WITH_MEMORY = [number for number, p in enumerate(tiny_problems(COUNT, seed=7)) if p.pools]
 
 
-@pytest.mark.parametrize("number", first(60, WITH_MEMORY))
+@pytest.mark.parametrize("number", first(30, WITH_MEMORY))
 def test_cumulatives_agree_with_brute_force(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pools are reservoirs; as cumulatives, the form of large ones, they say the same."""
     monkeypatch.setattr(constraints, "MAX_EVENTS", -1)

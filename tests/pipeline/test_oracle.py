@@ -95,7 +95,7 @@ def said_by_oracle(data: dict[str, Any], document: dict[str, Any]) -> set[Findin
     return {finding[:1] if finding[0] == "overlap" else finding for finding in found}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(pipelines(), st.sampled_from(["list-tail", "list-backward-first", "list-serial"]))
 def test_schedules_of_heuristics_break_no_rule(data: dict[str, Any], name: str) -> None:
     document = schedule_of(data, name)
@@ -104,7 +104,7 @@ def test_schedules_of_heuristics_break_no_rule(data: dict[str, Any], name: str) 
     assert said_by_oracle(data, document) == said_by_check(data, document) == set()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(pipelines(), st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_corrupted_schedules_break_the_same_rules(
     data: dict[str, Any], seed: int, count: int
