@@ -5,6 +5,7 @@ import pytest
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from tests.bruteforce import brute_force
+from tests.marks import first
 from tests.strategies import broken_rules, serial_schedule, tiny_problem, tiny_problems
 
 MOST_VECTORS = 1_000_000
@@ -78,10 +79,13 @@ def small_problems(objective: Objective, wanted: int) -> list[tuple[Problem, int
     return found
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_equals_trying_every_start(objective: Objective) -> None:
-    compared = small_problems(objective, 15)
-    assert len(compared) == 15
+@pytest.mark.parametrize(
+    ("wanted", "objective"),
+    first(len(OBJECTIVES), [(count, objective) for count in (6, 15) for objective in OBJECTIVES]),
+)
+def test_equals_trying_every_start(wanted: int, objective: Objective) -> None:
+    compared = small_problems(objective, wanted)
+    assert len(compared) == wanted
     for problem, horizon in compared:
         assert brute_force(problem) == least_value(problem, horizon), problem.name
 
