@@ -1,0 +1,68 @@
+"""The clock of a call: how much of its time limit is left, and whether it was told to stop."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Self
+
+
+class Clock:
+    """Wall time until a deadline. Phases ask it, and return their best once it is over.
+
+    Parameters
+    ----------
+    seconds : float or None
+        Wall seconds from now on; None: no limit.
+    stopped : threading.Event, optional
+        Set by whoever ends the clock early; a new one by default.
+    """
+
+    def __init__(
+        self, seconds: float | None = None, stopped: threading.Event | None = None
+    ) -> None:
+        self.began = time.monotonic()
+        self.deadline = math.inf if seconds is None else self.began + seconds
+        self._stopped = stopped or threading.Event()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the clock was started."""
+        return time.monotonic() - self.began
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline: infinite without a limit, 0 once it is over."""
+        if self._stopped.is_set():
+            return 0.0
+        return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up, or the call was told to stop."""
+        return self.left <= 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a deadline."""
+        return math.isfinite(self.deadline)
+
+    def stop(self) -> None:
+        """Tell this clock, and every share of it, to be over now."""
+        self._stopped.set()
+
+    def share(self, part: float) -> Self:
+        """Return a clock that ends after a part of the time that is left.
+
+        Parameters
+        ----------
+        part : float
+            From 0 to 1.
+
+        Returns
+        -------
+        Clock
+            Without a limit where this one has none; stops with this one.
+        """
+        return type(self)(self.left * part if self.is_limited else None, self._stopped)

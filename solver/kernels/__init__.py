@@ -1,0 +1,1 @@
+"""Inner loops as plain functions on arrays, compiled where that pays."""

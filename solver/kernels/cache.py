@@ -1,0 +1,90 @@
+"""Where compiled kernels are kept between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+Compiled = TypeVar("Compiled")
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+@cache
+def folder() -> Path | None:
+    """Return the folder of the compiled kernels, None where none can be written.
+
+    It lies in the package's ``__pycache__``, else in the user's cache folder. Its name is a hash
+    of all kernels and of numba's version: numba by itself misses changes of called functions.
+    """
+    name = f"kernels-{_fingerprint()}"
+    for base in (_PACKAGE / "__pycache__", _user_cache()):
+        path = base / name
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(path, os.W_OK):
+            return path
+    return None
+
+
+def is_warm() -> bool:
+    """Return true if kernels were compiled here before."""
+    path = folder()
+    return path is not None and any(path.rglob("*.nbi"))
+
+
+def cached_in(compiler: Callable[[bool], Compiled]) -> Compiled:
+    """Call a compiler while numba keeps its files in `folder`.
+
+    Parameters
+    ----------
+    compiler : callable
+        Takes whether to use a cache.
+
+    Returns
+    -------
+    object
+        What the compiler returns.
+    """
+    from numba import config
+
+    path, before = folder(), config.CACHE_DIR
+    if path is None and not before:
+        return compiler(False)
+    try:
+        config.CACHE_DIR = before or str(path)
+        return compiler(True)
+    finally:
+        config.CACHE_DIR = before
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256(f"{sys.version}{_version('numba')}{_version('numpy')}".encode())
+    for path in sorted(_PACKAGE.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _user_cache() -> Path:
+    home = Path.home()
+    places = {
+        "darwin": home / "Library" / "Caches",
+        "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")),
+    }
+    named = os.environ.get("XDG_CACHE_HOME")
+    return Path(named or places.get(sys.platform, home / ".cache")) / "ppsolve"

@@ -1,0 +1,98 @@
+"""Kernels give the same integers compiled or not, and are compiled where that pays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ppsolve.solver.kernels import cache, compilation
+from ppsolve.solver.kernels.compilation import Kernel, cells, part
+
+
+class Row(NamedTuple):
+    values: Any
+    factor: int
+
+
+@part
+def twice(value: int) -> int:
+    return 2 * value
+
+
+@Kernel
+def running_sums(row: Row, sums: Any) -> int:
+    kept = cells(len(row.values))
+    total = 0
+    for place in range(len(row.values)):
+        total += twice(row.values[place]) * row.factor
+        kept[place] = total
+    for place in range(len(row.values)):
+        sums[place] = kept[place]
+    return total
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_kernel_reads_records_and_writes_arrays(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(compilation._state, "compiled", compiled)
+    sums = np.zeros(3, dtype=np.int64)
+    assert running_sums(Row(np.array([1, 2, 3]), 5), sums) == 60
+    assert sums.tolist() == [10, 30, 60]
+
+
+def test_little_work_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(compilation._state, "compiled", False)
+    compilation.expect(compilation.PAYING_STEPS - 1)
+    assert not compilation.is_compiled()
+
+
+def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
+    monkeypatch.setitem(compilation._state, "compiled", False)
+    monkeypatch.setattr(compilation, "is_warm", lambda: False)
+    compilation.expect(compilation.PAYING_STEPS, compilation.COMPILING_SECONDS - 1)
+    assert not compilation.is_compiled()
+    compilation.expect(compilation.PAYING_STEPS)
+    assert compilation.is_compiled()
+
+
+def test_kernels_of_the_cache_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
+    monkeypatch.setitem(compilation._state, "compiled", False)
+    monkeypatch.setattr(compilation, "is_warm", lambda: True)
+    compilation.expect(compilation.PAYING_STEPS, 1.0)
+    assert compilation.is_compiled()
+
+
+def test_never_means_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compilation.SWITCH, "never")
+    monkeypatch.setitem(compilation._state, "compiled", False)
+    compilation.expect(1e12)
+    assert not compilation.is_compiled()
+
+
+def test_the_cache_goes_to_the_user_where_the_package_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setattr(cache, "_PACKAGE", blocked)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    cache.folder.cache_clear()
+    try:
+        found = cache.folder()
+    finally:
+        cache.folder.cache_clear()
+    assert found is not None
+    assert found.parent == tmp_path / "home" / "ppsolve"
+
+
+def test_ppsolve_does_not_import_numba() -> None:
+    code = "import sys, ppsolve.solver.optimize.api; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,43 @@
+"""The clock of a call."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ppsolve.solver import clock as clocks
+from ppsolve.solver.clock import Clock
+
+
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(clocks.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_time_goes_by(moment: list[float]) -> None:
+    clock = Clock(8.0)
+    moment[0] = 103.0
+    assert (clock.elapsed, clock.left, clock.is_over, clock.is_limited) == (3.0, 5.0, False, True)
+    moment[0] = 109.0
+    assert (clock.left, clock.is_over) == (0.0, True)
+
+
+def test_without_a_limit_it_is_over_only_when_stopped(moment: list[float]) -> None:
+    clock = Clock()
+    moment[0] = 1e9
+    assert (clock.left, clock.is_over, clock.is_limited) == (math.inf, False, False)
+    clock.stop()
+    assert clock.is_over
+
+
+def test_a_share_ends_earlier_and_stops_with_the_whole(moment: list[float]) -> None:
+    clock = Clock(10.0)
+    moment[0] = 102.0
+    share = clock.share(0.25)
+    assert share.left == 2.0
+    assert not Clock().share(0.5).is_limited
+    clock.stop()
+    assert share.is_over
