@@ -1,71 +1,95 @@
-"""Heaps of (key, op) pairs in two flat tables; equal keys go by op number."""
+"""Binary heaps of (key, item) pairs, many in one flat array."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.kernels.compilation import part
 
+FIRST, SIZE, HEAD = 0, 1, 2
+"""Columns of `heads` (first pair and number of pairs of each heap) and its width."""
 
-@part
-def push(keys: Any, ops: Any, size: int, key: int, op: int) -> int:
-    """Add a pair to a heap.
+
+def empty_heaps(capacity: IntArray) -> IntArray:
+    """Return the heads of empty heaps, and behind them the size of the array of all pairs.
 
     Parameters
     ----------
-    keys, ops : int64[n]
-        The heap in slots 0..size - 1; smallest pair first.
-    size : int
-        Number of pairs.
-    key, op : int
-        The new pair.
+    capacity : int64[h]
+        Largest number of pairs of each heap.
 
     Returns
     -------
-    int
-        New number of pairs.
+    int64[2 * (h + 1)]
+        One head per heap; then the length of the flat array that holds all pairs, and 0.
     """
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if keys[parent] < key or (keys[parent] == key and ops[parent] < op):
+    heads = np.zeros((len(capacity) + 1, HEAD), dtype=np.int64)
+    heads[1:, FIRST] = np.cumsum(capacity)
+    heads[-1, FIRST] *= 2
+    return heads.ravel()
+
+
+@part
+def push(pairs: Any, heads: Any, which: int, key: int, item: int) -> None:
+    """Add a pair to heap number `which`."""
+    base = heads[which * HEAD + FIRST]
+    at = heads[which * HEAD + SIZE]
+    heads[which * HEAD + SIZE] = at + 1
+    while at > 0:
+        up = (at - 1) >> 1
+        above = 2 * (base + up)
+        if pairs[above] < key or (pairs[above] == key and pairs[above + 1] <= item):
             break
-        keys[place], ops[place] = keys[parent], ops[parent]
-        place = parent
-    keys[place], ops[place] = key, op
-    return size + 1
+        pairs[2 * (base + at)] = pairs[above]
+        pairs[2 * (base + at) + 1] = pairs[above + 1]
+        at = up
+    pairs[2 * (base + at)] = key
+    pairs[2 * (base + at) + 1] = item
 
 
 @part
-def pop(keys: Any, ops: Any, size: int) -> int:
-    """Move the smallest pair of a heap into the slot behind the others.
-
-    Parameters
-    ----------
-    keys, ops : int64[n]
-        The heap in slots 0..size - 1.
-    size : int
-        Number of pairs, at least 1.
-
-    Returns
-    -------
-    int
-        New number of pairs; the smallest pair is in this slot.
-    """
-    last = size - 1
-    least_key, least_op = keys[0], ops[0]
-    key, op = keys[last], ops[last]
-    place, child = 0, 1
-    while child < last:
-        right = child + 1
-        if right < last and (
-            keys[right] < keys[child] or (keys[right] == keys[child] and ops[right] < ops[child])
+def pop(pairs: Any, heads: Any, which: int) -> int:
+    """Remove the smallest pair of heap number `which`; return its item."""
+    base = heads[which * HEAD + FIRST]
+    size = heads[which * HEAD + SIZE] - 1
+    heads[which * HEAD + SIZE] = size
+    smallest = pairs[2 * base + 1]
+    key, item = pairs[2 * (base + size)], pairs[2 * (base + size) + 1]
+    at, child = 0, 1
+    while child < size:
+        below = 2 * (base + child)
+        if child + 1 < size and (
+            pairs[below + 2] < pairs[below]
+            or (pairs[below + 2] == pairs[below] and pairs[below + 3] < pairs[below + 1])
         ):
-            child = right
-        if key < keys[child] or (key == keys[child] and op < ops[child]):
+            child += 1
+            below += 2
+        if key < pairs[below] or (key == pairs[below] and item <= pairs[below + 1]):
             break
-        keys[place], ops[place] = keys[child], ops[child]
-        place, child = child, 2 * child + 1
-    keys[place], ops[place] = key, op
-    keys[last], ops[last] = least_key, least_op
-    return last
+        pairs[2 * (base + at)] = pairs[below]
+        pairs[2 * (base + at) + 1] = pairs[below + 1]
+        at, child = child, 2 * child + 1
+    pairs[2 * (base + at)] = key
+    pairs[2 * (base + at) + 1] = item
+    return smallest
+
+
+@part
+def size_of(heads: Any, which: int) -> int:
+    """Return the number of pairs of a heap."""
+    return heads[which * HEAD + SIZE]
+
+
+@part
+def first_key(pairs: Any, heads: Any, which: int) -> int:
+    """Return the smallest key of a heap that is not empty."""
+    return pairs[2 * heads[which * HEAD + FIRST]]
+
+
+@part
+def first_item(pairs: Any, heads: Any, which: int) -> int:
+    """Return the item of the smallest pair of a heap that is not empty."""
+    return pairs[2 * heads[which * HEAD + FIRST] + 1]
