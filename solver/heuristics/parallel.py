@@ -41,7 +41,7 @@ class Rule:
     frees_memory : bool
         A filler goes first where an op waits for the memory that it releases.
     reserve, promise : bool
-        See `Ledger`.
+        See `ppsolve.solver.kernels.ledger`.
     first_come : bool
         Ops outside the compute streams (transfers, collectives) are served first come first served
         instead of by rank.
