@@ -185,12 +185,18 @@ class Problem:
         """Return the name of op number `op`, made on demand from its labels."""
         if op in self.explicit_names:
             return self.explicit_names[op]
-        name = f"{self.kinds[self.kind[op]]}{self.stage[op]}"
-        return name if self.microbatch[op] == FREE else f"{name}.{self.microbatch[op]}"
+        return _name(self.kinds[self.kind[op]], self.stage[op], self.microbatch[op])
 
     def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
         """Return the names of several ops."""
-        return [self.op_name(int(op)) for op in ops]
+        chosen = np.asarray(ops, dtype=np.int64)
+        stages, microbatches = self.stage[chosen].tolist(), self.microbatch[chosen].tolist()
+        kinds = map(self.kinds.__getitem__, self.kind[chosen].tolist())
+        names = list(map(_name, kinds, stages, microbatches))
+        given = self.explicit_names
+        if not given:
+            return names
+        return [given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)]
 
     def resources_of(self, op: int) -> IntArray:
         """Return the resources that op number `op` occupies."""
@@ -234,6 +240,10 @@ class Problem:
         table = np.full(shape, FREE, dtype=np.int64)
         table[self.stage[ops], self.microbatch[ops]] = ops
         return table
+
+
+def _name(kind: str, stage: int, microbatch: int) -> str:
+    return f"{kind}{stage}" if microbatch == FREE else f"{kind}{stage}.{microbatch}"
 
 
 class ProblemBuilder:
