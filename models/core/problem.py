@@ -185,18 +185,34 @@ class Problem:
         """Return the name of op number `op`, made on demand from its labels."""
         if op in self.explicit_names:
             return self.explicit_names[op]
-        return _name(self.kinds[self.kind[op]], self.stage[op], self.microbatch[op])
+        beginnings, ends = self._parts_of_names
+        name: str = beginnings[self.kind[op]][self.stage[op]] + ends[self.microbatch[op]]
+        return name
 
     def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
         """Return the names of several ops."""
         chosen = np.asarray(ops, dtype=np.int64)
-        stages, microbatches = self.stage[chosen].tolist(), self.microbatch[chosen].tolist()
-        kinds = map(self.kinds.__getitem__, self.kind[chosen].tolist())
-        names = list(map(_name, kinds, stages, microbatches))
+        beginnings, ends = self._parts_of_names
+        labels = (label[chosen].tolist() for label in (self.kind, self.stage, self.microbatch))
+        names = [
+            beginnings[kind][stage] + ends[microbatch]
+            for kind, stage, microbatch in zip(*labels, strict=True)
+        ]
         given = self.explicit_names
         if not given:
             return names
         return [given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)]
+
+    @cached_property
+    def _parts_of_names(self) -> tuple[list[list[str]], list[str]]:
+        """Beginnings of names by kind and stage, ends by micro-batch; `FREE` is the last of each.
+
+        Joining them takes a third of the time of formatting each name.
+        """
+        stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
+        beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
+        microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
+        return beginnings, [*(f".{microbatch}" for microbatch in microbatches), ""]
 
     def resources_of(self, op: int) -> IntArray:
         """Return the resources that op number `op` occupies."""
@@ -240,10 +256,6 @@ class Problem:
         table = np.full(shape, FREE, dtype=np.int64)
         table[self.stage[ops], self.microbatch[ops]] = ops
         return table
-
-
-def _name(kind: str, stage: int, microbatch: int) -> str:
-    return f"{kind}{stage}" if microbatch == FREE else f"{kind}{stage}.{microbatch}"
 
 
 class ProblemBuilder:

@@ -126,9 +126,13 @@ class Order:
         """Return PyTorch's action strings."""
         if len(self.overlaps):
             return [str(step) for step in self]
-        kinds = [COMPUTE_KINDS[kind] for kind in self.kind.tolist()]
-        columns = zip(self.stage.tolist(), kinds, self.microbatch.tolist(), strict=True)
-        return [f"{stage}{kind}{microbatch}" for stage, kind, microbatch in columns]
+        # Joining few texts takes less than half the time of formatting each action.
+        stages = range(int(self.stage.max(initial=FREE)) + 1)
+        first = [f"{stage}{kind}" for stage in stages for kind in COMPUTE_KINDS]
+        last = [str(index) for index in range(int(self.microbatch.max(initial=FREE)) + 1)]
+        places = (self.stage * len(COMPUTE_KINDS) + self.kind).tolist()
+        columns = zip(places, self.microbatch.tolist(), strict=True)
+        return [first[place] + last[microbatch] for place, microbatch in columns]
 
 
 def _places(kinds: str) -> IntArray:
@@ -222,7 +226,7 @@ class _Resolver:
 
     def _refusal(self, device: int, order: Order, ops: IntArray, place: int) -> InputError:
         """Return the error about the action at a place."""
-        action = order.strings()[place]
+        action = list(order)[place]
         if ops[place] == FREE:
             return InputError(f'expected an action of this instance, got "{action}"')
         own = self.problem.device[ops[place]]
