@@ -23,6 +23,10 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
     return propose
 
 
+def _swept(request: Request) -> Proposal:
+    return Proposal(list_sweep(request.problem, request.clock).normalised())
+
+
 GENERIC = (
     Heuristic("list-tail", "list scheduling, longest tail first", _list(list_rules.list_tail)),
     Heuristic("list-work", "list scheduling, most work left first", _list(list_rules.list_work)),
@@ -39,7 +43,7 @@ GENERIC = (
     Heuristic(
         "list-sweep",
         "best of many list rules, justified and shaken",
-        _list(list_sweep),
+        _swept,
         is_search=True,
     ),
 )

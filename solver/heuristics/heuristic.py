@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
+from ppsolve.solver.clock import Clock
 
 EVERYTHING = "everything"
 """What heuristics are made for that look at the problem alone."""
@@ -27,11 +28,14 @@ class Request:
         The lowered instance.
     group_size : int, optional
         Micro-batches per group, for heuristics that run micro-batches in groups.
+    clock : Clock
+        Heuristics that search return their best once it is over.
     """
 
     instance: Any
     problem: Problem
     group_size: int | None = None
+    clock: Clock = field(default_factory=Clock)
 
 
 @dataclass(frozen=True)

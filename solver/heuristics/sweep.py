@@ -7,6 +7,7 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import generate_parallel
 from ppsolve.solver.heuristics.rules import rule_portfolio
@@ -40,25 +41,37 @@ _KEPT = 3
 _Scored = tuple[tuple[int, int], int, Schedule]
 
 
-def list_sweep(problem: Problem) -> Schedule:
+def list_sweep(problem: Problem, clock: Clock | None = None) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
     Rules differ in patience, preferences and limits on micro-batches in flight. Each schedule is
     justified to the right and to the left, the best ones more often, then perturbed. Effort is
     counted in ops, and all choices come from a fixed random sequence: the same problem gets the
-    same schedule on every machine.
+    same schedule on every machine where the clock lets it end.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    clock : Clock, optional
+        Once it is over, the best schedule so far is returned.
+
+    Returns
+    -------
+    Schedule
+        The best one found.
 
     Raises
     ------
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    return _Sweep(problem).run()
+    return _Sweep(problem, clock or Clock()).run()
 
 
 class _Sweep:
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, clock: Clock) -> None:
+        self.problem, self.clock = problem, clock
         self.spans_count = problem.objective is Objective.DEVICE_SPAN
         self.pinned = np.flatnonzero(problem.pinned != FREE)
         self.justifier = None if problem.is_anchored else Justifier(problem)
@@ -81,6 +94,8 @@ class _Sweep:
         found: list[_Scored] = []
         stuck: MemoryDeadlockError | None = None
         for number, (rule, extra) in zip(range(count), rule_portfolio(self.problem), strict=False):
+            if found and self.clock.is_over:
+                break
             self.passes -= cost
             try:
                 schedule = generate_parallel(self.problem, rule, edges, extra)
@@ -98,14 +113,14 @@ class _Sweep:
     def _search(self, justifier: Justifier, found: list[_Scored]) -> list[_Scored]:
         """Justify the best schedules further, then perturb the best of all."""
         for place, (_, number, schedule) in enumerate(found):
-            if place and self.passes <= 0:
+            if (place and self.passes <= 0) or self.clock.is_over:
                 break
             self.passes -= 2 * _ROUND_COST
             better = justifier.improve(schedule, 2)
             found[place] = (self._score(better), number, better)
         _, number, best = min(found, key=lambda f: f[:2])
         current = best
-        while self.passes > 0:
+        while self.passes > 0 and not self.clock.is_over:
             self.passes -= 2 * _ROUND_COST + 1
             current = justifier.improve(justifier.perturb(current), 2)
             if current.value > best.value:

@@ -17,6 +17,7 @@ from ppsolve.models.kfac.result import TieBreakEntry
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
@@ -101,16 +102,20 @@ class RefreshTask(Task):
         """Return a number of iterations as it is."""
         return value
 
-    def find_bounds(self) -> None:
-        """Bound the iterations of each component from below."""
-        for devices in coupled_devices(self.pattern, rendezvous_of(self.pattern)):
-            bound = iterations_bound(self.pattern, devices)
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Bound the iterations of each component from below, by 1 where the time is over."""
+        components = coupled_devices(self.pattern, rendezvous_of(self.pattern))
+        self.results = [
+            ComponentResult(tuple(devices), None, 1, "trivial", StopReason.TIME)
+            for devices in components
+        ]
+        for place, devices in enumerate(components):
+            bound = iterations_bound(self.pattern, devices, clock)
             if bound.infeasible_reason is not None:
                 self.infeasible_reason = bound.infeasible_reason
                 return
-            result = ComponentResult(tuple(devices), None, bound.value, bound.by, StopReason.TIME)
-            self.results.append(result)
-        self._note_bounds()
+            self.results[place] = replace(self.results[place], lower=bound.value, by=bound.by)
+            self._note_bounds()
 
     def _note_bounds(self) -> None:
         """Let the bound be the largest of all components, and list the largest of each rule."""
@@ -122,13 +127,24 @@ class RefreshTask(Task):
             strongest = max(self.results, key=lambda result: result.lower)
             self.bound = Bound(strongest.by, strongest.lower)
 
-    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, clock: Clock | None = None) -> HeuristicOutcome:
         """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        clock : Clock, optional
+            Asked by nothing here: none of these heuristics searches.
+
+        Returns
+        -------
+        HeuristicOutcome
+            What became of it.
         """
         outcome: HeuristicOutcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
-        self.outcomes.append(outcome)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
             for place, result in enumerate(self.results):
                 found = self._valid_part(
@@ -136,6 +152,7 @@ class RefreshTask(Task):
                 )
                 if found is not None and _is_better(found, result):
                     self.results[place] = _with_best(result, found)
+        self.outcomes.append(outcome)
         return outcome
 
     def _valid_part(

@@ -18,6 +18,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.options import Options
@@ -76,22 +77,44 @@ class ScheduleTask(Task):
         """Whether no exact model is built."""
         return self.problem.num_ops > MAX_EXACT_OPS
 
-    def find_bounds(self) -> None:
-        """Find every analytic lower bound of the problem."""
-        self.bounds = lower_bounds(self.implied)
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find every analytic lower bound of the problem, or those that the time allows."""
+        if clock is not None and clock.is_limited:
+            # The cheapest at once: one that takes too long is broken off.
+            self._note_bounds(lower_bounds(self.implied, Clock(0.0)))
+        self._note_bounds(lower_bounds(self.implied, clock))
+
+    def _note_bounds(self, bounds: list[Bound]) -> None:
+        self.bounds = bounds
         self.bound = best_bound(self.bounds)
 
-    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
-        """Run one heuristic, check its schedule and keep it if it is the best."""
-        outcome: HeuristicOutcome = self.kind.run_heuristic(heuristic, self.instance, self.problem)
+    def run_heuristic(self, heuristic: Heuristic, clock: Clock | None = None) -> HeuristicOutcome:
+        """Run one heuristic, check its schedule and keep it if it is the best.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        clock : Clock, optional
+            Asked by heuristics that search.
+
+        Returns
+        -------
+        HeuristicOutcome
+            What became of it.
+        """
+        outcome: HeuristicOutcome = self.kind.run_heuristic(
+            heuristic, self.instance, self.problem, None, clock
+        )
         self.add(outcome)
         return outcome
 
     def add(self, outcome: HeuristicOutcome) -> None:
         """Put a heuristic's outcome into the report, and keep its schedule if it is the best."""
-        self.outcomes.append(outcome)
+        # The schedule first: a report that is cut short must not list a better one than its best.
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
             self.offer(outcome.schedule, outcome.name, outcome.order)
+        self.outcomes.append(outcome)
 
     def offer(self, schedule: Schedule, by: str, order: list[int] | None = None) -> bool:
         """Keep a schedule if it is the best one.
