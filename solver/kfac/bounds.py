@@ -81,7 +81,7 @@ def iterations_bound(
     if value > most:
         unplaceable = _unplaceable_when_steady(pattern, devices)
         return IterationsBound(value, "work", _why(pattern, unplaceable, most))
-    return _Climb(pattern, devices, most, clock or Clock()).run(value)
+    return _Climb(pattern, devices, most, clock).run(value)
 
 
 class _Climb:
@@ -95,14 +95,18 @@ class _Climb:
         Devices that have the same number of iterations.
     most : int
         The largest number worth trying.
-    clock : Clock
-        Ends the climb.
+    clock : Clock, optional
+        Ends the climb; one without a limit by default.
     """
 
     def __init__(
-        self, pattern: RefreshPattern, devices: Sequence[int], most: int, clock: Clock
+        self,
+        pattern: RefreshPattern,
+        devices: Sequence[int],
+        most: int,
+        clock: Clock | None = None,
     ) -> None:
-        self.clock = clock
+        self.clock = clock or Clock()
         self.pattern = pattern
         self.devices = devices
         self.most = most

@@ -8,7 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import HeuristicEntry, ScheduleDocument, StopReason
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    ScheduleDocument,
+    StopReason,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance, TieBreak
@@ -31,7 +36,7 @@ from ppsolve.solver.kfac.heuristics import (
     scheduled,
 )
 from ppsolve.solver.kfac.pattern import refuse_overlaps
-from ppsolve.solver.kfac.placement import DevicePlan
+from ppsolve.solver.kfac.placement import DevicePlan, common_interval
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     fits_one_period,
@@ -267,8 +272,15 @@ class RefreshTask(Task):
         return None
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic beside the best number of iterations."""
-        return refresh_entry(outcome, self.pattern, self.value)
+        """Return the entry of a heuristic, without its gap to the fewest iterations."""
+        return refresh_entry(outcome, self.pattern)
+
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the iterations of a heuristic, None where it broke a rule."""
+        is_valid = outcome.status is HeuristicStatus.FEASIBLE
+        if not (is_valid and isinstance(outcome, RefreshOutcome) and outcome.plans):
+            return None
+        return common_interval(outcome.plans)
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that bounds and the joint schedule have."""

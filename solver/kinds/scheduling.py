@@ -217,9 +217,14 @@ class ScheduleTask(Task):
         return None
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic beside the best value."""
-        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.problem, outcome, self.value)
+        """Return the entry of a heuristic, without its gap to the best value."""
+        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.problem, outcome)
         return entry
+
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the value that a heuristic reached in ticks, None where it broke a rule."""
+        is_valid = outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+        return outcome.schedule.value if is_valid and outcome.schedule else None
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best schedule has."""

@@ -171,7 +171,11 @@ class Task(ABC):
 
     @abstractmethod
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic beside the best value."""
+        """Return the entry of a heuristic, without its gap to the best value."""
+
+    @abstractmethod
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the value that a heuristic reached, None where its schedule breaks a rule."""
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ppsolve.models.core.result import HeuristicStatus, Result, Status, StopReason
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    Status,
+    StopReason,
+)
 from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -17,13 +23,18 @@ from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
 from ppsolve.solver.optimize.progress import ProgressListener, Teller
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
-RESERVED_SECONDS, RESERVED_PER_OP, MOST_RESERVED = 0.02, 65e-6, 0.25
+RESERVED_SECONDS, RESERVED_PER_OP, MOST_RESERVED = 0.05, 16e-6, 0.25
 """Part of the limit that is kept for the result: seconds, seconds per op, share of the limit.
 
-The result of 24,576 ops with eleven heuristics takes 1.5 s.
+The result of 24,576 ops takes 0.4 s, most of it for the schedule; entries of heuristics are made as
+they end.
 """
 
-BOUNDS_SHARE = 0.25
+LARGE_OPS = 20_000
+"""Instances of so many ops get list schedules first, which keep memory limits by themselves: of
+what was published for pipelines some break them, and one schedule may be all there is time for."""
+
+BOUNDS_SHARE = 0.15
 """Share of the time after which no further bound is sought; one that runs gets as much again."""
 
 GREEDY_SHARE = 0.5
@@ -32,7 +43,7 @@ GREEDY_SHARE = 0.5
 SWEEP_SHARE = 0.3
 """Share of the time for each heuristic that searches, where an exact search can follow."""
 
-EXACT_SLACK = 0.4
+EXACT_SLACK = 0.35
 """Seconds beyond its clock that a search gets to return what it found."""
 
 OUT_OF_TIME = "not run to its end: the time limit was reached"
@@ -80,6 +91,8 @@ class Run:
         self.clock = self.whole.before(min(reserve, MOST_RESERVED * limit))
         self._teller = Teller(listener, self.whole, task.shown)
         self._end = _Ending()
+        # Made as heuristics end, so that little is left to do for the result.
+        self._entries: dict[str, HeuristicEntry] = {}
         self._work = Work(
             self._phases,
             self.clock,
@@ -135,10 +148,16 @@ class Run:
         self._work.within(hard, lambda: self.task.find_bounds(asked))
         self.tell("bound", self.task.bound.name)
 
+    def _in_turn(self) -> Sequence[Heuristic]:
+        """Return the heuristics in the order of the report, of a large instance the safe first."""
+        if not self.clock.is_limited or self.task.size < LARGE_OPS:
+            return self.heuristics
+        return sorted(self.heuristics, key=lambda h: (h.is_search, not h.is_generic))
+
     def _run_heuristics(self) -> None:
         stretch = 1 / GREEDY_SHARE if self.task.is_too_large else 1.0
         greedy = self.clock.share(GREEDY_SHARE * stretch)
-        for heuristic in self.heuristics:
+        for heuristic in self._in_turn():
             if not heuristic.is_search:
                 clock = self.clock if self.task.value is None else greedy
                 self._run_heuristic(heuristic, clock, clock)
@@ -160,6 +179,8 @@ class Run:
             return
         if not is_run:
             task.outcomes[count:] = [] if heuristic.is_search else [self._left_out(heuristic)]
+        for outcome in task.outcomes[count:]:
+            self._entries[outcome.name] = task.entry(outcome)
         if not task.outcomes[count:] or task.outcomes[-1].status is HeuristicStatus.NOT_APPLICABLE:
             return
         if task.value != before:
@@ -252,11 +273,24 @@ class Run:
             "rounding_error": task.scale.worst_relative_error,
             "versions": versions(),
             "bounds": bound_entries(task.bounds, task.shown),
-            "heuristics": [task.entry(outcome) for outcome in task.outcomes],
+            "heuristics": [self._entry(outcome) for outcome in self._in_order(task.outcomes)],
             **({} if status is Status.INFEASIBLE else self._found()),
         }
         result: Result = model.model_validate(fields)
         return result
+
+    def _in_order(self, outcomes: Sequence[HeuristicOutcome]) -> list[HeuristicOutcome]:
+        """Return outcomes in the order of reports, those of searches last."""
+        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
+        return sorted(outcomes, key=lambda outcome: place.get(outcome.name, len(place)))
+
+    def _entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of a heuristic beside the best value."""
+        entry = self._entries.get(outcome.name) or self.task.entry(outcome)
+        value, best = self.task.value_of(outcome), self.task.value
+        if value is None or best is None:
+            return entry
+        return entry.model_copy(update={"gap": relative_gap(value, best, best)})
 
     def _found(self) -> dict[str, Any]:
         """Return the best schedule's figures, its bound and its gap."""
