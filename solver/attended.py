@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
 import time
@@ -22,6 +23,11 @@ PATIENCE = 0.45
 
 A thread takes notice between two steps of Python, so not while compiled code runs.
 """
+
+
+EXIT_PATIENCE = 10.0
+"""Seconds for which an interpreter that ends waits for work that was left behind: libraries crash
+where they are torn down below a thread that is still in them."""
 
 
 class TimeIsUp(BaseException):
@@ -172,9 +178,14 @@ class Work:
                 self._tell(TimeIsUp)
 
     def _leave_behind(self) -> None:
+        self._wait_at_exit()
         with _choosing:
             if not self._is_told and self._may_be_told():
                 self._tell(TimeIsUp)
+
+    def _wait_at_exit(self) -> None:
+        if self._thread is not None:
+            atexit.register(self._thread.join, EXIT_PATIENCE)
 
     def _may_be_told(self) -> bool:
         return self._thread is not None and self._thread.ident not in _unbroken
@@ -190,7 +201,8 @@ class Work:
                 self._is_told = True
                 if self._may_be_told():
                     self._tell(KeyboardInterrupt)
-            self._ended.wait(PATIENCE)
+            if not self._ended.wait(PATIENCE):
+                self._wait_at_exit()
         except KeyboardInterrupt:
             # Who interrupts twice does not want to wait.
             return
