@@ -24,7 +24,9 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
 
 
 def _swept(request: Request) -> Proposal:
-    return Proposal(list_sweep(request.problem, request.clock).normalised())
+    effort = request.effort
+    found = list_sweep(request.problem, effort.clock, bound=effort.bound, goes_on=effort.uses_all)
+    return Proposal(found.normalised())
 
 
 GENERIC = (

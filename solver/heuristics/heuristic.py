@@ -17,6 +17,25 @@ EVERYTHING = "everything"
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How long a heuristic that searches may go on.
+
+    Parameters
+    ----------
+    clock : Clock
+        Once it is over, the best so far is returned.
+    bound : int
+        A lower bound on the objective in ticks, which nothing has to be sought below.
+    uses_all : bool
+        Whether to go on until the clock is over, where no other search follows.
+    """
+
+    clock: Clock = field(default_factory=Clock)
+    bound: int = 0
+    uses_all: bool = False
+
+
+@dataclass(frozen=True)
 class Request:
     """What a heuristic is asked for.
 
@@ -28,14 +47,14 @@ class Request:
         The lowered instance.
     group_size : int, optional
         Micro-batches per group, for heuristics that run micro-batches in groups.
-    clock : Clock
-        Heuristics that search return their best once it is over.
+    effort : Effort
+        How long a heuristic that searches may go on.
     """
 
     instance: Any
     problem: Problem
     group_size: int | None = None
-    clock: Clock = field(default_factory=Clock)
+    effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,16 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from ppsolve.solver.attended import unbroken
 from ppsolve.solver.kernels.cache import cached_in, is_warm
 
-PAYING_STEPS = 150_000
+PAYING_STEPS = 40_000
 """Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
 
 Import and first use take 0.7 to 0.9 s; Python places 130,000 to 180,000 ops a second, compiled code
@@ -27,19 +30,23 @@ SWITCH = "PPSOLVE_COMPILE"
 """Environment variable: ``always`` and ``never`` decide instead of the sizes."""
 
 _lock = threading.RLock()
-_parts: list[Callable[..., Any]] = []
-_state = {"compiled": os.environ.get(SWITCH) == "always", "registered": False}
+_state = {"compiled": os.environ.get(SWITCH) == "always"}
 
 
-def cells(count: int) -> list[int]:
-    """Return `count` zeros: a list, or in compiled kernels an int64 array."""
-    return [0] * count
+_parts: set[Callable[..., Any]] = set()
+_translations: dict[Callable[..., Any], Any] = {}
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that kernels call. It stays a plain function."""
-    _parts.append(function)
+    _parts.add(function)
     return function
+
+
+@part
+def cells(count: int) -> list[int]:
+    """Return `count` zeros: a list, or in compiled kernels an int64 array."""
+    return [0] * count
 
 
 def is_compiled() -> bool:
@@ -95,25 +102,37 @@ class Kernel:
         return answer
 
     def _compile(self) -> Callable[..., Any]:
-        with _lock:
+        with _lock, unbroken():
             if self._machine_code is None:
-                import numba
-
-                _register_parts()
-                self._machine_code = cached_in(
-                    lambda cache: numba.njit(self.function, cache=cache, nogil=True)
-                )
+                self._machine_code = cached_in(partial(_translated, self.function, True))
             return self._machine_code
 
 
-def _register_parts() -> None:
-    from numba.extending import overload, register_jitable
+def _translated(function: Callable[..., Any], is_kernel: bool, cache: bool = False) -> Any:
+    """Return numba's version of a function, for which the parts that it names are translated too.
 
-    if not _state["registered"]:
-        overload(cells)(lambda count: lambda count: np.zeros(count, dtype=np.int64))
-        _state["registered"] = True
-    while _parts:
-        register_jitable(_parts.pop())
+    Numba's own way to let plain functions call each other (``register_jitable``) takes twice as
+    long to compile.
+    """
+    import numba
+
+    if function is cells:
+        return numba.njit(_zeros)
+    names = dict(getattr(function, "__globals__", {}))
+    for name in function.__code__.co_names:
+        if names.get(name) in _parts:
+            if names[name] not in _translations:
+                _translations[names[name]] = _translated(names[name], False)
+            names[name] = _translations[names[name]]
+    copy = FunctionType(function.__code__, names, function.__name__)
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    # Parts are called by compiled code alone: a wrapper for Python would take longer to compile.
+    wrappers = {"no_cfunc_wrapper": True, "no_cpython_wrapper": not is_kernel}
+    return numba.njit(copy, cache=cache, nogil=True, **wrappers)
+
+
+def _zeros(count: int) -> Any:
+    return np.zeros(count, dtype=np.int64)
 
 
 def _as_lists(argument: Any) -> Any:

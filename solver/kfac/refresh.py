@@ -23,7 +23,7 @@ from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
 from ppsolve.solver.kfac.figures import Refresh
@@ -132,7 +132,7 @@ class RefreshTask(Task):
             strongest = max(self.results, key=lambda result: result.lower)
             self.bound = Bound(strongest.by, strongest.lower)
 
-    def run_heuristic(self, heuristic: Heuristic, clock: Clock | None = None) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
         """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
@@ -141,8 +141,8 @@ class RefreshTask(Task):
         ----------
         heuristic : Heuristic
             The heuristic.
-        clock : Clock, optional
-            Asked by nothing here: none of these heuristics searches.
+        effort : Effort, optional
+            Of no use here: none of these heuristics searches.
 
         Returns
         -------

@@ -19,7 +19,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongScheduleError
@@ -88,15 +88,15 @@ class ScheduleTask(Task):
         self.bounds = bounds
         self.bound = best_bound(self.bounds)
 
-    def run_heuristic(self, heuristic: Heuristic, clock: Clock | None = None) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
         """Run one heuristic, check its schedule and keep it if it is the best.
 
         Parameters
         ----------
         heuristic : Heuristic
             The heuristic.
-        clock : Clock, optional
-            Asked by heuristics that search.
+        effort : Effort, optional
+            How long it may go on if it searches.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class ScheduleTask(Task):
             What became of it.
         """
         outcome: HeuristicOutcome = self.kind.run_heuristic(
-            heuristic, self.instance, self.problem, None, clock
+            heuristic, self.instance, self.problem, None, effort
         )
         self.add(outcome)
         return outcome

@@ -15,7 +15,7 @@ from ppsolve.solver.attended import unbroken
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.options import Options
 
 EXACT = "cp-sat"
@@ -145,15 +145,15 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def run_heuristic(self, heuristic: Heuristic, clock: Clock | None = None) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
         """Run one heuristic, check its schedule and keep it if it is the best.
 
         Parameters
         ----------
         heuristic : Heuristic
             The heuristic.
-        clock : Clock, optional
-            Asked by heuristics that search; without one they take the time that they need.
+        effort : Effort, optional
+            How long it may go on if it searches; its usual effort by default.
 
         Returns
         -------

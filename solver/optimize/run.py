@@ -16,7 +16,7 @@ from ppsolve.models.core.result import (
 from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
@@ -42,6 +42,9 @@ GREEDY_SHARE = 0.5
 
 SWEEP_SHARE = 0.3
 """Share of the time for each heuristic that searches, where an exact search can follow."""
+
+LAST_SHARE = 0.2
+"""Share that is left for the last schedule of such a heuristic where no exact search follows."""
 
 EXACT_SLACK = 0.35
 """Seconds beyond its clock that a search gets to return what it found."""
@@ -160,20 +163,27 @@ class Run:
         for heuristic in self._in_turn():
             if not heuristic.is_search:
                 clock = self.clock if self.task.value is None else greedy
-                self._run_heuristic(heuristic, clock, clock)
+                self._run_heuristic(heuristic, clock)
             elif not self._is_good_enough() and not self.clock.is_over:
-                asked = self.clock.share(SWEEP_SHARE * stretch)
-                self._run_heuristic(
-                    heuristic, asked, self.clock.share(min(1.0, 2 * SWEEP_SHARE * stretch))
-                )
+                self._run_search(heuristic)
 
-    def _run_heuristic(self, heuristic: Heuristic, asked: Clock, hard: Clock) -> None:
-        """Run a heuristic, which may ask one clock, until another one is over; then it failed."""
+    def _run_search(self, heuristic: Heuristic) -> None:
+        """Run a heuristic that searches: until time is over where no exact search follows."""
+        is_last, share = self.task.is_too_large, SWEEP_SHARE
+        if is_last:
+            share = 1 - LAST_SHARE
+        effort = Effort(self.clock.share(share), self.task.bound.value, uses_all=is_last)
+        self._run_heuristic(heuristic, self.clock.share(min(1.0, 2 * share)), effort)
+
+    def _run_heuristic(
+        self, heuristic: Heuristic, clock: Clock, effort: Effort | None = None
+    ) -> None:
+        """Run a heuristic until a clock is over; then it has failed."""
         task, before = self.task, self.task.value
         count = len(task.outcomes)
         self._teller.phase = heuristic.name
-        is_run = not hard.is_over and self._work.within(
-            hard, lambda: task.run_heuristic(heuristic, asked)
+        is_run = not clock.is_over and self._work.within(
+            clock, lambda: task.run_heuristic(heuristic, effort)
         )
         if self._work.is_interrupted:
             return
