@@ -17,6 +17,7 @@ from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
@@ -29,6 +30,15 @@ RESERVED_SECONDS, RESERVED_PER_OP, MOST_RESERVED = 0.05, 16e-6, 0.25
 The result of 24,576 ops takes 0.4 s, most of it for the schedule; entries of heuristics are made as
 they end.
 """
+
+GREEDY_STEPS, SEARCH_STEPS = 15, 300
+"""Steps of kernels for each op: of bounds and schedules in all, and of one heuristic that searches.
+
+A sweep places 110 ops for each op and 70,000 more, up to 700 for each: 300 is that of 350 ops.
+"""
+
+LOADING_SECONDS = 2.0
+"""Seconds that must be left to load compiled code, which takes 0.8 s, on a busy machine 2."""
 
 LARGE_OPS = 20_000
 """Instances of so many ops get list schedules first, which keep memory limits by themselves: of
@@ -136,6 +146,7 @@ class Run:
 
     def _phases(self) -> None:
         try:
+            self._announce(GREEDY_STEPS * self.task.size)
             self._find_bounds()
             self._run_heuristics()
             if not self._is_over():
@@ -144,6 +155,11 @@ class Run:
                 self._finish()
         except MemoryInfeasible as error:
             self._end = _Ending(StopReason.INFEASIBLE, str(error))
+
+    def _announce(self, steps: int) -> None:
+        """Let compiled code be loaded where it pays and time allows."""
+        if self.clock.left >= LOADING_SECONDS:
+            expect(steps, self.clock.left)
 
     def _find_bounds(self) -> None:
         self._teller.phase = "bounds"
@@ -173,6 +189,7 @@ class Run:
         if is_last:
             share = 1 - LAST_SHARE
         effort = Effort(self.clock.share(share), self.task.bound.value, uses_all=is_last)
+        self._announce(SEARCH_STEPS * self.task.size)
         self._run_heuristic(heuristic, self.clock.share(min(1.0, 2 * share)), effort)
 
     def _run_heuristic(
