@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
+from ppsolve.solver.clock import Clock
 
 EVERYTHING = "everything"
 """What heuristics are made for that look at the problem alone."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a heuristic that searches may go on.
+
+    Parameters
+    ----------
+    clock : Clock
+        Once it is over, the best so far is returned.
+    bound : int
+        A lower bound on the objective in ticks, which nothing has to be sought below.
+    uses_all : bool
+        Whether to go on until the clock is over, where no other search follows.
+    """
+
+    clock: Clock = field(default_factory=Clock)
+    bound: int = 0
+    uses_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -27,11 +47,14 @@ class Request:
         The lowered instance.
     group_size : int, optional
         Micro-batches per group, for heuristics that run micro-batches in groups.
+    effort : Effort
+        How long a heuristic that searches may go on.
     """
 
     instance: Any
     problem: Problem
     group_size: int | None = None
+    effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True)
