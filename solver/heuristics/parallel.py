@@ -13,7 +13,13 @@ from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.kernels.walk import Ranking, run_walk
-from ppsolve.solver.structure.tables import graph_of, memory_of, no_memory, seats_of
+from ppsolve.solver.structure.tables import (
+    graph_of,
+    ledger_of,
+    memory_of,
+    no_memory,
+    seats_of,
+)
 from ppsolve.solver.structure.timing import Network, short_cycle
 
 
@@ -88,7 +94,8 @@ def generate_parallel(
     memory = memory_of(problem) if with_memory else no_memory(problem)
     if not rule.promise:
         memory = memory._replace(promises=np.zeros_like(memory.promises))
-    start, awaited = run_walk(graph, seats_of(problem), memory, _ranking(problem, rule))
+    ledger, ranking = ledger_of(memory), _ranking(problem, rule)
+    start, awaited = run_walk(graph, seats_of(problem), memory, ledger, ranking)
     if np.any(start == FREE):
         _explain(problem, edges, start, awaited)
     return Schedule(problem, start)

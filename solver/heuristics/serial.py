@@ -10,12 +10,12 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.kernels.gaps import NEVER, Gaps, block, gap_from
 from ppsolve.solver.kernels.heaps import empty_heaps
-from ppsolve.solver.kernels.ledger import open_ledger
 from ppsolve.solver.kernels.records import Graph, Memory
-from ppsolve.solver.kernels.serial import Ledger, Queue, place_by_rank
+from ppsolve.solver.kernels.serial import Queue, place_by_rank
 from ppsolve.solver.structure.tables import (
     gaps_of,
     graph_of,
+    ledger_of,
     memory_of,
     seats_of,
     usage_of,
@@ -50,7 +50,7 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     """
     seats, memory = seats_of(problem), memory_of(problem)
     graph = graph_of(problem, *edges)
-    state = (gaps_of(problem), usage_of(problem), _ledger(memory), _queue(graph, memory, rank))
+    state = (gaps_of(problem), usage_of(problem), ledger_of(memory), _queue(graph, memory, rank))
     start = np.full(problem.num_ops, FREE, dtype=np.int64)
     place_by_rank(graph, seats, memory, *state, problem.pinned, start)
     if start.min(initial=0) < FREE:
@@ -60,16 +60,11 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     return Schedule(problem, start)
 
 
-def _ledger(memory: Memory) -> Ledger:
-    return Ledger(*open_ledger(memory), np.zeros(memory.num_owners, dtype=np.int64))
-
-
 def _queue(graph: Graph, memory: Memory, rank: IntArray) -> Queue:
-    heads = empty_heaps(np.array([len(rank)], dtype=np.int64))
-    pairs, behind = np.zeros(2 * len(rank), dtype=np.int64), np.zeros(len(rank), dtype=np.int64)
+    heap, behind = empty_heaps(np.array([len(rank)])), np.zeros(len(rank), dtype=np.int64)
     first = np.full(len(memory.size), FREE, dtype=np.int64)
     ready, missing = graph.earliest.copy(), graph.num_predecessors.copy()
-    return Queue(rank, pairs, heads, ready, missing, first, behind)
+    return Queue(rank, heap, ready, missing, first, behind)
 
 
 class TimeLine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ppsolve.solver.kernels.compilation import fixed, part
+from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.records import Graph
 
 
@@ -23,7 +23,7 @@ class Groups(NamedTuple):
     op: Any
 
 
-@fixed
+@Kernel
 def sort_ops(graph: Graph, missing: Any, order: Any) -> int:
     """Put ops into topological order.
 
@@ -71,7 +71,7 @@ def _push_starts(graph: Graph, ops: Any, start: Any) -> None:
                 start[waiter] = moment
 
 
-@fixed
+@Kernel
 def earliest_starts(graph: Graph, order: Any, start: Any) -> None:
     """Raise starts until all precedences hold.
 
@@ -87,7 +87,7 @@ def earliest_starts(graph: Graph, order: Any, start: Any) -> None:
     _push_starts(graph, order, start)
 
 
-@fixed
+@Kernel
 def longest_tails(graph: Graph, order: Any, tail: Any) -> None:
     """Raise tails until each is as long as every path from the start of its op.
 
@@ -125,7 +125,7 @@ def _hold_back(graph: Graph, groups: Groups, target: int, start: Any) -> bool:
     return raised
 
 
-@fixed
+@Kernel
 def start_within(graph: Graph, groups: Groups, target: int, start: Any) -> int:
     """Find the earliest starts with the span of every group at most `target`.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ppsolve.solver.kernels.compilation import fixed, part
-from ppsolve.solver.kernels.heaps import pop, push, size_of
+from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.heaps import Heaps, pop, push
 from ppsolve.solver.kernels.records import Graph, Seats
 
 
@@ -47,7 +47,7 @@ def _serve(served: Seats, kept: Kept, free: Any, op: int, time: int, length: int
     return _between_pins(kept, served, op, time, length)
 
 
-@fixed
+@Kernel
 def serve_first_come(
     graph: Graph,
     served: Seats,
@@ -55,8 +55,7 @@ def serve_first_come(
     pinned: Any,
     missing: Any,
     free: Any,
-    pairs: Any,
-    heads: Any,
+    heap: Heaps,
     ready: Any,
     start: Any,
 ) -> int:
@@ -76,8 +75,8 @@ def serve_first_come(
         Number of precedences into each op; written.
     free : int64[R]
         Zeros; written.
-    pairs, heads : int64[2 * n], int64[4]
-        An empty heap for n ops.
+    heap : Heaps
+        One empty heap for n ops.
     ready : int64[n]
         Earliest starts alone, in ticks; written.
     start : int64[n]
@@ -91,9 +90,9 @@ def serve_first_come(
     duration, done = graph.duration, 0
     for op in range(len(start)):
         if missing[op] == 0:
-            push(pairs, heads, 0, ready[op], op)
-    while size_of(heads, 0) > 0:
-        op = pop(pairs, heads, 0)
+            push(heap, 0, ready[op], op)
+    while heap.size[0] > 0:
+        op = pop(heap, 0)
         time, length = ready[op], duration[op]
         if served.pointer[op] < served.pointer[op + 1]:
             # A pinned op that is ready at its pin takes the interval that is kept for it.
@@ -109,5 +108,5 @@ def serve_first_come(
             ready[waiter] = max(ready[waiter], time + length + graph.lag[row])
             missing[waiter] -= 1
             if missing[waiter] == 0:
-                push(pairs, heads, 0, ready[waiter], waiter)
+                push(heap, 0, ready[waiter], waiter)
     return done

@@ -1,95 +1,86 @@
-"""Binary heaps of (key, item) pairs, many in one flat array."""
+"""Binary heaps of (key, item) pairs, many in two flat tables; ties by item."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.kernels.compilation import part
 
-FIRST, SIZE, HEAD = 0, 1, 2
-"""Columns of `heads` (first pair and number of pairs of each heap) and its width."""
 
+class Heaps(NamedTuple):
+    """h heaps; heap k is in slots first[k]..first[k] + size[k] - 1, the smallest pair first.
 
-def empty_heaps(capacity: IntArray) -> IntArray:
-    """Return the heads of empty heaps, and behind them the size of the array of all pairs.
-
-    Parameters
+    Attributes
     ----------
-    capacity : int64[h]
-        Largest number of pairs of each heap.
-
-    Returns
-    -------
-    int64[2 * (h + 1)]
-        One head per heap; then the length of the flat array that holds all pairs, and 0.
+    key, item : int64[...]
+        The pairs.
+    first, size : int64[h]
+        First slot and number of pairs of each heap.
     """
-    heads = np.zeros((len(capacity) + 1, HEAD), dtype=np.int64)
-    heads[1:, FIRST] = np.cumsum(capacity)
-    heads[-1, FIRST] *= 2
-    return heads.ravel()
+
+    key: Any
+    item: Any
+    first: Any
+    size: Any
+
+
+def empty_heaps(capacity: IntArray) -> Heaps:
+    """Return empty heaps with room for ``capacity[k]`` pairs each, int64[h]."""
+    behind = np.cumsum(capacity)
+    table = np.zeros((2, int(capacity.sum())), dtype=np.int64)
+    return Heaps(table[0], table[1], behind - capacity, np.zeros_like(behind))
 
 
 @part
-def push(pairs: Any, heads: Any, which: int, key: int, item: int) -> None:
-    """Add a pair to heap number `which`."""
-    base = heads[which * HEAD + FIRST]
-    at = heads[which * HEAD + SIZE]
-    heads[which * HEAD + SIZE] = at + 1
-    while at > 0:
-        up = (at - 1) >> 1
-        above = 2 * (base + up)
-        if pairs[above] < key or (pairs[above] == key and pairs[above + 1] <= item):
+def push(heaps: Heaps, which: int, key: int, item: int) -> None:
+    """Add a pair to a heap."""
+    keys, items, first = heaps.key, heaps.item, heaps.first[which]
+    place = heaps.size[which]
+    heaps.size[which] = place + 1
+    while place > 0:
+        parent = (place - 1) >> 1
+        above = first + parent
+        if keys[above] < key or (keys[above] == key and items[above] <= item):
             break
-        pairs[2 * (base + at)] = pairs[above]
-        pairs[2 * (base + at) + 1] = pairs[above + 1]
-        at = up
-    pairs[2 * (base + at)] = key
-    pairs[2 * (base + at) + 1] = item
+        keys[first + place], items[first + place] = keys[above], items[above]
+        place = parent
+    keys[first + place], items[first + place] = key, item
 
 
 @part
-def pop(pairs: Any, heads: Any, which: int) -> int:
-    """Remove the smallest pair of heap number `which`; return its item."""
-    base = heads[which * HEAD + FIRST]
-    size = heads[which * HEAD + SIZE] - 1
-    heads[which * HEAD + SIZE] = size
-    smallest = pairs[2 * base + 1]
-    key, item = pairs[2 * (base + size)], pairs[2 * (base + size) + 1]
-    at, child = 0, 1
+def pop(heaps: Heaps, which: int) -> int:
+    """Remove the smallest pair of a heap; return its item."""
+    keys, items, first = heaps.key, heaps.item, heaps.first[which]
+    size = heaps.size[which] - 1
+    heaps.size[which] = size
+    smallest, key, item = items[first], keys[first + size], items[first + size]
+    place, child = 0, 1
     while child < size:
-        below = 2 * (base + child)
+        below = first + child
         if child + 1 < size and (
-            pairs[below + 2] < pairs[below]
-            or (pairs[below + 2] == pairs[below] and pairs[below + 3] < pairs[below + 1])
+            keys[below + 1] < keys[below]
+            or (keys[below + 1] == keys[below] and items[below + 1] < items[below])
         ):
             child += 1
-            below += 2
-        if key < pairs[below] or (key == pairs[below] and item <= pairs[below + 1]):
+            below += 1
+        if key < keys[below] or (key == keys[below] and item <= items[below]):
             break
-        pairs[2 * (base + at)] = pairs[below]
-        pairs[2 * (base + at) + 1] = pairs[below + 1]
-        at, child = child, 2 * child + 1
-    pairs[2 * (base + at)] = key
-    pairs[2 * (base + at) + 1] = item
+        keys[first + place], items[first + place] = keys[below], items[below]
+        place, child = child, 2 * child + 1
+    keys[first + place], items[first + place] = key, item
     return smallest
 
 
 @part
-def size_of(heads: Any, which: int) -> int:
-    """Return the number of pairs of a heap."""
-    return heads[which * HEAD + SIZE]
-
-
-@part
-def first_key(pairs: Any, heads: Any, which: int) -> int:
+def first_key(heaps: Heaps, which: int) -> int:
     """Return the smallest key of a heap that is not empty."""
-    return pairs[2 * heads[which * HEAD + FIRST]]
+    return heaps.key[heaps.first[which]]
 
 
 @part
-def first_item(pairs: Any, heads: Any, which: int) -> int:
+def first_item(heaps: Heaps, which: int) -> int:
     """Return the item of the smallest pair of a heap that is not empty."""
-    return pairs[2 * heads[which * HEAD + FIRST] + 1]
+    return heaps.item[heaps.first[which]]

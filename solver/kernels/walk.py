@@ -7,30 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.kernels.compilation import Kernel, cells, part
-from ppsolve.solver.kernels.heaps import (
-    HEAD,
-    SIZE,
-    empty_heaps,
-    first_item,
-    first_key,
-    pop,
-    push,
-    size_of,
-)
-from ppsolve.solver.kernels.ledger import (
-    FREE,
-    POOL,
-    PROMISES,
-    give_back,
-    keeps_promises,
-    open_ledger,
-    take,
-)
+from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.heaps import Heaps, empty_heaps, first_item, first_key, pop, push
+from ppsolve.solver.kernels.ledger import Ledger, give_back, shortage, take
 from ppsolve.solver.kernels.records import Graph, Memory, Seats
-
-DURATION, HOME, RANK, FILLER, BY_RANK, READY, MISSING, NEXT, OP = 0, 1, 2, 3, 4, 5, 6, 7, 8
-"""Columns of the table of ops and its width. `NEXT` links ops that wait at the same place."""
 
 _LATE = 2**62
 
@@ -62,176 +42,331 @@ class Ranking(NamedTuple):
     reserve: int
 
 
-def _ops(graph: Graph, seats: Seats, ranking: Ranking) -> IntArray:
-    """Return the table of ops before anything has started."""
-    table = np.zeros((len(graph.duration), OP), dtype=np.int64)
-    seated = np.flatnonzero(np.diff(seats.pointer))
-    table[:, DURATION] = graph.duration
-    table[:, HOME] = seats.num_resources
-    table[seated, HOME] = seats.resource[seats.pointer[seated]]
-    table[:, RANK] = ranking.rank
-    table[:, FILLER] = ranking.filler
-    table[:, BY_RANK] = ranking.by_rank
-    table[:, READY] = graph.earliest
-    table[:, MISSING] = graph.num_predecessors
-    return table.ravel()
+class Desk(NamedTuple):
+    """What is ready and who waits for what. Resource number R stands for ops that occupy nothing.
 
-
-def _heads(home: IntArray, seats: Seats, ranking: Ranking) -> IntArray:
-    """Lay out the heaps: queues, fillers, arrivals and pins by resource, then events.
-
-    Ops without a resource have a block of their own behind those of the resources.
+    Attributes
+    ----------
+    home : int64[n]
+        First resource of each op.
+    ready, missing : int64[n]
+        Earliest starts by precedences, and predecessors that have not started.
+    busy, dirty : int64[R + 1]
+        1 for resources that are occupied, and for those that have something to serve.
+    listed : int64[R + 2]
+        Number of dirty resources, then them.
+    queues, fillers, arrivals, pins : Heaps
+        By resource: ops by rank, fillers by rank, moments and ranks of ops with a known arrival
+        that fill nothing, pinned starts that are still to come.
+    events : Heaps
+        Moments at which ops arrive, and at which op j ends as ``-j - 1``.
+    first : int64[R + P]
+        First op that waits for each resource, then for each pool, or -1.
+    behind : int64[n]
+        Next op that waits for the same, or -1.
     """
-    at_home = np.bincount(home, minlength=seats.num_resources + 1)
-    pins = np.bincount(
-        seats.resource[np.repeat(ranking.pinned >= 0, np.diff(seats.pointer))],
-        minlength=seats.num_resources + 1,
-    )
-    return empty_heaps(np.concatenate([at_home, at_home, at_home, pins, [len(home)]]))
+
+    home: Any
+    ready: Any
+    missing: Any
+    busy: Any
+    dirty: Any
+    listed: Any
+    queues: Heaps
+    fillers: Heaps
+    arrivals: Heaps
+    pins: Heaps
+    events: Heaps
+    first: Any
+    behind: Any
 
 
-def run_walk(
-    graph: Graph, seats: Seats, memory: Memory, ranking: Ranking
-) -> tuple[IntArray, IntArray]:
-    """Schedule all ops that can start.
+def desk_of(graph: Graph, seats: Seats, memory: Memory, ranking: Ranking) -> Desk:
+    """Return the state before any op.
 
     Parameters
     ----------
-    graph, seats, memory, ranking
+    graph, seats, memory, ranking : Graph, Seats, Memory, Ranking
         The problem and the rule, n ops.
 
     Returns
     -------
-    start, awaited : int64[n], int64[n]
-        Starts in ticks, -1 for ops that never start; the pool for whose memory an op waits at the
-        end, else -1.
+    Desk
+        Nothing is ready yet.
     """
-    ops = _ops(graph, seats, ranking)
-    heads = _heads(ops[HOME::OP], seats, ranking)
-    start, awaited = np.full((2, len(graph.duration)), -1, dtype=np.int64)
-    pools, claims = open_ledger(memory)
-    walk(graph, seats, memory, ranking, ops, heads, pools, claims, start, awaited)
-    return start, awaited
+    count, resources = len(graph.duration), seats.num_resources
+    home = np.full(count, resources, dtype=np.int64)
+    seated = np.flatnonzero(np.diff(seats.pointer))
+    home[seated] = seats.resource[seats.pointer[seated]]
+    at_home = np.bincount(home, minlength=resources + 1)
+    pinned = seats.resource[np.repeat(ranking.pinned >= 0, np.diff(seats.pointer))]
+    num_pinned = np.bincount(pinned, minlength=resources + 1)
+    busy, dirty = np.zeros((2, resources + 1), dtype=np.int64)
+    return Desk(
+        home,
+        graph.earliest.copy(),
+        graph.num_predecessors.copy(),
+        busy,
+        dirty,
+        np.zeros(resources + 2, dtype=np.int64),
+        empty_heaps(at_home),
+        empty_heaps(at_home),
+        empty_heaps(at_home),
+        empty_heaps(num_pinned),
+        empty_heaps(np.array([count])),
+        np.full(resources + len(memory.size), -1, dtype=np.int64),
+        np.full(count, -1, dtype=np.int64),
+    )
 
 
 @part
-def _announce(ops: Any, pairs: Any, heads: Any, unlimited: int, waits: bool, op: int) -> None:
+def _announce(desk: Desk, ranking: Ranking, op: int) -> None:
     """Schedule the arrival of an op whose predecessors have all started."""
-    row = op * OP
-    push(pairs, heads, 4 * (unlimited + 1), ops[row + READY], op)
-    if waits and ops[row + FILLER] == 0:
-        upcoming = 2 * (unlimited + 1) + ops[row + HOME]
-        push(pairs, heads, upcoming, ops[row + READY], ops[row + RANK])
+    push(desk.events, 0, desk.ready[op], op)
+    waits = ranking.patience > 0 or ranking.filler_patience > 0
+    if waits and ranking.filler[op] == 0:
+        push(desk.arrivals, desk.home[op], desk.ready[op], ranking.rank[op])
 
 
 @part
-def _mark(dirty: Any, listed: Any, resource: int) -> None:
-    """Note that a resource has something to serve; `listed` holds their number, then them."""
-    if dirty[resource] == 0:
-        dirty[resource] = 1
-        listed[0] += 1
-        listed[listed[0]] = resource
+def _mark(desk: Desk, resource: int) -> None:
+    """Note that a resource has something to serve."""
+    if desk.dirty[resource] == 0:
+        desk.dirty[resource] = 1
+        desk.listed[0] += 1
+        desk.listed[desk.listed[0]] = resource
 
 
 @part
-def _enqueue(
-    ops: Any, pairs: Any, heads: Any, dirty: Any, listed: Any, unlimited: int, op: int
-) -> None:
-    row = op * OP
-    home = ops[row + HOME]
-    key = ops[row + RANK] if ops[row + BY_RANK] else ops[row + READY]
-    fills = ops[row + FILLER] > 0 and home != unlimited
-    push(pairs, heads, home + (unlimited + 1 if fills else 0), key, op)
-    _mark(dirty, listed, home)
+def _enqueue(desk: Desk, ranking: Ranking, op: int) -> None:
+    home = desk.home[op]
+    key = ranking.rank[op] if ranking.by_rank[op] else desk.ready[op]
+    if ranking.filler[op] and home < len(desk.busy) - 1:
+        push(desk.fillers, home, key, op)
+    else:
+        push(desk.queues, home, key, op)
+    _mark(desk, home)
 
 
 @part
-def _wake(
-    ops: Any,
-    pairs: Any,
-    heads: Any,
-    dirty: Any,
-    listed: Any,
-    waiting: Any,
-    unlimited: int,
-    place: int,
-) -> None:
-    op = waiting[place]
-    waiting[place] = -1
+def _wake(desk: Desk, ranking: Ranking, place: int) -> None:
+    """Make the ops ready that wait at a place."""
+    op = desk.first[place]
+    desk.first[place] = -1
     while op >= 0:
-        _enqueue(ops, pairs, heads, dirty, listed, unlimited, op)
-        op = ops[op * OP + NEXT]
+        _enqueue(desk, ranking, op)
+        op = desk.behind[op]
 
 
 @part
-def _worth_waiting(
-    ops: Any, pairs: Any, heads: Any, unlimited: int, now: int, op: int, patience: float
-) -> bool:
-    """Return true if `op` should wait for a better one that is known to arrive soon."""
-    row = op * OP
-    upcoming = 2 * (unlimited + 1) + ops[row + HOME]
-    while size_of(heads, upcoming) > 0 and first_key(pairs, heads, upcoming) <= now:
-        pop(pairs, heads, upcoming)
-    if size_of(heads, upcoming) == 0:
-        return False
-    moment = first_key(pairs, heads, upcoming)
-    if ops[row + FILLER] == 0 and first_item(pairs, heads, upcoming) > ops[row + RANK]:
-        return False
-    delay = now + ops[row + DURATION] - moment
-    return delay > 0 and moment - now <= patience * delay
+def _finish(
+    desk: Desk, ledger: Ledger, seats: Seats, memory: Memory, ranking: Ranking, op: int
+) -> None:
+    for position in range(seats.pointer[op], seats.pointer[op + 1]):
+        resource = seats.resource[position]
+        desk.busy[resource] = 0
+        _mark(desk, resource)
+        _wake(desk, ranking, resource)
+    give_back(ledger, memory, op)
+    for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
+        _wake(desk, ranking, seats.num_resources + memory.release_pool[position])
 
 
 @part
-def _is_awaited(pointer: Any, pool_of: Any, waiting: Any, num_resources: int, op: int) -> bool:
-    """Return true if an op waits for memory that `op` releases."""
-    for position in range(pointer[op], pointer[op + 1]):
-        if waiting[num_resources + pool_of[position]] >= 0:
-            return True
-    return False
-
-
-@part
-def _meets_pin(
-    pairs: Any, heads: Any, start: Any, unlimited: int, resource: int, op: int, end: int
-) -> bool:
-    """Return true if an op that ends at `end` would overrun the next pinned start."""
-    pins = 3 * (unlimited + 1) + resource
-    while size_of(heads, pins) > 0 and start[first_item(pairs, heads, pins)] >= 0:
-        pop(pairs, heads, pins)
-    if size_of(heads, pins) == 0 or first_item(pairs, heads, pins) == op:
-        return False
-    return first_key(pairs, heads, pins) < end
-
-
-@part
-def _next_to_serve(
-    pairs: Any, heads: Any, dirty: Any, listed: Any, unlimited: int, waits: bool
-) -> int:
+def _next_to_serve(desk: Desk, waits: bool) -> int:
     """Unlist and return the resource to serve next; with patience that of the best rank first.
 
-    Ops without a resource come before all others.
+    Ops without a resource come before all others: they may make some arrive at this moment.
     """
     best, best_key, best_item, at = -1, _LATE, 0, 0
-    for place in range(1, listed[0] + 1):
-        resource = listed[place]
-        key, item = 0, 0
-        if resource == unlimited:
+    for place in range(1, desk.listed[0] + 1):
+        resource, key, item = desk.listed[place], 0, 0
+        if resource == len(desk.busy) - 1:
             key = -1
         elif waits:
             key = _LATE
-            if size_of(heads, resource) > 0:
-                key = first_key(pairs, heads, resource)
-                item = first_item(pairs, heads, resource)
+            if desk.queues.size[resource] > 0:
+                key, item = first_key(desk.queues, resource), first_item(desk.queues, resource)
         if (
             best < 0
             or key < best_key
             or (key == best_key and (item < best_item or (item == best_item and resource < best)))
         ):
             best, best_key, best_item, at = resource, key, item, place
-    listed[at] = listed[listed[0]]
-    listed[0] -= 1
-    dirty[best] = 0
+    desk.listed[at] = desk.listed[desk.listed[0]]
+    desk.listed[0] -= 1
+    desk.dirty[best] = 0
     return best
+
+
+@part
+def _worth_waiting(
+    desk: Desk, graph: Graph, ranking: Ranking, now: int, op: int, patience: float
+) -> bool:
+    """Return true if `op` should wait for a better one that is known to arrive soon."""
+    arrivals, home = desk.arrivals, desk.home[op]
+    while arrivals.size[home] > 0 and first_key(arrivals, home) <= now:
+        pop(arrivals, home)
+    if arrivals.size[home] == 0:
+        return False
+    moment = first_key(arrivals, home)
+    if ranking.filler[op] == 0 and first_item(arrivals, home) > ranking.rank[op]:
+        return False
+    delay = now + graph.duration[op] - moment
+    return delay > 0 and moment - now <= patience * delay
+
+
+@part
+def _is_awaited(desk: Desk, memory: Memory, num_resources: int, op: int) -> bool:
+    """Return true if an op waits for memory that `op` releases."""
+    for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
+        if desk.first[num_resources + memory.release_pool[position]] >= 0:
+            return True
+    return False
+
+
+@part
+def _meets_pin(desk: Desk, start: Any, resource: int, op: int, end: int) -> bool:
+    """Return true if an op that ends at `end` would overrun the next pinned start."""
+    pins = desk.pins
+    while pins.size[resource] > 0 and start[first_item(pins, resource)] >= 0:
+        pop(pins, resource)
+    if pins.size[resource] == 0 or first_item(pins, resource) == op:
+        return False
+    return first_key(pins, resource) < end
+
+
+@part
+def _held_up(
+    desk: Desk,
+    ledger: Ledger,
+    graph: Graph,
+    seats: Seats,
+    memory: Memory,
+    ranking: Ranking,
+    start: Any,
+    now: int,
+    op: int,
+) -> bool:
+    """Let `op` wait and return true if it cannot start now."""
+    place = -1
+    for position in range(seats.pointer[op], seats.pointer[op + 1]):
+        resource = seats.resource[position]
+        if desk.busy[resource] or _meets_pin(desk, start, resource, op, now + graph.duration[op]):
+            place = resource
+            break
+    if place < 0:
+        pool = shortage(ledger, memory, op, ranking.reserve)
+        if pool < 0:
+            return False
+        place = seats.num_resources + pool
+    desk.behind[op], desk.first[place] = desk.first[place], op
+    return True
+
+
+@part
+def _start(
+    desk: Desk,
+    ledger: Ledger,
+    graph: Graph,
+    seats: Seats,
+    memory: Memory,
+    ranking: Ranking,
+    now: int,
+    op: int,
+) -> None:
+    for position in range(seats.pointer[op], seats.pointer[op + 1]):
+        desk.busy[seats.resource[position]] = 1
+    take(ledger, memory, op)
+    end = now + graph.duration[op]
+    push(desk.events, 0, end, -op - 1)
+    for position in range(graph.pointer[op], graph.pointer[op + 1]):
+        waiter, moment = graph.successor[position], end + graph.lag[position]
+        if moment > desk.ready[waiter]:
+            desk.ready[waiter] = moment
+        desk.missing[waiter] -= 1
+        if desk.missing[waiter] == 0:
+            _announce(desk, ranking, waiter)
+
+
+@part
+def _start_best(
+    desk: Desk,
+    ledger: Ledger,
+    graph: Graph,
+    seats: Seats,
+    memory: Memory,
+    ranking: Ranking,
+    start: Any,
+    now: int,
+    queue: Heaps,
+    resource: int,
+    patience: float,
+) -> None:
+    """Start the first op of a queue that can start (without a resource: all that can)."""
+    while queue.size[resource] > 0:
+        op = first_item(queue, resource)
+        if patience > 0 and _worth_waiting(desk, graph, ranking, now, op, patience):
+            return
+        pop(queue, resource)
+        if not _held_up(desk, ledger, graph, seats, memory, ranking, start, now, op):
+            start[op] = now
+            _start(desk, ledger, graph, seats, memory, ranking, now, op)
+            if resource < seats.num_resources:
+                return
+
+
+@part
+def _serve(
+    desk: Desk,
+    ledger: Ledger,
+    graph: Graph,
+    seats: Seats,
+    memory: Memory,
+    ranking: Ranking,
+    start: Any,
+    now: int,
+    resource: int,
+) -> None:
+    fillers, patience = desk.fillers, ranking.patience
+    if resource == seats.num_resources:
+        patience = 0.0
+    # A filler; then any other op; then, where that did not start either, a filler that may wait.
+    for turn in range(3):
+        queue, wait = desk.queues, patience
+        if turn != 1:
+            if desk.busy[resource] or fillers.size[resource] == 0:
+                continue
+            awaited = _is_awaited(desk, memory, seats.num_resources, first_item(fillers, resource))
+            if turn == 0 and not (awaited and ranking.frees_memory):
+                continue
+            queue, wait = fillers, 0.0 if awaited else ranking.filler_patience
+        if desk.busy[resource] == 0:
+            _start_best(
+                desk, ledger, graph, seats, memory, ranking, start, now, queue, resource, wait
+            )
+
+
+@part
+def _open(desk: Desk, graph: Graph, seats: Seats, ranking: Ranking) -> int:
+    """Announce the ops without predecessors; return the number of pins."""
+    num_pins = 0
+    for op in range(len(graph.duration)):
+        if ranking.pinned[op] >= 0:
+            num_pins += 1
+            for position in range(seats.pointer[op], seats.pointer[op + 1]):
+                push(desk.pins, seats.resource[position], ranking.pinned[op], op)
+        if desk.missing[op] == 0:
+            _announce(desk, ranking, op)
+    return num_pins
+
+
+@part
+def _give_up_pins(desk: Desk, ranking: Ranking) -> None:
+    """Let ops overrun pins that cannot be kept; the checker reports them."""
+    for resource in range(len(desk.busy) - 1):
+        desk.pins.size[resource] = 0
+        _wake(desk, ranking, resource)
 
 
 @Kernel
@@ -240,10 +375,8 @@ def walk(
     seats: Seats,
     memory: Memory,
     ranking: Ranking,
-    ops: Any,
-    heads: Any,
-    pools: Any,
-    claims: Any,
+    desk: Desk,
+    ledger: Ledger,
     start: Any,
     awaited: Any,
 ) -> None:
@@ -251,148 +384,64 @@ def walk(
 
     Parameters
     ----------
-    graph, seats, memory, ranking
+    graph, seats, memory, ranking : Graph, Seats, Memory, Ranking
         The problem and the rule, n ops.
-    ops : int64[n * OP]
-        Table of ops, changed.
-    heads : int64[...]
-        Layout of the heaps, changed.
-    pools, claims : int64[...]
-        Ledger of memory, changed.
-    start, awaited : int64[n], int64[n]
-        All -1; get what `run_walk` returns.
+    desk, ledger : Desk, Ledger
+        The state before any op; written.
+    start : int64[n]
+        All -1; becomes the starts in ticks, -1 for ops that never start.
+    awaited : int64[n]
+        All -1; becomes the pool for whose memory an op waits at the end.
     """
-    pointer, successor, lag = graph.pointer, graph.successor, graph.lag
-    seat, resource_of, unlimited = seats.pointer, seats.resource, seats.num_resources
-    acquired, acquired_pool = memory.acquire_pointer, memory.acquire_pool
-    acquired_amount, net_amount = memory.acquire_amount, memory.net_amount
-    released, released_pool = memory.release_pointer, memory.release_pool
-    released_amount, owner_of = memory.release_amount, memory.owner
-    num_owners, pinned, reserve = memory.num_owners, ranking.pinned, ranking.reserve
-    patience, filler_patience = ranking.patience, ranking.filler_patience
-    waits = patience > 0 or filler_patience > 0
-    count, num_pools = len(start), len(memory.size)
-    events = 4 * (unlimited + 1)
-    begun = cells(num_owners)
-    num_pins = 0
-    for op in range(count):
-        if pinned[op] >= 0:
-            num_pins += 1
-    pairs = cells(heads[len(heads) - 2])
-    busy, dirty, listed = cells(unlimited + 1), cells(unlimited + 1), cells(unlimited + 2)
-    waiting = cells(unlimited + num_pools)
-    for place in range(unlimited + num_pools):
-        waiting[place] = -1
-    for op in range(count):
-        if pinned[op] >= 0:
-            for position in range(seat[op], seat[op + 1]):
-                push(pairs, heads, 3 * (unlimited + 1) + resource_of[position], pinned[op], op)
-        if ops[op * OP + MISSING] == 0:
-            _announce(ops, pairs, heads, unlimited, waits, op)
-
-    started, now = 0, 0
+    events, now, unlimited = desk.events, 0, seats.num_resources
+    waits = ranking.patience > 0 or ranking.filler_patience > 0
+    has_pins = _open(desk, graph, seats, ranking) > 0
     while True:
-        while size_of(heads, events) > 0 and first_key(pairs, heads, events) == now:
-            op = pop(pairs, heads, events)
-            if op >= 0:
-                _enqueue(ops, pairs, heads, dirty, listed, unlimited, op)
-                continue
-            op = -op - 1
-            for position in range(seat[op], seat[op + 1]):
-                resource = resource_of[position]
-                busy[resource] = 0
-                _mark(dirty, listed, resource)
-                _wake(ops, pairs, heads, dirty, listed, waiting, unlimited, resource)
-            for position in range(released[op], released[op + 1]):
-                pool, amount = released_pool[position], released_amount[position]
-                give_back(pools, claims, num_owners, owner_of[op], pool, amount)
-                _wake(ops, pairs, heads, dirty, listed, waiting, unlimited, unlimited + pool)
-        if listed[0] == 0:
-            if size_of(heads, events) == 0:
-                if num_pins == 0 or started == count:
-                    break
-                # Pins that cannot be kept are overrun; the checker reports them.
-                num_pins = 0
-                for resource in range(unlimited):
-                    heads[(3 * (unlimited + 1) + resource) * HEAD + SIZE] = 0
-                    _wake(ops, pairs, heads, dirty, listed, waiting, unlimited, resource)
-                continue
-            now = first_key(pairs, heads, events)
+        while events.size[0] > 0 and first_key(events, 0) == now:
+            code = pop(events, 0)
+            if code >= 0:
+                _enqueue(desk, ranking, code)
+            else:
+                _finish(desk, ledger, seats, memory, ranking, -code - 1)
+        resource = -1
+        while desk.listed[0] > 0 and resource != unlimited:
+            resource = _next_to_serve(desk, waits)
+            _serve(desk, ledger, graph, seats, memory, ranking, start, now, resource)
+        if desk.listed[0] > 0 or resource == unlimited:
             continue
-        served_last = False
-        while listed[0] > 0 and not served_last:
-            resource = _next_to_serve(pairs, heads, dirty, listed, unlimited, waits)
-            # Ops without a resource may make others arrive at this very moment.
-            served_last = resource == unlimited
-            for turn in range(3):
-                queue, wait_for = resource, patience
-                if turn != 1:
-                    queue = unlimited + 1 + resource
-                if busy[resource] or size_of(heads, queue) == 0 or (served_last and turn != 1):
-                    continue
-                if turn != 1:
-                    awaited_now = _is_awaited(
-                        released, released_pool, waiting, unlimited,
-                        first_item(pairs, heads, queue),
-                    )  # fmt: skip
-                    if turn == 0 and not (ranking.frees_memory and awaited_now):
-                        continue
-                    wait_for = 0.0 if awaited_now else filler_patience
-                if served_last:
-                    wait_for = 0.0
-                while size_of(heads, queue) > 0:
-                    op = first_item(pairs, heads, queue)
-                    if wait_for > 0 and _worth_waiting(
-                        ops, pairs, heads, unlimited, now, op, wait_for
-                    ):
-                        break
-                    pop(pairs, heads, queue)
-                    end = now + ops[op * OP + DURATION]
-                    place = -1
-                    for position in range(seat[op], seat[op + 1]):
-                        used = resource_of[position]
-                        if busy[used] or (
-                            num_pins > 0
-                            and _meets_pin(pairs, heads, start, unlimited, used, op, end)
-                        ):
-                            place = used
-                            break
-                    if place < 0:
-                        for position in range(acquired[op], acquired[op + 1]):
-                            pool, amount = acquired_pool[position], net_amount[position]
-                            if amount > pools[pool * POOL + FREE] or (
-                                pools[pool * POOL + PROMISES] > 0
-                                and not keeps_promises(
-                                    pools, claims, begun, num_owners,
-                                    owner_of[op], pool, amount, reserve,
-                                )
-                            ):  # fmt: skip
-                                place = unlimited + pool
-                                break
-                    if place >= 0:
-                        ops[op * OP + NEXT] = waiting[place]
-                        waiting[place] = op
-                        continue
-                    start[op] = now
-                    started += 1
-                    for position in range(seat[op], seat[op + 1]):
-                        busy[resource_of[position]] = 1
-                    for position in range(acquired[op], acquired[op + 1]):
-                        take(
-                            pools, claims, begun, num_owners,
-                            owner_of[op], acquired_pool[position], acquired_amount[position],
-                        )  # fmt: skip
-                    push(pairs, heads, events, end, -op - 1)
-                    for position in range(pointer[op], pointer[op + 1]):
-                        row = successor[position] * OP
-                        ops[row + READY] = max(ops[row + READY], end + lag[position])
-                        ops[row + MISSING] -= 1
-                        if ops[row + MISSING] == 0:
-                            _announce(ops, pairs, heads, unlimited, waits, successor[position])
-                    if not served_last:
-                        break
-    for pool in range(num_pools):
-        op = waiting[unlimited + pool]
+        if events.size[0] > 0:
+            now = first_key(events, 0)
+        elif has_pins:
+            has_pins = False
+            _give_up_pins(desk, ranking)
+        else:
+            break
+    for pool in range(len(memory.size)):
+        op = desk.first[unlimited + pool]
         while op >= 0:
             awaited[op] = pool
-            op = ops[op * OP + NEXT]
+            op = desk.behind[op]
+
+
+def run_walk(
+    graph: Graph, seats: Seats, memory: Memory, ledger: Ledger, ranking: Ranking
+) -> tuple[IntArray, IntArray]:
+    """Schedule all ops that can start.
+
+    Parameters
+    ----------
+    graph, seats, memory, ranking : Graph, Seats, Memory, Ranking
+        The problem and the rule, n ops.
+    ledger : Ledger
+        State of all pools before any op; written.
+
+    Returns
+    -------
+    start, awaited : int64[n], int64[n]
+        Starts in ticks, -1 for ops that never start; the pool for whose memory an op waits at the
+        end, else -1.
+    """
+    start, awaited = np.full((2, len(graph.duration)), -1, dtype=np.int64)
+    desk = desk_of(graph, seats, memory, ranking)
+    walk(graph, seats, memory, ranking, desk, ledger, start, awaited)
+    return start, awaited

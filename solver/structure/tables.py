@@ -14,6 +14,7 @@ import numpy as np
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.kernels.gaps import NEVER, Gaps
+from ppsolve.solver.kernels.ledger import Ledger
 from ppsolve.solver.kernels.records import Graph, Memory, Seats, Sources
 from ppsolve.solver.kernels.usage import Usage
 
@@ -201,6 +202,15 @@ def usage_of(problem: Problem) -> Usage:
     low, slots = _change_slots(problem)
     moment, change = np.zeros((2, slots), dtype=np.int64)
     return Usage(moment, change, low, low.copy(), np.zeros(len(low), dtype=np.int64))
+
+
+def ledger_of(memory: Memory) -> Ledger:
+    """Return the state of all pools before any op: nothing taken, nobody in flight."""
+    pools, owners = len(memory.size), memory.num_owners
+    held, missing, in_flight, flight = np.zeros((4, pools * owners), dtype=np.int64)
+    reserved, num_flight = np.zeros((2, pools), dtype=np.int64)
+    begun = np.zeros(owners + 1, dtype=np.int64)
+    return Ledger(memory.size.copy(), reserved, held, missing, in_flight, flight, num_flight, begun)
 
 
 @_once

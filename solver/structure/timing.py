@@ -143,8 +143,7 @@ def _serve(problem: Problem, graph: Graph, served: Seats, start: IntArray) -> No
         problem.pinned,
         graph.num_predecessors.copy(),
         np.zeros(problem.num_resources, dtype=np.int64),
-        np.zeros(2 * count, dtype=np.int64),
-        empty_heaps(np.array([count], dtype=np.int64)),
+        empty_heaps(np.array([count])),
         graph.earliest.copy(),
         start,
     )

@@ -6,54 +6,30 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.kernels.ledger import (
-    FREE,
-    POOL,
-    PROMISES,
-    give_back,
-    keeps_promises,
-    open_ledger,
-    take,
-)
+from ppsolve.solver.kernels.ledger import give_back, shortage, take
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.structure.tables import memory_of
+from ppsolve.solver.structure.tables import ledger_of, memory_of
 from tests.small import holding, number, op, small
 
 
 class Ledger:
-    """The kernel's tables for one problem, whose ops start and finish."""
+    """The kernels' ledger of one problem, whose ops start and finish."""
 
     def __init__(self, problem: Problem, *, reserve: bool = True, promise: bool = True) -> None:
         self.problem, self.reserve = problem, int(reserve)
         self.memory = memory_of(problem)
         if not promise:
             self.memory = self.memory._replace(promises=self.memory.promises * 0)
-        self.pools, self.claims = open_ledger(self.memory)
-        self.begun = [0] * self.memory.num_owners
+        self.state = ledger_of(self.memory)
 
     def start(self, op: int) -> None:
-        memory = self.memory
-        tables = self.pools, self.claims, self.begun, memory.num_owners, memory.owner[op]
-        for row in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
-            take(*tables, memory.acquire_pool[row], memory.acquire_amount[row])
+        take(self.state, self.memory, op)
 
     def finish(self, op: int) -> None:
-        memory = self.memory
-        tables = self.pools, self.claims, memory.num_owners, memory.owner[op]
-        for row in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
-            give_back(*tables, memory.release_pool[row], memory.release_amount[row])
+        give_back(self.state, self.memory, op)
 
     def fits(self, op: int) -> bool:
-        memory = self.memory
-        tables = self.pools, self.claims, self.begun, memory.num_owners, memory.owner[op]
-        for row in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
-            pool, amount = memory.acquire_pool[row], memory.net_amount[row]
-            if amount > self.pools[pool * POOL + FREE] or (
-                self.pools[pool * POOL + PROMISES]
-                and not keeps_promises(*tables, pool, amount, self.reserve)
-            ):
-                return False
-        return True
+        return bool(shortage(self.state, self.memory, op, self.reserve) < 0)
 
 
 def v_device(capacity: float) -> Problem:

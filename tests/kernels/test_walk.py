@@ -9,7 +9,7 @@ import pytest
 
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.heuristics.parallel import generate_parallel
-from ppsolve.solver.heuristics.rules import rule_portfolio
+from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.structure.implied import index_order
@@ -26,7 +26,8 @@ NAMES = (
 def test_compiled_and_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = lower(load_instance(ROOT / "instances" / name))
     edges = index_order(problem)
-    for rule, extra in islice(rule_portfolio(problem), 6):
+    book = RuleBook(problem)
+    for rule, extra in map(book.rule, islice(book.recipes(), 6)):
         found = []
         for compiled in (False, True):
             monkeypatch.setitem(compilation._state, "compiled", compiled)
