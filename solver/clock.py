@@ -66,3 +66,19 @@ class Clock:
             Without a limit where this one has none; stops with this one.
         """
         return type(self)(self.left * part if self.is_limited else None, self._stopped)
+
+    def within(self, seconds: float | None) -> Self:
+        """Return a clock that ends with this one, and after so many seconds at the latest.
+
+        Parameters
+        ----------
+        seconds : float or None
+            Wall seconds from now on; None: no further limit.
+
+        Returns
+        -------
+        Clock
+            Stops with this one.
+        """
+        left = self.left if seconds is None else min(self.left, seconds)
+        return type(self)(left if math.isfinite(left) else None, self._stopped)

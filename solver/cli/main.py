@@ -134,3 +134,14 @@ def run() -> None:
         sys.exit(ExitCode.INTERRUPTED)
     except typer.Exit as end:
         sys.exit(end.exit_code)
+    except SystemExit as end:
+        _leave_searches(end.code)
+        raise
+
+
+def _leave_searches(code: object) -> None:
+    """End without searches of CP-SAT that were given up on and would not end."""
+    running = sys.modules.get("ppsolve.solver.cpsat.running")
+    if running is not None:
+        code = code if isinstance(code, int) else int(code is not None)
+        running.await_abandoned(code, patience=0.5)

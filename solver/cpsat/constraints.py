@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from ortools.sat.python import cp_model
 
+from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
@@ -22,6 +25,9 @@ stood at 711,331 us after 15 s; on large pools they are up to 100 times slower."
 MAX_LEVEL = 2**24
 """Largest level of a reservoir: levels of 10 digits and more made CP-SAT 9.15 call feasible models
 infeasible."""
+
+EDGES_AT_ONCE = 1_000
+"""Precedences that are added between two looks at the clock; they take about 15 ms."""
 
 
 class Constraints:
@@ -47,7 +53,7 @@ class Constraints:
         self.rounding = rounding
         self.memory_is_exact = True
 
-    def add_all(self, hint: Schedule | None = None, *, window_work: bool = False) -> None:
+    def add_all(self, hint: Schedule | None = None, *, window_work: bool = False) -> Iterator[None]:
         """Add every rule, then the redundant ones: a new one is a module and one more line here.
 
         Parameters
@@ -56,36 +62,40 @@ class Constraints:
             Schedule that variables of redundant rules are hinted from.
         window_work : bool
             Count the work in every hole.
+
+        Yields
+        ------
+        None
+            Between parts that take some milliseconds: whoever asks for no more of them leaves the
+            model unfinished.
         """
-        self._pins()
-        self._precedences()
-        self._no_overlap()
-        self._memory()
+        yield from self._pins()
+        yield from self._precedences()
+        yield from self._no_overlap()
+        yield from self._memory()
         if window_work:
             add_window_work(self.variables, hint)
 
-    def _pins(self) -> None:
+    def _pins(self) -> Iterator[None]:
         for op in np.flatnonzero(self.problem.pinned != FREE).tolist():
             self.model.add(self.variables.start[op] == int(self.problem.pinned[op]))
+        yield
 
-    def _precedences(self) -> None:
-        graph, start = self.implied.full, self.variables.start
-        edges = {
-            (before, after): delay
-            for delay, before, after in sorted(
-                zip(graph.delay.tolist(), graph.before.tolist(), graph.after.tolist(), strict=True)
-            )
-        }
-        for (before, after), delay in edges.items():
+    def _precedences(self) -> Iterator[None]:
+        start = self.variables.start
+        for number, (delay, before, after) in enumerate(longest_delays(self.implied.full)):
             self.model.add(start[before] + delay <= start[after])
+            if not number % EDGES_AT_ONCE:
+                yield
 
-    def _no_overlap(self) -> None:
+    def _no_overlap(self) -> Iterator[None]:
         for ops in self.problem.ops_by_resource:
             busy = ops[self.problem.holds_place[ops]]
             if len(busy) > 1:
                 self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
+            yield
 
-    def _memory(self) -> None:
+    def _memory(self) -> Iterator[None]:
         orders = [o for o in self.implied.pools if not o.is_exact and o.holds.amount]
         events = sum(2 * len(order.holds.amount) for order in orders)
         most = MAX_EVENTS // 2 if all(order.is_whole for order in orders) else MAX_EVENTS
@@ -97,6 +107,7 @@ class Constraints:
                 self._reservoir(order.holds, demands)
             else:
                 self._cumulative(order.holds, demands)
+            yield
 
     def _reservoir(self, holds: Holds, demands: Demands) -> None:
         times: list[cp_model.LinearExprT] = []
@@ -122,3 +133,19 @@ class Constraints:
             [demands.demand[index] for index in indices],
             demands.capacity,
         )
+
+
+def longest_delays(graph: Dag) -> Iterator[tuple[int, int, int]]:
+    """Yield the precedences of a graph as (delay, before, after), one for each pair of ops.
+
+    Delays are in ticks, from start to start; of several precedences of a pair the longest counts.
+    """
+    order = np.lexsort((graph.after, graph.before, graph.delay))
+    before, after, delay = graph.before[order], graph.after[order], graph.delay[order]
+    pair = before * (1 + int(after.max(initial=0))) + after
+    _, first, number = np.unique(pair, return_index=True, return_inverse=True)
+    longest = delay[first]
+    np.maximum.at(longest, number, delay)
+    kept = np.argsort(first)
+    first = first[kept]
+    return zip(longest[kept].tolist(), before[first].tolist(), after[first].tolist(), strict=True)
