@@ -47,6 +47,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.engine",
     "ppsolve.solver.cpsat.exact",
     "ppsolve.solver.cpsat.found",
+    "ppsolve.solver.cpsat.levels",
     "ppsolve.solver.cpsat.model",
     "ppsolve.solver.cpsat.objective",
     "ppsolve.solver.cpsat.running",

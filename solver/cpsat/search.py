@@ -89,7 +89,7 @@ class Search:
 
     def _start(self) -> SolverRun:
         self._found.searched = None
-        return SolverRun(self._model.variables.model, self._found, self._left, self._clock.elapsed)
+        return SolverRun(self._model, self._found, self._left, self._clock.elapsed)
 
     def _start_again(self) -> None:
         """Start from the best fed schedule; the run before has ended, so the model may change."""

@@ -50,6 +50,7 @@ class Variables:
         self.objective = model.new_int_var(lower, upper, "objective")
         self.span_start: dict[int, cp_model.IntVar] = {}
         self._sizes: list[tuple[cp_model.IntVar, int, int]] = []
+        self.orders: dict[tuple[int, int], cp_model.IntVar] = {}
         self._intervals: dict[int, cp_model.IntervalVar] = {}
 
     def end(self, op: int) -> cp_model.LinearExprT:
@@ -87,6 +88,26 @@ class Variables:
         self._sizes.append((size, first, last))
         return self.model.new_interval_var(start, size, end, "")
 
+    def order(self, first: int, second: int) -> cp_model.IntVar:
+        """Return the literal for the first of two ops running before the second, not after it.
+
+        Parameters
+        ----------
+        first, second : int
+            Ops of one resource, the smaller number first.
+
+        Returns
+        -------
+        IntVar
+            A literal, made on first use.
+        """
+        if (first, second) not in self.orders:
+            literal = self.model.new_bool_var("")
+            self.model.add(self.end(first) <= self.start[second]).only_enforce_if(literal)
+            self.model.add(self.end(second) <= self.start[first]).only_enforce_if(~literal)
+            self.orders[first, second] = literal
+        return self.orders[first, second]
+
     def starts_in(self, solution: Sequence[int]) -> IntArray:
         """Return the start of every op in a solution of the model, int64[n] in ticks."""
         return np.array(solution[: len(self.start)], dtype=np.int64)
@@ -119,6 +140,8 @@ class Variables:
             begin = 0 if first == ALWAYS else starts[first]
             finish = self.windows.horizon + 1 if last == ALWAYS else ends[last]
             hints[size.index] = finish - begin
+        for (first, second), literal in self.orders.items():
+            hints[literal.index] = int(ends[first] <= starts[second])
         for resource, variable in self.span_start.items():
             ops = self.problem.ops_by_resource[resource]
             hints[variable.index] = int(schedule.start[ops].min())

@@ -61,6 +61,7 @@ WITH_MEMORY = [number for number, p in enumerate(tiny_problems(COUNT, seed=7)) i
 def test_cumulatives_agree_with_brute_force(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pools are reservoirs; as cumulatives, the form of large ones, they say the same."""
     monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
     problem, optimum = problems()[number]
     implied = ImpliedOrder(problem)
     try:

@@ -17,10 +17,12 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import at, holding, op, small
 
 
-@pytest.fixture(autouse=True, params=["reservoirs", "cumulatives"])
+@pytest.fixture(autouse=True, params=["orders", "reservoirs", "cumulatives"])
 def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "cumulatives":
         monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    if request.param != "orders":
+        monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
 
 
 def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:

@@ -41,10 +41,12 @@ def optimum(problem: Problem, **options: Any) -> int | None:
     return found.bound
 
 
-@pytest.fixture(params=["reservoirs", "cumulatives"])
+@pytest.fixture(params=["orders", "reservoirs", "cumulatives"])
 def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "cumulatives":
         monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    if request.param != "orders":
+        monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
     return str(request.param)
 
 

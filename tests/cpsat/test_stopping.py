@@ -81,6 +81,15 @@ def test_building_the_model_counts_as_used_time() -> None:
     assert configured(SearchLimits(seconds=5.0), 9.0).parameters.max_time_in_seconds == 0.0
 
 
+def test_presolve_is_light_on_request() -> None:
+    plain = configured(SearchLimits(), 0.0).parameters
+    light = configured(SearchLimits(), 0.0, light_presolve=True).parameters
+    assert plain.cp_model_probing_level == 2
+    assert (light.cp_model_probing_level, light.symmetry_level) == (0, 0)
+    assert light.max_presolve_iterations == 1
+    assert light.cp_model_presolve
+
+
 @pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])
 def test_incumbents_that_may_break_memory_are_not_announced(rounding: Any, hears: bool) -> None:
     heard: list[int] = []
