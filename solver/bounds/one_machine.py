@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.kernels.machine import Jobs, least_end
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:
@@ -30,25 +29,4 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
         Lower bound on the end of the schedule in ticks, 0 for no ops.
     """
     order = np.argsort(heads, kind="stable")
-    head = heads[order].tolist()
-    left = durations[order].tolist()
-    tail = tails[order].tolist()
-    waiting: list[tuple[int, int]] = []
-    now = best = 0
-    position, count = 0, len(head)
-    while position < count or waiting:
-        if not waiting and head[position] > now:
-            now = head[position]
-        while position < count and head[position] <= now:
-            heappush(waiting, (-tail[position], position))
-            position += 1
-        longest, op = waiting[0]
-        until = head[position] if position < count else None
-        if until is None or now + left[op] <= until:
-            now += left[op]
-            heappop(waiting)
-            best = max(best, now - longest)
-        else:
-            left[op] -= until - now
-            now = until
-    return best
+    return int(least_end(Jobs(heads[order], durations[order], tails[order])))

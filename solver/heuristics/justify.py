@@ -12,12 +12,13 @@ import random
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag, Edges
+from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.metrics import peak_usage
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.heuristics.ledger import Ledger
 from ppsolve.solver.heuristics.serial import Gaps, Usage
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 
 _PERTURBED_SHARES = (0.005, 0.02, 0.05)

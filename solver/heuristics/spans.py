@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.core.metrics import order_graph
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.structure.dag import order_graph
 
 _MAX_OPS = 20_000
 """Ops up to which the span is searched for. A step walks all ops once per device and more in plain

@@ -17,8 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ppsolve.models.core.dag import CycleError, Dag, Edges, chain_edges
+from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, holds_of
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible, check_requirements
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppsolve.models.core.dag import CycleError, Dag
+from ppsolve.models.core.dag import CycleError
+from ppsolve.solver.structure.dag import Dag
 from tests.strategies import tiny_problem
 
 Edge = tuple[int, int, int]
@@ -50,18 +51,6 @@ def test_heads_and_tails_are_longest_paths(case: tuple[int, list[Edge], list[int
     assert graph.heads(values).tolist() == [head(node) for node in range(size)]
     assert graph.tails(values).tolist() == [tail(node) for node in range(size)]
     assert all(graph.level[a] < graph.level[b] for a, b, _ in edges)
-
-
-@given(acyclic())
-def test_columns_are_independent_questions(case: tuple[int, list[Edge], list[int]]) -> None:
-    size, edges, initial = case
-    graph = dag(size, edges)
-    columns = np.stack([np.array(initial), np.zeros(size, dtype=np.int64)], axis=1)
-    for relax in (graph.heads, graph.tails):
-        together = relax(columns)
-        for column in range(2):
-            alone = relax(np.ascontiguousarray(columns[:, column]))
-            assert together[:, column].tolist() == alone.tolist()
 
 
 def test_initial_values_are_not_changed() -> None:

@@ -1,0 +1,144 @@
+"""Longest paths in a directed acyclic graph."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ppsolve.models.core.dag import CycleError, Edges, chain_edges, find_cycle
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.kernels.paths import Steps, relax, sort_steps
+
+
+class Dag:
+    """Nodes 0..n-1 and edges start(after) >= start(before) + delay.
+
+    Parameters
+    ----------
+    num_nodes : int
+        Number of nodes n.
+    before, after, delay : int64[k]
+        The edges.
+
+    Raises
+    ------
+    CycleError
+        The edges form a cycle.
+    """
+
+    def __init__(self, num_nodes: int, before: IntArray, after: IntArray, delay: IntArray) -> None:
+        self.num_nodes = num_nodes
+        self.before, self.after, self.delay = before, after, delay
+        edges = Steps(*(np.ascontiguousarray(part) for part in (before, after, delay)))
+        order = np.zeros(len(before), dtype=np.int64)
+        if sort_steps(edges, num_nodes, order) < num_nodes:
+            raise CycleError(find_cycle(num_nodes, before, after))
+        self._forwards = Steps(*(part[order] for part in edges))
+
+    @classmethod
+    def of(cls, problem: Problem, *extra: Edges) -> Dag:
+        """Build the graph of a problem's precedences.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem, n ops.
+        *extra : Edges
+            Further precedences; lags in ticks.
+
+        Returns
+        -------
+        Dag
+            n nodes; the delay of an edge is the duration of its first op + lag, in ticks.
+
+        Raises
+        ------
+        CycleError
+            The precedences form a cycle.
+        """
+        before = np.concatenate([problem.before, *(edges[0] for edges in extra)])
+        after = np.concatenate([problem.after, *(edges[1] for edges in extra)])
+        lag = np.concatenate([problem.lag, *(edges[2] for edges in extra)])
+        return cls(problem.num_ops, before, after, problem.duration[before] + lag)
+
+    @cached_property
+    def level(self) -> IntArray:
+        """Most edges on a path into each node, int64[n]."""
+        depth = np.zeros(self.num_nodes, dtype=np.int64)
+        relax(self._forwards._replace(delay=np.ones_like(self._forwards.delay)), depth)
+        return depth
+
+    def heads(self, initial: IntArray) -> IntArray:
+        """Return the longest path into every node.
+
+        Parameters
+        ----------
+        initial : int64[n]
+            Lower bound of each node alone.
+
+        Returns
+        -------
+        int64[n]
+            Smallest values >= `initial` with value(after) >= value(before) + delay.
+        """
+        value = initial.copy()
+        relax(self._forwards, value)
+        return value
+
+    def tails(self, initial: IntArray) -> IntArray:
+        """Return the longest path out of every node, measured from the node's start.
+
+        With the durations as `initial` this is the least time from an op's start to the end of
+        the last op that depends on it.
+
+        Parameters
+        ----------
+        initial : int64[n]
+            Lower bound of each node alone.
+
+        Returns
+        -------
+        int64[n]
+            Smallest values >= `initial` with value(before) >= value(after) + delay.
+        """
+        value = initial.copy()
+        relax(self._backwards, value)
+        return value
+
+    @cached_property
+    def _backwards(self) -> Steps:
+        source, target, delay = (np.ascontiguousarray(part[::-1]) for part in self._forwards)
+        return Steps(target, source, delay)
+
+
+def order_graph(schedule: Schedule) -> Dag:
+    """Return the graph of the precedences and of the order of ops on every resource."""
+    return Dag.of(schedule.problem, chain_edges(schedule.resource_orders()))
+
+
+def slack(schedule: Schedule) -> IntArray:
+    """Return each op's longest delay that keeps the makespan, int64[n] in ticks.
+
+    The order on every resource is kept; memory is not considered.
+    """
+    tails = order_graph(schedule).tails(schedule.problem.duration)
+    return schedule.makespan - schedule.start - tails
+
+
+def critical_path(schedule: Schedule) -> list[int]:
+    """Return a chain of ops up to the last end; each starts as soon as the one before it allows.
+
+    The chain begins at an op that no precedence and no resource holds back: it starts at 0, or
+    memory or a chosen delay made it wait.
+    """
+    if not len(schedule.start):
+        return []
+    graph = order_graph(schedule)
+    tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
+    cause = dict(zip(graph.after[tight].tolist(), graph.before[tight].tolist(), strict=True))
+    path = [int(np.argmax(schedule.end))]
+    while path[-1] in cause:
+        path.append(cause[path[-1]])
+    return path[::-1]
