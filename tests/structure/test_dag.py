@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.core.dag import CycleError
+from ppsolve.solver.kernels import compilation
 from ppsolve.solver.structure.dag import Dag
 from tests.strategies import tiny_problem
 
@@ -51,6 +52,22 @@ def test_heads_and_tails_are_longest_paths(case: tuple[int, list[Edge], list[int
     assert graph.heads(values).tolist() == [head(node) for node in range(size)]
     assert graph.tails(values).tolist() == [tail(node) for node in range(size)]
     assert all(graph.level[a] < graph.level[b] for a, b, _ in edges)
+
+
+def test_compiled_paths_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    @settings(max_examples=40, deadline=None)
+    @given(acyclic())
+    def check(case: tuple[int, list[Edge], list[int]]) -> None:
+        size, edges, initial = case
+        values, found = np.array(initial, dtype=np.int64), []
+        for compiled in (False, True):
+            monkeypatch.setitem(compilation._state, "compiled", compiled)
+            graph = dag(size, edges)
+            answers = (graph.level, graph.heads(values), graph.tails(values))
+            found.append([answer.tolist() for answer in answers])
+        assert found[0] == found[1]
+
+    check()
 
 
 def test_initial_values_are_not_changed() -> None:
