@@ -12,7 +12,7 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
     """Return the least end of one resource when ops may be interrupted.
 
     Jackson's preemptive rule: always run the available op with the longest tail. Exact for the
-    relaxation in O(n log n) (Carlier and Pinson 1989).
+    relaxation (Carlier and Pinson 1989); found in O(n log n) as the largest bound of a set of ops.
 
     Parameters
     ----------
@@ -28,5 +28,6 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
     int
         Lower bound on the end of the schedule in ticks, 0 for no ops.
     """
-    order = np.argsort(heads, kind="stable")
-    return int(least_end(Jobs(heads[order], durations[order], tails[order])))
+    order = np.argsort(-tails, kind="stable")
+    leaf = np.argsort(np.argsort(heads[order], kind="stable"), kind="stable")
+    return int(least_end(Jobs(heads[order], durations[order], tails[order]), leaf))

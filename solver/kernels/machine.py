@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, cells
-from ppsolve.solver.kernels.heaps import pop, push
 
 
 class Jobs(NamedTuple):
@@ -22,14 +21,24 @@ class Jobs(NamedTuple):
     tail: Any
 
 
+NONE = -(2**62)
+"""End of no op at all."""
+
+
 @Kernel
-def least_end(jobs: Jobs) -> int:
+def least_end(jobs: Jobs, leaf: Any) -> int:
     """Return the end of Jackson's preemptive schedule.
+
+    It is the largest end of a set of ops without tails, plus the least tail of the set. A binary
+    tree over the ops by head gives the ends (Vilím 2004): each node holds the work below it and
+    the end of that work.
 
     Parameters
     ----------
     jobs : Jobs
-        The ops, by head.
+        The ops, those with the longest tails first.
+    leaf : int64[k]
+        Place of each op in the order of heads.
 
     Returns
     -------
@@ -37,25 +46,23 @@ def least_end(jobs: Jobs) -> int:
         Ticks; 0 for no ops.
     """
     head, length, tail = jobs.head, jobs.length, jobs.tail
-    count = len(head)
-    left, keys, waiting = cells(count), cells(count), cells(count)
-    size = position = now = best = 0
-    while position < count or size > 0:
-        if size == 0 and head[position] > now:
-            now = head[position]
-        while position < count and head[position] <= now:
-            left[position] = length[position]
-            size = push(keys, waiting, size, -tail[position], position)
-            position += 1
-        op = waiting[0]
-        if position == count or now + left[op] <= head[position]:
-            now += left[op]
-            size = pop(keys, waiting, size)
-            best = max(best, now + tail[op])
-        else:
-            left[op] -= head[position] - now
-            now = head[position]
-    return best
+    leaves = 1
+    while leaves < len(head):
+        leaves *= 2
+    work, end = cells(2 * leaves), cells(2 * leaves)
+    for node in range(2 * leaves):
+        end[node] = NONE
+    best = 0
+    for op in range(len(head)):
+        node = leaves + leaf[op]
+        work[node], end[node] = length[op], head[op] + length[op]
+        while node > 1:
+            node //= 2
+            left, right = 2 * node, 2 * node + 1
+            work[node] = work[left] + work[right]
+            end[node] = max(end[right], end[left] + work[right])
+        best = max(best, end[1] + tail[op])
+    return int(best)
 
 
 @Kernel

@@ -48,7 +48,22 @@ class Room(NamedTuple):
 
 @part
 def next_cut(heads: Any, place: Any, members: int) -> int:
-    """Return the least head ahead in any column, or `FAR`."""
+    """Return the least head ahead in any column, or `FAR`.
+
+    Parameters
+    ----------
+    heads : int64[columns * m]
+        Heads by column.
+    place : int64[columns]
+        Number of heads passed in each column.
+    members : int
+        Rows m.
+
+    Returns
+    -------
+    int
+        Ticks.
+    """
     least = FAR
     for column in range(len(place)):
         if place[column] < members:
@@ -58,7 +73,24 @@ def next_cut(heads: Any, place: Any, members: int) -> int:
 
 @part
 def first_row(heads: Any, place: Any, members: int, lanes: int, cut: int) -> int:
-    """Return the first place of a head `cut`: in a lane's acquires, or in the order of a series."""
+    """Return the first place of a head in a lane's acquires, or in the order of a series.
+
+    Parameters
+    ----------
+    heads : int64[columns * m]
+        Heads by column.
+    place : int64[columns]
+        Number of heads passed in each column: all that are less.
+    members, lanes : int
+        Rows m and lanes L: columns of acquires, and of each series of releases.
+    cut : int
+        The head, in ticks.
+
+    Returns
+    -------
+    int
+        Number of heads before it, in the column or series where it comes first.
+    """
     row = members * len(place)
     for block in range(0, len(place), lanes):
         passed, here = 0, False
@@ -75,7 +107,20 @@ def first_row(heads: Any, place: Any, members: int, lanes: int, cut: int) -> int
 
 @part
 def passed_in(place: Any, first: int, last: int) -> int:
-    """Return the number of heads passed in the columns `first`..`last` - 1."""
+    """Return the number of heads passed in some columns.
+
+    Parameters
+    ----------
+    place : int64[columns]
+        Number of heads passed in each column.
+    first, last : int
+        The columns ``first`` to ``last - 1``; there may be fewer.
+
+    Returns
+    -------
+    int
+        Their sum.
+    """
     total = 0
     for column in range(first, min(last, len(place))):
         total += place[column]
@@ -125,7 +170,7 @@ def merge(heads: Any, members: int, lanes: int, cuts: Any, rows: Any, places: An
 def fitting(
     released: Any, released_over: Any, first: int, second: int, over: int, smallest: int
 ) -> int:
-    """Return how many acquires fit into what releases free.
+    """Return the number of acquires that fit into the amount that releases free.
 
     Parameters
     ----------
