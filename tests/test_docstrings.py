@@ -37,9 +37,14 @@ def _is_command(function: Function) -> bool:
     return function.name.endswith("_command") and not is_method
 
 
+def _is_part(function: Function) -> bool:
+    """Say if only kernels call it: the head of its module says what the tables hold."""
+    return any(isinstance(d, ast.Name) and d.id == "part" for d in function.decorator_list)
+
+
 def _missing_sections(function: Function) -> list[str]:
     """Return the sections that the docstring of a function with several arguments lacks."""
-    if _num_arguments(function) < 2 or _is_command(function):
+    if _num_arguments(function) < 2 or _is_command(function) or _is_part(function):
         return []
     text = ast.get_docstring(function) or ""
     gives_none = isinstance(function.returns, ast.Constant) and function.returns.value is None

@@ -16,10 +16,17 @@ from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.metrics import peak_usage
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.heuristics.ledger import Ledger
-from ppsolve.solver.heuristics.serial import Gaps, Usage
+from ppsolve.solver.kernels.placement import place_in_order
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
+from ppsolve.solver.structure.tables import (
+    gaps_of,
+    memory_of,
+    reversed_memory,
+    seats_of,
+    sources_of,
+    usage_of,
+)
 
 _PERTURBED_SHARES = (0.005, 0.02, 0.05)
 """Shares of the ops that one perturbation delays; one is drawn each time.
@@ -107,7 +114,7 @@ class Justifier:
         for ops in self._devices:
             lowest[ops] = np.maximum(lowest[ops], int(end[ops].max()) - target)
         order = np.lexsort((self._level, end, start))
-        return Schedule(self.problem, self._forward.place(order.tolist(), lowest.tolist()))
+        return Schedule(self.problem, self._forward.place(order, lowest))
 
     def right(self, schedule: Schedule, target: int) -> Schedule:
         """Place all ops as late as they fit, in the reverse order of their ends.
@@ -131,7 +138,7 @@ class Justifier:
         for ops, last in zip(self._devices, latest, strict=True):
             lowest[ops] = horizon - last
         order = np.lexsort((-self._level, -start, -end))
-        placed = self._backward.place(order.tolist(), lowest.tolist())
+        placed = self._backward.place(order, lowest)
         moved = horizon - placed - self.problem.duration
         return Schedule(self.problem, moved - moved.min())
 
@@ -148,76 +155,20 @@ class _Placer:
     """Places ops one by one in a fixed order, forwards or backwards in time."""
 
     def __init__(self, problem: Problem, edges: Edges, *, backwards: bool = False) -> None:
-        before = np.concatenate([problem.before, edges[0]])
-        after = np.concatenate([problem.after, edges[1]])
-        lag = np.concatenate([problem.lag, edges[2]])
-        if backwards:
-            before, after = after, before
-        order = np.argsort(after, kind="stable")
-        numbers = np.arange(problem.num_ops + 1)
-        self.pointer: list[int] = np.searchsorted(after[order], numbers).tolist()
-        self.source: list[int] = before[order].tolist()
-        self.lag: list[int] = lag[order].tolist()
-        self.duration: list[int] = problem.duration.tolist()
-        self.num_resources, self.num_pools = problem.num_resources, len(problem.pools)
-        self.resources = _occupied(problem)
-        ledger = Ledger(problem)
-        self.acquires, self.releases, self.size = ledger.acquires, ledger.releases, ledger.size
-        if backwards:
-            self._reverse_memory()
+        memory = memory_of(problem)
+        self.problem = problem
+        self.tables = (
+            sources_of(problem, edges, backwards=backwards),
+            seats_of(problem),
+            reversed_memory(memory) if backwards else memory,
+        )
 
-    def _reverse_memory(self) -> None:
-        for acquired in self.acquires.values():
-            for pool, amount in acquired:
-                self.size[pool] -= amount
-        for released in self.releases.values():
-            for pool, amount in released:
-                self.size[pool] += amount
-        self.acquires, self.releases = self.releases, self.acquires
-
-    def place(self, order: list[int], lowest: list[int]) -> IntArray:
+    def place(self, order: IntArray, lowest: IntArray) -> IntArray:
         """Return the earliest starts >= `lowest` of ops that are placed in `order`, int64[n].
 
         `order` is topological and holds all n ops; `lowest` is in ticks, op by op.
         """
-        end = [0] * len(order)
-        gaps = [Gaps() for _ in range(self.num_resources)]
-        usage = [Usage() for _ in range(self.num_pools)]
-        pointer, source, lag, duration = self.pointer, self.source, self.lag, self.duration
-        for op in order:
-            time, length = lowest[op], duration[op]
-            for position in range(pointer[op], pointer[op + 1]):
-                time = max(time, end[source[position]] + lag[position])
-            acquired, released = self.acquires.get(op, ()), self.releases.get(op, ())
-            for pool, amount in acquired:
-                time = usage[pool].first(time, self.size[pool] - amount)
-            time = self._free_from(gaps, op, time)
-            for resource in self.resources[op]:
-                gaps[resource].take(time, length)
-            end[op] = time + length
-            for pool, amount in acquired:
-                usage[pool].add(time, amount)
-            for pool, amount in released:
-                usage[pool].add(time + length, -amount)
-        return np.array(end, dtype=np.int64) - np.array(duration, dtype=np.int64)
-
-    def _free_from(self, gaps: list[Gaps], op: int, time: int) -> int:
-        """Return the earliest moment >= `time` at which all resources of `op` are free."""
-        resources, length = self.resources[op], self.duration[op]
-        if len(resources) == 1:
-            return gaps[resources[0]].first(time, length)
-        moved = True
-        while moved:
-            moved = False
-            for resource in resources:
-                moment = gaps[resource].first(time, length)
-                moved, time = moved or moment > time, moment
-        return time
-
-
-def _occupied(problem: Problem) -> list[list[int]]:
-    pointer, flat = problem.resource_ptr.tolist(), problem.resource_idx.tolist()
-    return [
-        flat[pointer[op] : pointer[op + 1]] if length else []
-        for op, length in enumerate(problem.duration.tolist())
-    ]
+        problem = self.problem
+        end = problem.duration.copy()
+        place_in_order(*self.tables, gaps_of(problem), usage_of(problem), order, lowest, end)
+        return end - problem.duration

@@ -99,11 +99,8 @@ def _label(problem: Problem, op: int) -> tuple[int, int]:
     return int(problem.stage[op]), int(problem.microbatch[op])
 
 
-def lane_edges(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> Edges:
-    """Return the precedences that keep every lane within its number of micro-batches in flight.
-
-    They point from earlier to later micro-batches, so they close no cycle. They alone do not keep
-    the capacity, as amounts that are held until later releases count too.
+def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> IntArray:
+    """Return the number of micro-batches that each lane may have in flight, at least 1.
 
     Parameters
     ----------
@@ -116,8 +113,8 @@ def lane_edges(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> Edg
 
     Returns
     -------
-    Edges
-        From the release of micro-batch i to the acquire of micro-batch i + limit; lags are 0.
+    int64[lanes]
+        Limits in the order of `lanes`.
     """
     amount_times: dict[int, float] = defaultdict(float)
     for lane in lanes:
@@ -127,12 +124,35 @@ def lane_edges(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> Edg
         for pool, total in amount_times.items()
     }
     tightest = min(rate.values(), default=0.0)
+    shares = (lane.lifetime * (tightest if share.everywhere else rate[lane.pool]) for lane in lanes)
+    limits = (max(1, int(part * share.factor + share.offset + _ROUNDING)) for part in shares)
+    return np.fromiter(limits, dtype=np.int64)
+
+
+def edges_within(lanes: Sequence[RuleLane], limits: IntArray, *, wait_for_last: bool) -> Edges:
+    """Return the precedences that keep every lane within its number of micro-batches in flight.
+
+    They point from earlier to later micro-batches, so they close no cycle. They alone do not keep
+    the capacity, as amounts that are held until later releases count too.
+
+    Parameters
+    ----------
+    lanes : sequence of RuleLane
+        The lanes.
+    limits : int64[lanes]
+        Micro-batches in flight, at least 1 each.
+    wait_for_last : bool
+        A micro-batch counts until its last release instead of its first.
+
+    Returns
+    -------
+    Edges
+        From the release of micro-batch i to the acquire of micro-batch i + limit; lags are 0.
+    """
     none = np.zeros(0, dtype=np.int64)
     before, after = [none], [none]
-    for lane in lanes:
-        share_of_lane = lane.lifetime * (tightest if share.everywhere else rate[lane.pool])
-        limit = max(1, int(share_of_lane * share.factor + share.offset + _ROUNDING))
-        gate = lane.last_release if share.wait_for_last else lane.first_release
+    for lane, limit in zip(lanes, limits.tolist(), strict=True):
+        gate = lane.last_release if wait_for_last else lane.first_release
         before.append(gate[:-limit])
         after.append(lane.acquire[limit:])
     pairs = np.concatenate(before), np.concatenate(after)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.solver.heuristics.lane_order import RuleLane, Share, lane_edges, lanes_of
+from ppsolve.solver.heuristics.lane_order import (
+    Share,
+    edges_within,
+    lane_limits,
+    lanes_of,
+)
 from ppsolve.solver.heuristics.parallel import Rule
 from ppsolve.solver.heuristics.priorities import (
-    backward_first,
     favoured_backwards,
     fillers,
     kind_class,
-    longest_tail,
     ranked,
     tails,
 )
@@ -31,6 +37,9 @@ On 29 instances (12 random ones, ``memory_scan``, ``virtual_stages``) the mean g
 
 _CEILING = 0.999
 """Offset that rounds a limit up instead of down."""
+
+_LIMITS_CHANGE, _PATIENCE_CHANGES = 0.5, 0.2
+"""Odds that a change concerns the limits of lanes, and else a patience."""
 
 TAIL, BACKWARD, BALANCED, EAGER = "tail", "backward", "balanced", "eager"
 """Ranks under limits: longest tail; backwards first; in between; weight gradients at once."""
@@ -56,102 +65,191 @@ _LIMITED = (
 rules with limits then come sooner."""
 
 
-def rule_portfolio(problem: Problem) -> Iterator[tuple[Rule, Edges]]:
-    """Yield rules without end, each with precedences that limit the micro-batches in flight.
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """The numbers that make one list rule; a search changes them a few at a time.
 
-    Rules without such limits, which rely on memory alone, and rules with limits take turns.
+    Parameters
+    ----------
+    preference : str
+        Ranks: `TAIL`, `BACKWARD`, `BALANCED` or `EAGER`.
+    patience, filler_patience, frees_memory, reserve, promise
+        As in `Rule`.
+    favour : float
+        Ticks taken off the tails of forwards, for ranks by the longest tail.
+    noise : float64[groups] or None
+        Ticks added to the tails of each (stage, kind).
+    limits : int64[lanes] or None
+        Micro-batches that each lane may have in flight; None: memory alone decides.
+    wait_for_last : bool
+        As in `Share`.
     """
-    lanes, rng = lanes_of(problem), random.Random(0)
-    none = np.zeros(0, dtype=np.int64)
-    free = (none, none, none)
-    limited = (_limited(problem, lanes, *row) for row in (_LIMITED if lanes else ()))
-    for with_limits, plain in zip_longest(limited, _plain(problem)):
-        if with_limits is not None:
-            yield with_limits
-        if plain is not None:
-            yield plain, free
-    tail = tails(problem)
-    while True:
-        yield _random(problem, tail, rng), free
-        if lanes:
-            yield _random_limited(problem, lanes, rng)
+
+    preference: str
+    patience: float = 0.0
+    filler_patience: float = 0.0
+    frees_memory: bool = True
+    reserve: bool = True
+    promise: bool = True
+    favour: float = 0.0
+    noise: NDArray[np.float64] | None = None
+    limits: IntArray | None = None
+    wait_for_last: bool = False
 
 
-def _plain(problem: Problem) -> Iterator[Rule]:
-    """Yield the first rules without limits; without them the gap of 0.810 % rises to 0.838 %."""
-    tail, filler = tails(problem), fillers(problem)
-    one_op, none = float(problem.duration.mean()), np.zeros(problem.num_ops)
-    balanced = favoured_backwards(problem, tail, one_op, none)
-    backward, longest = backward_first(problem), longest_tail(problem)
-    for rank, patience, filler_patience in (
-        (balanced, 1.0, 0.0),
-        (balanced, 1.0, 3.0),
-        (longest, 1.0, 1.0),
-        (backward, 0.5, 0.5),
-        (backward, 0.0, 0.0),
-        (longest, 0.0, 0.0),
-        (balanced, 1.0, 0.5),
-    ):
-        yield Rule(rank, filler, patience, filler_patience, frees_memory=True)
-    yield Rule(backward, filler)
-    yield Rule(balanced, filler, 1.0, 1.0, frees_memory=True, reserve=False)
+class RuleBook:
+    """The list rules of one problem, n ops: the first ones, then random ones without end."""
 
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.lanes = lanes_of(problem)
+        self.mean = float(problem.duration.mean())
+        self._filler = fillers(problem)
+        groups = problem.stage * len(problem.kinds) + problem.kind
+        self._group = groups - groups.min()
+        self.num_groups = int(self._group.max()) + 1
 
-def _random(problem: Problem, tail: IntArray, rng: random.Random) -> Rule:
-    return Rule(
-        _noisy_tails(problem, tail, rng),
-        fillers(problem),
-        rng.choice(_PATIENCE),
-        rng.choice(_PATIENCE),
-        frees_memory=rng.random() < 0.6,
-        reserve=rng.random() < 0.7,
-    )
+    @cached_property
+    def _tail(self) -> IntArray:
+        return tails(self.problem)
 
+    def recipes(self) -> Iterator[Recipe]:
+        """Yield recipes without end.
 
-def _noisy_tails(problem: Problem, tail: IntArray, rng: random.Random) -> IntArray:
-    """Return longest-tail ranks with backwards favoured and noise per (stage, kind): int64[n]."""
-    mean = float(problem.duration.mean())
-    favour = rng.choice((0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 1e6)) * mean
-    groups = problem.stage * len(problem.kinds) + problem.kind
-    groups = groups - groups.min()
-    strength = rng.choice((0.0, 1.0)) * mean
-    noise = np.array([rng.gauss(0.0, strength) for _ in range(int(groups.max()) + 1)])
-    return favoured_backwards(problem, tail, favour, noise[groups])
+        Those without limits on the micro-batches in flight, which rely on memory alone, and those
+        with limits take turns.
+        """
+        rng = random.Random(0)
+        limited = (self._limited(*row) for row in (_LIMITED if self.lanes else ()))
+        for with_limits, plain in zip_longest(limited, self._plain()):
+            if with_limits is not None:
+                yield with_limits
+            if plain is not None:
+                yield plain
+        while True:
+            yield self._random(rng)
+            if self.lanes:
+                yield self._random_limited(rng)
 
+    def rule(self, recipe: Recipe) -> tuple[Rule, Edges]:
+        """Return the rule of a recipe, and the precedences that keep its limits."""
+        none = np.zeros(0, dtype=np.int64)
+        edges = (none, none, none)
+        tail = self._tail
+        if recipe.limits is not None:
+            edges = edges_within(self.lanes, recipe.limits, wait_for_last=recipe.wait_for_last)
+            tail = tails(self.problem, edges)
+        filler = self._filler
+        if recipe.preference == EAGER:
+            rank = ranked(np.where(kind_class(self.problem) == 1, 1, 0), -tail)
+            filler = np.zeros_like(filler)
+        elif recipe.preference == BACKWARD:
+            rank = ranked(kind_class(self.problem), -tail)
+        else:
+            noise = np.zeros(1) if recipe.noise is None else recipe.noise[self._group]
+            rank = favoured_backwards(self.problem, tail, recipe.favour, noise)
+        rule = Rule(
+            rank,
+            filler,
+            recipe.patience,
+            recipe.filler_patience,
+            recipe.frees_memory,
+            recipe.reserve,
+            recipe.promise,
+        )
+        return rule, edges
 
-def _limited(
-    problem: Problem,
-    lanes: Sequence[RuleLane],
-    share: Share,
-    preference: str,
-    patience: float,
-    filler_patience: float,
-) -> tuple[Rule, Edges]:
-    edges = lane_edges(problem, lanes, share)
-    tail, filler = tails(problem, edges), fillers(problem)
-    classes = kind_class(problem)
-    if preference == EAGER:
-        rank = ranked(np.where(classes == 1, 1, 0), -tail)
-        filler = np.zeros_like(filler)
-    elif preference == BACKWARD:
-        rank = ranked(classes, -tail)
-    else:
-        favour = float(problem.duration.mean()) if preference == BALANCED else 0.0
-        rank = favoured_backwards(problem, tail, favour, np.zeros(problem.num_ops))
-    # The limits keep stages from starving one another; promises on top would only delay.
-    rule = Rule(rank, filler, patience, filler_patience, frees_memory=True, promise=False)
-    return rule, edges
+    def changed(self, recipe: Recipe, rng: random.Random) -> Recipe:
+        """Return a recipe that differs in one choice: a limit, a patience, or the order of kinds.
 
+        Parameters
+        ----------
+        recipe : Recipe
+            The recipe, which stays as it is.
+        rng : random.Random
+            Draws the choice.
 
-def _random_limited(
-    problem: Problem, lanes: Sequence[RuleLane], rng: random.Random
-) -> tuple[Rule, Edges]:
-    share = Share(
-        rng.choice((0.9, 1.0, 1.0, 1.1, 1.25)),
-        rng.choice((-1.0, 0.0, 0.0, 0.5, _CEILING)),
-        everywhere=rng.random() < 0.6,
-        wait_for_last=rng.random() < 0.4,
-    )
-    preference = rng.choice((TAIL, TAIL, BACKWARD, BALANCED, EAGER))
-    patience = rng.choice(_PATIENCE[:3])
-    return _limited(problem, lanes, share, preference, patience, rng.choice(_PATIENCE))
+        Returns
+        -------
+        Recipe
+            The neighbour.
+        """
+        if recipe.limits is not None and rng.random() < _LIMITS_CHANGE:
+            return replace(recipe, limits=self._shifted(recipe.limits, rng))
+        if rng.random() < _PATIENCE_CHANGES:
+            if rng.random() < 0.5:
+                return replace(recipe, patience=rng.choice(_PATIENCE))
+            return replace(recipe, filler_patience=rng.choice(_PATIENCE))
+        noise = np.zeros(self.num_groups) if recipe.noise is None else recipe.noise.copy()
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            noise[rng.randrange(self.num_groups)] += rng.gauss(0.0, 2 * self.mean)
+        preference = TAIL if recipe.preference in {BACKWARD, EAGER} else recipe.preference
+        return replace(recipe, preference=preference, noise=noise)
+
+    def _shifted(self, limits: IntArray, rng: random.Random) -> IntArray:
+        """Return limits with one more, or one less, for a few lanes that follow each other."""
+        first = rng.randrange(len(limits))
+        last = first + rng.choice((1, 1, 2, len(limits)))
+        shifted = limits.copy()
+        shifted[first:last] += rng.choice((-1, 1))
+        return np.maximum(shifted, 1)
+
+    def _plain(self) -> Iterator[Recipe]:
+        """Yield the first rules without limits.
+
+        Without them the gap of 0.810 % that `_PATIENCE` names rises to 0.838 %.
+        """
+        for preference, patience, filler_patience in (
+            (BALANCED, 1.0, 0.0),
+            (BALANCED, 1.0, 3.0),
+            (TAIL, 1.0, 1.0),
+            (BACKWARD, 0.5, 0.5),
+            (BACKWARD, 0.0, 0.0),
+            (TAIL, 0.0, 0.0),
+            (BALANCED, 1.0, 0.5),
+        ):
+            yield Recipe(preference, patience, filler_patience, favour=self._favour(preference))
+        yield Recipe(BACKWARD, frees_memory=False)
+        yield Recipe(BALANCED, 1.0, 1.0, reserve=False, favour=self.mean)
+
+    def _favour(self, preference: str) -> float:
+        return self.mean if preference == BALANCED else 0.0
+
+    def _random(self, rng: random.Random) -> Recipe:
+        favour = rng.choice((0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 1e6)) * self.mean
+        strength = rng.choice((0.0, 1.0)) * self.mean
+        noise = np.array([rng.gauss(0.0, strength) for _ in range(self.num_groups)])
+        return Recipe(
+            TAIL,
+            rng.choice(_PATIENCE),
+            rng.choice(_PATIENCE),
+            frees_memory=rng.random() < 0.6,
+            reserve=rng.random() < 0.7,
+            favour=favour,
+            noise=noise,
+        )
+
+    def _limited(
+        self, share: Share, preference: str, patience: float, filler_patience: float
+    ) -> Recipe:
+        # The limits keep stages from starving one another; promises on top would only delay.
+        return Recipe(
+            preference,
+            patience,
+            filler_patience,
+            promise=False,
+            favour=self._favour(preference),
+            limits=lane_limits(self.problem, self.lanes, share),
+            wait_for_last=share.wait_for_last,
+        )
+
+    def _random_limited(self, rng: random.Random) -> Recipe:
+        share = Share(
+            rng.choice((0.9, 1.0, 1.0, 1.1, 1.25)),
+            rng.choice((-1.0, 0.0, 0.0, 0.5, _CEILING)),
+            everywhere=rng.random() < 0.6,
+            wait_for_last=rng.random() < 0.4,
+        )
+        preference = rng.choice((TAIL, TAIL, BACKWARD, BALANCED, EAGER))
+        patience = rng.choice(_PATIENCE[:3])
+        return self._limited(share, preference, patience, rng.choice(_PATIENCE))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.kernels.chains import Groups, longest_tails, sort_ops, start_within
+from ppsolve.solver.kernels.records import Graph
 from ppsolve.solver.structure.dag import order_graph
+from ppsolve.solver.structure.tables import graph_of
 
 _MAX_OPS = 20_000
 """Ops up to which the span is searched for. A step walks all ops once per device and more in plain
@@ -32,9 +34,10 @@ def compact_spans(schedule: Schedule) -> Schedule:
     problem = schedule.problem
     if np.any(problem.pinned != FREE) or not _orders_decide_memory(problem):
         return schedule
-    best = right_shift(schedule)
+    tables = _order_tables(schedule)
+    best = _right_shift(schedule, *tables)
     if problem.num_ops <= _MAX_OPS:
-        best = _smallest_span(best)
+        best = _smallest_span(best, *tables)
     return min(schedule, best, key=lambda s: (s.device_span, s.normalised().makespan)).normalised()
 
 
@@ -43,14 +46,27 @@ def right_shift(schedule: Schedule) -> Schedule:
 
     Orders on resources are kept; the result respects memory where the orders decide its use.
     """
+    return _right_shift(schedule, *_order_tables(schedule))
+
+
+def _right_shift(schedule: Schedule, graph: Graph, order: IntArray) -> Schedule:
     problem = schedule.problem
-    graph = order_graph(schedule)
     latest = np.full(problem.num_ops, schedule.makespan, dtype=np.int64)
     for resource in problem.span_resources.tolist():
         ops = problem.ops_by_resource[resource]
         latest[ops] = np.minimum(latest[ops], schedule.end[ops].max(initial=0))
-    tails = graph.tails(problem.duration + (schedule.makespan - latest))
+    tails = problem.duration + (schedule.makespan - latest)
+    longest_tails(graph, order, tails)
     return Schedule(problem, schedule.makespan - tails)
+
+
+def _order_tables(schedule: Schedule) -> tuple[Graph, IntArray]:
+    """Return the precedences with the order of ops on every resource, and a topological order."""
+    graph = graph_of(schedule.problem, chain_edges(schedule.resource_orders()))
+    order = np.zeros(len(graph.duration), dtype=np.int64)
+    if sort_ops(graph, graph.num_predecessors.copy(), order) < len(order):
+        order_graph(schedule)  # names the cycle
+    return graph, order
 
 
 def _orders_decide_memory(problem: Problem) -> bool:
@@ -61,81 +77,27 @@ def _orders_decide_memory(problem: Problem) -> bool:
             continue
         if np.any(problem.duration[ops] == 0):
             return False
-        shared = set.intersection(*(set(problem.resources_of(int(op)).tolist()) for op in ops))
-        if not shared:
+        candidates = problem.resources_of(int(ops[0])).tolist()
+        if not any(np.isin(ops, problem.ops_by_resource[r]).all() for r in candidates):
             return False
     return True
 
 
-@dataclass(frozen=True, eq=False)
-class _Chains:
-    """The order graph of a schedule as lists, ops in topological order."""
-
-    order: list[int]
-    pointer: list[int]
-    source: list[int]
-    delay: list[int]
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> _Chains:
-        graph = order_graph(schedule)
-        by_target = np.argsort(graph.after, kind="stable")
-        pointer = np.searchsorted(graph.after[by_target], np.arange(graph.num_nodes + 1))
-        return cls(
-            np.argsort(graph.level, kind="stable").tolist(),
-            pointer.tolist(),
-            graph.before[by_target].tolist(),
-            graph.delay[by_target].tolist(),
-        )
-
-    def earliest(self, initial: list[int]) -> list[int]:
-        """Return the smallest starts >= `initial` that keep all orders, in ticks."""
-        start, source, delay = list(initial), self.source, self.delay
-        for op in self.order:
-            value = start[op]
-            for position in range(self.pointer[op], self.pointer[op + 1]):
-                value = max(value, start[source[position]] + delay[position])
-            start[op] = value
-        return start
-
-
-def _smallest_span(schedule: Schedule) -> Schedule:
+def _smallest_span(schedule: Schedule, graph: Graph, order: IntArray) -> Schedule:
     problem = schedule.problem
-    chains = _Chains.of(schedule)
     devices = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
     low = max((int(problem.duration[ops].sum()) for ops in devices), default=0)
+    sizes = np.cumsum([0, *map(len, devices)]).astype(np.int64)
+    groups = Groups(sizes, np.concatenate([problem.before[:0], *devices]))
     best, high = schedule, schedule.device_span
     for _ in range(min(24, max(6, _SEARCH_EFFORT // max(problem.num_ops, 1)))):
         if low >= high:
             break
         target = (low + high) // 2
-        start = _within(problem, chains, devices, target)
-        if start is None:
-            low = target + 1
-        else:
+        start = problem.release.copy()
+        if start_within(graph, groups, order, target, start):
             best = Schedule(problem, start)
             high = best.device_span
+        else:
+            low = target + 1
     return best
-
-
-def _within(
-    problem: Problem, chains: _Chains, devices: list[IntArray], target: int
-) -> IntArray | None:
-    """Return starts with every device span at most `target`, or None if the orders forbid it.
-
-    Each device is one edge back from its last op to its first. As in Bellman and Ford's algorithm
-    a feasible system changes no more after as many rounds as there are such edges.
-    """
-    initial = problem.release.copy()
-    for _ in range(len(devices) + 1):
-        start = np.array(chains.earliest(initial.tolist()), dtype=np.int64)
-        end = start + problem.duration
-        late = False
-        for ops in devices:
-            if len(ops):
-                floor = int(end[ops].max()) - target
-                late = late or int(start[ops].min()) < floor
-                initial[ops] = np.maximum(initial[ops], floor)
-        if not late:
-            return start
-    return None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass, replace
+from itertools import cycle
+
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import generate_parallel
-from ppsolve.solver.heuristics.rules import rule_portfolio
+from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
 from ppsolve.solver.structure.implied import index_order
 
@@ -37,85 +42,200 @@ _MIN_RULES = 6
 _KEPT = 3
 """Best schedules that are justified further; 1 and 6 give the same results on the 53 instances."""
 
-_Scored = tuple[tuple[int, int], int, Schedule]
+_RESTART_AFTER = 60
+"""Shakes without a better schedule after which another of the kept ones is shaken."""
+
+_ARMS = ("shake", "change", "shake", "draw")
+"""Ways to look for a better schedule, taken in turn once the effort is used up."""
 
 
-def list_sweep(problem: Problem) -> Schedule:
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A schedule, the recipe of its rule where it comes from one, and what it is worth.
+
+    `score` is what is minimised: the number of missed pins, then the objective in ticks.
+    """
+
+    score: tuple[int, int]
+    number: int
+    schedule: Schedule
+    recipe: Recipe | None = None
+
+    @property
+    def key(self) -> tuple[tuple[int, int], int]:
+        """Order among all: the earlier of equals first."""
+        return self.score, self.number
+
+
+@dataclass(frozen=True, eq=False)
+class _Shaken:
+    """A schedule that is shaken, where that began, and the number of shakes that did not help."""
+
+    start: _Found
+    failures: int = 0
+    moved: Schedule | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule to shake next."""
+        return self.start.schedule if self.moved is None else self.moved
+
+
+def list_sweep(
+    problem: Problem,
+    clock: Clock | None = None,
+    *,
+    known: Schedule | None = None,
+    bound: int = 0,
+) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
     Rules differ in patience, preferences and limits on micro-batches in flight. Each schedule is
     justified to the right and to the left, the best ones more often, then perturbed. Effort is
-    counted in ops, and all choices come from a fixed random sequence: the same problem gets the
-    same schedule on every machine.
+    counted in ops, and all choices come from a fixed random sequence: without a clock the same
+    problem gets the same schedule on every machine. With a limited clock the search goes on until
+    it is over: schedules are shaken, rules changed one choice at a time, new ones drawn.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    clock : Clock, optional
+        Once it is over, the best schedule so far is returned.
+    known : Schedule, optional
+        A feasible schedule to improve on as well.
+    bound : int
+        A lower bound on the objective in ticks; the search ends where it is met.
+
+    Returns
+    -------
+    Schedule
+        The best one found.
 
     Raises
     ------
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    return _Sweep(problem).run()
+    return _Sweep(problem, clock or Clock(), known, bound).run()
 
 
 class _Sweep:
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, clock: Clock, known: Schedule | None, bound: int) -> None:
+        self.problem, self.clock, self.known, self.bound = problem, clock, known, bound
+        self.edges = index_order(problem)
+        self.book = RuleBook(problem)
+        self.recipes = self.book.recipes()
+        self.rng = random.Random(1)
         self.spans_count = problem.objective is Objective.DEVICE_SPAN
         self.pinned = np.flatnonzero(problem.pinned != FREE)
         self.justifier = None if problem.is_anchored else Justifier(problem)
         effort = min(_MAX_EFFORT, _MIN_EFFORT + _EFFORT_PER_OP * problem.num_ops)
         self.passes = min(_MAX_PASSES, effort // max(problem.num_ops, 1))
+        self.number = 0
+        self.best: list[_Found] = []
+        self.stuck: MemoryDeadlockError | None = None
 
     def run(self) -> Schedule:
-        found = self._try_rules()
+        self._try_rules()
+        if self.known is not None:
+            self._keep(_Found(self._score(self.known), self._count(), self.known))
+        if self.stuck is not None and not self.best:
+            raise self.stuck
         if self.justifier is not None:
-            found = self._search(self.justifier, found)
-        best = found[0][2]
+            self._search(self.justifier)
+        if self.clock.is_limited:
+            self._go_on()
+        best = self.best[0].schedule
         return compact_spans(best) if self.spans_count else best
 
-    def _try_rules(self) -> list[_Scored]:
-        """Return the best schedules of many rules, each justified once."""
-        edges, justifier = index_order(self.problem), self.justifier
-        cost = _GENERATION_COST + (_ROUND_COST if justifier else 0)
-        share = _RULES_SHARE if justifier else 1.0
-        count = max(_MIN_RULES, int(self.passes * share) // cost)
-        found: list[_Scored] = []
-        stuck: MemoryDeadlockError | None = None
-        for number, (rule, extra) in zip(range(count), rule_portfolio(self.problem), strict=False):
-            self.passes -= cost
-            try:
-                schedule = generate_parallel(self.problem, rule, edges, extra)
-            except MemoryDeadlockError as error:
-                stuck = error if stuck is None or rule.promise else stuck
-                continue
-            if justifier is not None:
-                schedule = justifier.improve(schedule.normalised(), 1)
-            found = sorted([*found, (self._score(schedule), number, schedule)], key=lambda f: f[:2])
-            found = found[:_KEPT]
-        if stuck is not None and not found:
-            raise stuck
-        return found
+    @property
+    def _is_over(self) -> bool:
+        return self.clock.is_over or (bool(self.best) and self.best[0].score <= (0, self.bound))
 
-    def _search(self, justifier: Justifier, found: list[_Scored]) -> list[_Scored]:
+    def _try_rules(self) -> None:
+        """Keep the best schedules of many rules, each justified once."""
+        cost = _GENERATION_COST + (_ROUND_COST if self.justifier else 0)
+        share = _RULES_SHARE if self.justifier else 1.0
+        for _ in range(max(_MIN_RULES, int(self.passes * share) // cost)):
+            if self.best and self._is_over:
+                break
+            self.passes -= cost
+            self._try(next(self.recipes))
+
+    def _try(self, recipe: Recipe) -> None:
+        """Schedule by a recipe, justify once, and keep it if it is among the best."""
+        rule, extra = self.book.rule(recipe)
+        number = self._count()
+        try:
+            schedule = generate_parallel(self.problem, rule, self.edges, extra)
+        except MemoryDeadlockError as error:
+            self.stuck = error if self.stuck is None or rule.promise else self.stuck
+            return
+        if self.justifier is not None:
+            schedule = self.justifier.improve(schedule.normalised(), 1)
+        self._keep(_Found(self._score(schedule), number, schedule, recipe))
+
+    def _count(self) -> int:
+        self.number += 1
+        return self.number
+
+    def _keep(self, found: _Found) -> None:
+        self.best = sorted([*self.best, found], key=lambda kept: kept.key)[:_KEPT]
+
+    def _search(self, justifier: Justifier) -> None:
         """Justify the best schedules further, then perturb the best of all."""
-        for place, (_, number, schedule) in enumerate(found):
-            if place and self.passes <= 0:
+        for place, kept in enumerate(self.best):
+            if (place and self.passes <= 0) or self._is_over:
                 break
             self.passes -= 2 * _ROUND_COST
-            better = justifier.improve(schedule, 2)
-            found[place] = (self._score(better), number, better)
-        _, number, best = min(found, key=lambda f: f[:2])
-        current = best
-        while self.passes > 0:
+            better = justifier.improve(kept.schedule, 2)
+            self.best[place] = replace(kept, schedule=better, score=self._score(better))
+        self.best.sort(key=lambda kept: kept.key)
+        best = self.best[0]
+        current = best.schedule
+        while self.passes > 0 and not self._is_over:
             self.passes -= 2 * _ROUND_COST + 1
             current = justifier.improve(justifier.perturb(current), 2)
-            if current.value > best.value:
-                current = best
-            elif current.value < best.value:
-                best = current
-        return [(self._score(best), number, best)]
+            score = self._score(current)
+            if score > best.score:
+                current = best.schedule
+            elif score < best.score:
+                best = replace(best, schedule=current, score=score)
+        self.best[0] = best
+
+    def _go_on(self) -> None:
+        """Search in all ways in turn until the clock is over or the bound is met."""
+        shaken = _Shaken(self.best[0])
+        for arm in cycle(_ARMS):
+            if self._is_over:
+                return
+            if arm == "draw":
+                self._try(next(self.recipes))
+            elif arm == "change":
+                known = [kept.recipe for kept in self.best if kept.recipe is not None]
+                if known:
+                    self._try(self.book.changed(self.rng.choice(known), self.rng))
+            elif self.justifier is not None:
+                shaken = self._shake(self.justifier, shaken)
+
+    def _shake(self, justifier: Justifier, shaken: _Shaken) -> _Shaken:
+        """Perturb a schedule; go on from the result unless it is worse."""
+        if shaken.failures > _RESTART_AFTER:
+            shaken = _Shaken(self.rng.choice(self.best))
+        elif self.best[0].score < shaken.start.score:
+            shaken = _Shaken(self.best[0])
+        schedule = justifier.improve(justifier.perturb(shaken.schedule), 2)
+        score = self._score(schedule)
+        if score > shaken.start.score:
+            return replace(shaken, moved=None, failures=shaken.failures + 1)
+        if score == shaken.start.score:
+            return replace(shaken, moved=schedule, failures=shaken.failures + 1)
+        found = replace(shaken.start, schedule=schedule, score=score, number=self._count())
+        self._keep(found)
+        return _Shaken(found)
 
     def _score(self, schedule: Schedule) -> tuple[int, int]:
-        """Return the key to minimise: the number of missed pins, then the objective in ticks."""
         pinned = self.pinned
         missed = int(np.count_nonzero(schedule.start[pinned] != self.problem.pinned[pinned]))
         if self.justifier is None and self.spans_count:

@@ -6,13 +6,15 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from ppsolve.solver.kernels.cache import cached_in, is_warm
 
-PAYING_STEPS = 150_000
+PAYING_STEPS = 40_000
 """Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
 
 Import and first use take 0.7 to 0.9 s; Python places 130,000 to 180,000 ops a second, compiled code
@@ -27,18 +29,16 @@ SWITCH = "PPSOLVE_COMPILE"
 """Environment variable: ``always`` and ``never`` decide instead of the sizes."""
 
 _lock = threading.RLock()
-_parts: list[Callable[..., Any]] = []
-_state = {"compiled": os.environ.get(SWITCH) == "always", "registered": False}
+_state = {"compiled": os.environ.get(SWITCH) == "always"}
 
 
-def cells(count: int) -> list[int]:
-    """Return `count` zeros: a list, or in compiled kernels an int64 array."""
-    return [0] * count
+_parts: set[Callable[..., Any]] = set()
+_translations: dict[Callable[..., Any], Any] = {}
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that kernels call. It stays a plain function."""
-    _parts.append(function)
+    _parts.add(function)
     return function
 
 
@@ -69,8 +69,10 @@ class Kernel:
     """A function on arrays of integers that runs compiled, or by Python on lists.
 
     Records (named tuples of int64 arrays) and numbers are read; bare int64 arrays are read and
-    written. The function uses numbers, lists, tuples, ``heapq`` and functions marked with `part`,
-    all of which numba knows, so both ways take the same steps.
+    written. The function uses numbers, the arrays
+    that it is given, and functions marked with `part`, so both ways take the same steps. It makes
+    no arrays or lists: compiled code then counts no references, which is 2.5 to 4 times faster and
+    0.4 s less to load (``place_in_order`` on 10,368 ops).
 
     Parameters
     ----------
@@ -97,23 +99,32 @@ class Kernel:
     def _compile(self) -> Callable[..., Any]:
         with _lock:
             if self._machine_code is None:
-                import numba
-
-                _register_parts()
-                self._machine_code = cached_in(
-                    lambda cache: numba.njit(self.function, cache=cache, nogil=True)
-                )
+                self._machine_code = cached_in(partial(_translated, self.function, True))
             return self._machine_code
 
 
-def _register_parts() -> None:
-    from numba.extending import overload, register_jitable
+def _translated(function: Callable[..., Any], is_kernel: bool, cache: bool = False) -> Any:
+    """Return numba's version of a function, for which the parts that it names are translated too.
 
-    if not _state["registered"]:
-        overload(cells)(lambda count: lambda count: np.zeros(count, dtype=np.int64))
-        _state["registered"] = True
-    while _parts:
-        register_jitable(_parts.pop())
+    Numba's own way to let plain functions call each other (``register_jitable``) takes twice as
+    long to compile.
+    """
+    import numba
+
+    names = dict(getattr(function, "__globals__", {}))
+    for name in function.__code__.co_names:
+        if names.get(name) in _parts:
+            if names[name] not in _translations:
+                _translations[names[name]] = _translated(names[name], False)
+            names[name] = _translations[names[name]]
+    copy = FunctionType(function.__code__, names, function.__name__)
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    # Parts are called by compiled code alone: a wrapper for Python would take longer to compile.
+    options = {"no_cfunc_wrapper": True, "_nrt": False}
+    if not is_kernel:
+        # `walk` places 1.9 million ops a second with inlined parts, else 1.05 million.
+        options |= {"no_cpython_wrapper": True, "forceinline": True}
+    return numba.njit(copy, cache=cache, nogil=True, **options)
 
 
 def _as_lists(argument: Any) -> Any:

@@ -30,6 +30,22 @@ class Graph(NamedTuple):
     lag: Any
 
 
+class Sources(NamedTuple):
+    """Precedences of n ops, by the op that waits.
+
+    Attributes
+    ----------
+    pointer : int64[n + 1]
+        Rows of `source` and `lag`.
+    source, lag : int64[k]
+        Op that comes first, and ticks from its end to the start of the op that waits.
+    """
+
+    pointer: Any
+    source: Any
+    lag: Any
+
+
 class Seats(NamedTuple):
     """Resources that ops occupy; an op of length zero occupies none.
 

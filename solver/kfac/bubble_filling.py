@@ -15,7 +15,7 @@ from ppsolve.models.kfac.cycle import lower_cycle
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.priorities import longest_tail, ranked
-from ppsolve.solver.heuristics.serial import Gaps
+from ppsolve.solver.heuristics.serial import TimeLine
 from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.structure.timing import Network
 
@@ -124,7 +124,7 @@ class _BubbleFilling:
         self.ready = list(self.network.earliest)
         self.missing = list(self.network.num_predecessors)
         self.start: list[int] = pinned.pinned.tolist()
-        self.gaps = [Gaps() for _ in pinned.resource_names]
+        self.gaps = [TimeLine(len(ops)) for ops in pinned.ops_by_resource]
         self.heap: list[tuple[int, int]] = []
 
     def run(self) -> Schedule:

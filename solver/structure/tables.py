@@ -13,7 +13,10 @@ import numpy as np
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-from ppsolve.solver.kernels.records import Graph, Memory, Seats
+from ppsolve.solver.kernels.gaps import NEVER, Gaps
+from ppsolve.solver.kernels.ledger import Ledger
+from ppsolve.solver.kernels.records import Graph, Memory, Seats, Sources
+from ppsolve.solver.kernels.usage import Usage
 
 _MAX_UNITS = 2**61
 """Largest amount in whole units; sums of two stay within 64 bits."""
@@ -53,9 +56,7 @@ def graph_of(problem: Problem, *edges: Edges) -> Graph:
     Graph
         Rows in the order of the edges.
     """
-    before = np.concatenate([problem.before, *(edge[0] for edge in edges)])
-    after = np.concatenate([problem.after, *(edge[1] for edge in edges)])
-    lag = np.concatenate([problem.lag, *(edge[2] for edge in edges)])
+    before, after, lag = _joined(problem, *edges)
     pointer, order = _rows(before, problem.num_ops)
     return Graph(
         problem.duration,
@@ -65,6 +66,37 @@ def graph_of(problem: Problem, *edges: Edges) -> Graph:
         after[order],
         lag[order],
     )
+
+
+def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sources:
+    """Return the precedences of a problem, by the op that waits.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    *edges : Edges
+        Precedences beside those of the problem.
+    backwards : bool
+        Time runs backwards: the op that comes first waits for the one after it.
+
+    Returns
+    -------
+    Sources
+        Rows in the order of the edges.
+    """
+    before, after, lag = _joined(problem, *edges)
+    if backwards:
+        before, after = after, before
+    pointer, order = _rows(after, problem.num_ops)
+    return Sources(pointer, before[order], lag[order])
+
+
+def _joined(problem: Problem, *edges: Edges) -> Edges:
+    """Return the precedences of a problem, and further ones behind them, as one table."""
+    tables = [(problem.before, problem.after, problem.lag), *edges]
+    before, after, lag = (np.concatenate(columns) for columns in zip(*tables, strict=True))
+    return before, after, lag
 
 
 @_once
@@ -104,6 +136,74 @@ def memory_of(problem: Problem) -> Memory:
     )
 
 
+def reversed_memory(memory: Memory) -> Memory:
+    """Return the pools as they are when time runs backwards: acquires and releases exchanged."""
+    size = memory.size.copy()
+    np.subtract.at(size, memory.acquire_pool, memory.acquire_amount)
+    np.add.at(size, memory.release_pool, memory.release_amount)
+    return memory._replace(
+        size=size,
+        acquire_pointer=memory.release_pointer,
+        acquire_pool=memory.release_pool,
+        acquire_amount=memory.release_amount,
+        net_amount=memory.release_amount,
+        release_pointer=memory.acquire_pointer,
+        release_pool=memory.acquire_pool,
+        release_amount=memory.acquire_amount,
+    )
+
+
+def gaps_of(problem: Problem) -> Gaps:
+    """Return the free time of all resources before any op; each op can cut one gap in two.
+
+    Pinned ops can do so twice: their pin is kept free from the beginning, and a pin that cannot be
+    kept is overrun.
+    """
+    low, slots = _gap_slots(problem)
+    end = np.zeros(slots, dtype=np.int64)
+    end[low] = NEVER
+    return Gaps(np.zeros(slots, dtype=np.int64), end, low, low.copy())
+
+
+def usage_of(problem: Problem) -> Usage:
+    """Return the use of all pools before any op, with a slot for each acquire and release."""
+    low, slots = _change_slots(problem)
+    moment, change = np.zeros((2, slots), dtype=np.int64)
+    return Usage(moment, change, low, low.copy(), np.zeros(len(low), dtype=np.int64))
+
+
+def ledger_of(memory: Memory) -> Ledger:
+    """Return the state of all pools before any op: nothing taken, nobody in flight."""
+    pools, owners = len(memory.size), memory.num_owners
+    held, missing, in_flight, flight = np.zeros((4, pools * owners), dtype=np.int64)
+    reserved, num_flight = np.zeros((2, pools), dtype=np.int64)
+    begun = np.zeros(owners + 1, dtype=np.int64)
+    return Ledger(memory.size.copy(), reserved, held, missing, in_flight, flight, num_flight, begun)
+
+
+@_once
+def _gap_slots(problem: Problem) -> tuple[IntArray, int]:
+    seats = seats_of(problem)
+    owner = np.repeat(np.arange(problem.num_ops), np.diff(seats.pointer))
+    again = seats.resource[problem.pinned[owner] != FREE]
+    cuts = np.concatenate([np.arange(problem.num_resources), seats.resource, again])
+    return _regions(cuts, problem.num_resources)
+
+
+@_once
+def _change_slots(problem: Problem) -> tuple[IntArray, int]:
+    memory = memory_of(problem)
+    pools = np.concatenate([memory.acquire_pool, memory.release_pool])
+    return _regions(pools, len(problem.pools))
+
+
+def _regions(owner: IntArray, count: int) -> tuple[IntArray, int]:
+    """Return the first slot of each owner 0..count-1, one slot per row, and the slots of all."""
+    end = np.cumsum(np.bincount(owner, minlength=count))
+    first = np.concatenate([[0], end]).astype(np.int64)
+    return first[:-1], int(first[-1])
+
+
 def no_memory(problem: Problem) -> Memory:
     """Return tables without any pool."""
     none = np.zeros(0, dtype=np.int64)
@@ -127,7 +227,7 @@ def _units(pool: Pool) -> tuple[list[int], int]:
     total = sum(pool.amounts, abs(free)) * (len(pool.acquire_op) + 1)
     if total * unit < _MAX_UNITS:
         return [int(amount * unit) for amount in pool.amounts], math.floor(free * unit)
-    unit = _ROUNDED_UNITS / max(abs(free), *pool.amounts)
+    unit = _ROUNDED_UNITS / max([abs(free), *pool.amounts])
     margin = (pool.limit - pool.capacity) / 2
     return [round(amount * unit) for amount in pool.amounts], math.floor((free - margin) * unit)
 

@@ -6,16 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsolve.solver.heuristics.serial import Gaps, Usage
+from ppsolve.solver.heuristics.serial import TimeLine
+from ppsolve.solver.kernels.usage import Usage, add_change, room_from
 
 MOMENTS = st.integers(0, 12)
+
+
+def unused(changes: int) -> Usage:
+    """One pool with room for a number of changes."""
+    return Usage([0] * changes, [0] * changes, [0], [0], [0])
 
 
 @given(st.lists(st.tuples(MOMENTS, st.integers(1, 4)), max_size=6), MOMENTS, st.integers(1, 4))
 def test_first_gap_is_the_first_free_stretch(
     taken: list[tuple[int, int]], time: int, length: int
 ) -> None:
-    gaps, busy = Gaps(), set()
+    gaps, busy = TimeLine(len(taken)), set()
     for begin, size in taken:
         gaps.take(begin, size)
         busy |= set(range(begin, begin + size))
@@ -29,20 +35,20 @@ def test_first_gap_is_the_first_free_stretch(
 def test_first_moment_from_which_the_use_stays_within_the_room(
     changes: list[tuple[int, int]], time: int, room: int
 ) -> None:
-    usage = Usage()
+    usage = unused(len(changes))
     for moment, amount in changes:
-        usage.add(moment, amount)
-    if usage.final > room:
+        add_change(usage, 0, moment, amount)
+    if usage.final[0] > room:
         return  # Nobody asks: the ledger has no room for such an op.
     levels = [sum(a for m, a in changes if m <= t) for t in range(14)]
     expected = next(t for t in range(time, 14) if all(level <= room for level in levels[t:]))
-    assert usage.first(time, room) == expected
+    assert room_from(usage, 0, time, room) == expected
 
 
 @pytest.mark.parametrize(("room", "moment"), [(1, 4), (2, 0), (3, 0)])
 def test_what_ends_and_starts_at_one_moment_is_one_step(room: int, moment: int) -> None:
     # Two units until 4, where one is given back and taken again, and one more given back.
-    usage = Usage()
+    usage = unused(4)
     for time, amount in ((0, 2), (4, -1), (4, 1), (4, -1)):
-        usage.add(time, amount)
-    assert usage.first(0, room) == moment
+        add_change(usage, 0, time, amount)
+    assert room_from(usage, 0, 0, room) == moment

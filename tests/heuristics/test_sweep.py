@@ -12,7 +12,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
-from ppsolve.solver.heuristics.lane_order import Share, lane_edges, lanes_of
+from ppsolve.solver.heuristics.lane_order import Share, edges_within, lane_limits, lanes_of
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
@@ -106,14 +106,16 @@ def test_lanes_share_memory_by_lifetime() -> None:
     problem = lower(pipeline(row, 4))
     lanes = lanes_of(problem)
     assert [lane.lifetime for lane in lanes] == [8, 6, 4, 2]
-    before, after, lag = lane_edges(problem, lanes, Share())
+    limits = lane_limits(problem, lanes, Share())
+    assert limits.tolist() == [4, 3, 2, 1]
+    before, after, lag = edges_within(lanes, limits, wait_for_last=False)
     # Stage s holds 4 - s micro-batches, so that its forward 4 - s waits for backward 0.
     names = [(problem.op_name(b), problem.op_name(a)) for b, a in zip(before, after, strict=True)]
     assert [pair for pair in names if pair[0].endswith(".0")] == [
         (f"I{stage}.0", f"F{stage}.{4 - stage}") for stage in range(4)
     ]
     assert not lag.any()
-    last, _, _ = lane_edges(problem, lanes, Share(wait_for_last=True))
+    last, _, _ = edges_within(lanes, limits, wait_for_last=True)
     assert {problem.op_name(int(op))[0] for op in last} == {"W"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ppsolve.solver.kernels import cache, compilation
-from ppsolve.solver.kernels.compilation import Kernel, cells, part
+from ppsolve.solver.kernels.compilation import Kernel, part
 
 
 class Row(NamedTuple):
@@ -26,13 +26,10 @@ def twice(value: int) -> int:
 
 @Kernel
 def running_sums(row: Row, sums: Any) -> int:
-    kept = cells(len(row.values))
     total = 0
     for place in range(len(row.values)):
         total += twice(row.values[place]) * row.factor
-        kept[place] = total
-    for place in range(len(row.values)):
-        sums[place] = kept[place]
+        sums[place] = total
     return total
 
 

@@ -1,0 +1,160 @@
+"""Longest paths through precedences, op by op in topological order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.records import Graph
+
+
+class Groups(NamedTuple):
+    """Ops of several groups.
+
+    Attributes
+    ----------
+    pointer : int64[g + 1]
+        Rows of `op`.
+    op : int64[...]
+        Op numbers.
+    """
+
+    pointer: Any
+    op: Any
+
+
+@Kernel
+def sort_ops(graph: Graph, missing: Any, order: Any) -> int:
+    """Put ops into topological order.
+
+    Parameters
+    ----------
+    graph : Graph
+        Precedences of n ops.
+    missing : int64[n]
+        Number of precedences into each op; written.
+    order : int64[n]
+        Becomes the order.
+
+    Returns
+    -------
+    int
+        Number of ops in order; fewer than n where the precedences have a cycle.
+    """
+    known = 0
+    for op in range(len(order)):
+        if missing[op] == 0:
+            order[known] = op
+            known += 1
+    done = 0
+    while done < known:
+        op = order[done]
+        done += 1
+        for row in range(graph.pointer[op], graph.pointer[op + 1]):
+            waiter = graph.successor[row]
+            missing[waiter] -= 1
+            if missing[waiter] == 0:
+                order[known] = waiter
+                known += 1
+    return known
+
+
+@part
+def push_starts(graph: Graph, order: Any, known: int, start: Any) -> None:
+    """Raise starts until all precedences out of the first `known` ops of an order hold."""
+    duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
+    for place in range(known):
+        op = order[place]
+        end = start[op] + duration[op]
+        for row in range(pointer[op], pointer[op + 1]):
+            waiter = successor[row]
+            if end + lag[row] > start[waiter]:
+                start[waiter] = end + lag[row]
+
+
+@Kernel
+def earliest_starts(graph: Graph, order: Any, known: int, start: Any) -> None:
+    """Raise starts until all precedences hold.
+
+    Parameters
+    ----------
+    graph : Graph
+        Precedences of n ops.
+    order : int64[n]
+        Ops in topological order.
+    known : int
+        Ops of the order that count: those behind wait for a cycle.
+    start : int64[n]
+        Earliest starts alone, in ticks; become the earliest starts of all.
+    """
+    push_starts(graph, order, known, start)
+
+
+@Kernel
+def longest_tails(graph: Graph, order: Any, tail: Any) -> None:
+    """Raise tails until each is as long as every path from the start of its op.
+
+    Parameters
+    ----------
+    graph : Graph
+        Precedences of n ops.
+    order : int64[n]
+        Ops in topological order.
+    tail : int64[n]
+        Least ticks from each op's start to the end of all; raised.
+    """
+    for place in range(len(order) - 1, -1, -1):
+        op = order[place]
+        for row in range(graph.pointer[op], graph.pointer[op + 1]):
+            least = graph.duration[op] + graph.lag[row] + tail[graph.successor[row]]
+            if least > tail[op]:
+                tail[op] = least
+
+
+@part
+def _hold_back(graph: Graph, groups: Groups, target: int, start: Any) -> bool:
+    """Raise the starts of each group to its last end - `target`; return true if one was earlier."""
+    raised = False
+    for group in range(len(groups.pointer) - 1):
+        first, last = groups.pointer[group], groups.pointer[group + 1]
+        floor = -1
+        for row in range(first, last):
+            op = groups.op[row]
+            floor = max(floor, start[op] + graph.duration[op] - target)
+        for row in range(first, last):
+            if start[groups.op[row]] < floor:
+                start[groups.op[row]] = floor
+                raised = True
+    return raised
+
+
+@Kernel
+def start_within(graph: Graph, groups: Groups, order: Any, target: int, start: Any) -> int:
+    """Find the earliest starts with the span of every group at most `target`.
+
+    Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a
+    feasible system changes no more after as many rounds as there are such edges.
+
+    Parameters
+    ----------
+    graph : Graph
+        Precedences of n ops.
+    groups : Groups
+        Ops of each device.
+    order : int64[n]
+        Ops in topological order.
+    target : int
+        Largest span, in ticks.
+    start : int64[n]
+        Earliest starts alone; become the earliest starts of all.
+
+    Returns
+    -------
+    int
+        1, or 0 if no starts keep the target.
+    """
+    for _ in range(len(groups.pointer)):
+        push_starts(graph, order, len(order), start)
+        if not _hold_back(graph, groups, target, start):
+            return 1
+    return 0

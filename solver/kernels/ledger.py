@@ -1,0 +1,180 @@
+"""Memory while a schedule is built: free amounts, and amounts promised to older micro-batches.
+
+A micro-batch that has begun is promised the memory that it still has to acquire. On a pool that
+serves several stages a forward may start only if every older micro-batch could still finish after
+it, the oldest first (Dijkstra's banker's algorithm). Otherwise forwards of one chunk could take
+all memory that the next chunk requires, a deadlock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ppsolve.solver.kernels.compilation import part
+from ppsolve.solver.kernels.records import Memory
+
+
+class Ledger(NamedTuple):
+    """State of P pools; what M micro-batches have of them is in rows ``pool * M + micro-batch``.
+
+    Attributes
+    ----------
+    free : int64[P]
+        Free amounts.
+    reserved : int64[P]
+        Claims of the micro-batches in flight, minus what they gave back.
+    held, missing : int64[P * M]
+        Amounts that a micro-batch holds, and has still to acquire.
+    in_flight : int64[P * M]
+        1 for micro-batches in flight on a pool with promises.
+    flight : int64[P * M]
+        Per pool, the micro-batches in flight in the order in which they began.
+    num_flight : int64[P]
+        Number of micro-batches in flight.
+    begun : int64[M + 1]
+        1 for micro-batches that have begun; ops without micro-batch count as number -1.
+    """
+
+    free: Any
+    reserved: Any
+    held: Any
+    missing: Any
+    in_flight: Any
+    flight: Any
+    num_flight: Any
+    begun: Any
+
+
+@part
+def shortage(ledger: Ledger, memory: Memory, op: int, reserve: int) -> int:
+    """Return a pool that an op cannot acquire from now.
+
+    Parameters
+    ----------
+    ledger, memory : Ledger, Memory
+        State and amounts of the pools.
+    op : int
+        The op.
+    reserve : int
+        1: a micro-batch begins on a pool only if all its acquires there fit beside those of the
+        micro-batches in flight. Stricter than the promise, which may let only one of them advance.
+
+    Returns
+    -------
+    int
+        Pool number, -1 if the op can start.
+    """
+    for row in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
+        pool: int = memory.acquire_pool[row]
+        amount = memory.net_amount[row]
+        if amount > ledger.free[pool]:
+            return pool
+        if memory.promises[pool] and not _keeps_promises(
+            ledger, memory, memory.owner[op], pool, amount, reserve
+        ):
+            return pool
+    return -1
+
+
+@part
+def _keeps_promises(
+    ledger: Ledger, memory: Memory, owner: int, pool: int, amount: int, reserve: int
+) -> bool:
+    """Return true if all older micro-batches could still finish after `amount` was taken."""
+    size, base = memory.size[pool], pool * memory.num_owners
+    if reserve and (owner < 0 or _is_new(ledger, memory, base + owner)):
+        claim = memory.claim[base + owner] if owner >= 0 else 0
+        if ledger.reserved[pool] + claim > size:
+            return False
+    older, held_from_here = not ledger.begun[owner + 1], amount
+    for place in range(base + ledger.num_flight[pool] - 1, base - 1, -1):
+        microbatch = ledger.flight[place]
+        missing = ledger.missing[base + microbatch]
+        held_from_here += ledger.held[base + microbatch]
+        if older and missing and held_from_here + missing > size:
+            return False
+        older = older or microbatch == owner
+    return True
+
+
+@part
+def _is_new(ledger: Ledger, memory: Memory, row: int) -> bool:
+    """Return true if a micro-batch holds nothing of a pool and has all of its claim to come."""
+    return not ledger.in_flight[row] or (
+        ledger.held[row] == 0 and ledger.missing[row] == memory.claim[row]
+    )
+
+
+@part
+def take(ledger: Ledger, memory: Memory, op: int) -> None:
+    """Subtract the amounts that an op acquires.
+
+    Parameters
+    ----------
+    ledger, memory : Ledger, Memory
+        State and amounts of the pools.
+    op : int
+        The op.
+    """
+    owner = memory.owner[op]
+    for position in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
+        pool, amount = memory.acquire_pool[position], memory.acquire_amount[position]
+        ledger.free[pool] -= amount
+        if not memory.promises[pool]:
+            continue
+        if not ledger.begun[owner + 1]:
+            _begin(ledger, memory, owner)
+        row = pool * memory.num_owners + owner
+        if owner >= 0 and ledger.in_flight[row]:
+            if _is_new(ledger, memory, row):
+                ledger.reserved[pool] += memory.claim[row]
+            ledger.held[row] += amount
+            ledger.missing[row] -= amount
+
+
+@part
+def _begin(ledger: Ledger, memory: Memory, owner: int) -> None:
+    ledger.begun[owner + 1] = 1
+    for pool in range(len(memory.size)):
+        base = pool * memory.num_owners
+        if owner >= 0 and memory.promises[pool] and memory.claim[base + owner]:
+            ledger.flight[base + ledger.num_flight[pool]] = owner
+            ledger.num_flight[pool] += 1
+            ledger.in_flight[base + owner] = 1
+            ledger.missing[base + owner] = memory.claim[base + owner]
+
+
+@part
+def give_back(ledger: Ledger, memory: Memory, op: int) -> None:
+    """Add the amounts that an op releases.
+
+    Parameters
+    ----------
+    ledger, memory : Ledger, Memory
+        State and amounts of the pools.
+    op : int
+        The op.
+    """
+    owner = memory.owner[op]
+    for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
+        pool, amount = memory.release_pool[position], memory.release_amount[position]
+        ledger.free[pool] += amount
+        row = pool * memory.num_owners + owner
+        if owner >= 0 and ledger.in_flight[row]:
+            ledger.held[row] -= amount
+            ledger.reserved[pool] -= amount
+            if ledger.held[row] == 0 and ledger.missing[row] == 0:
+                _land(ledger, pool, owner, pool * memory.num_owners)
+
+
+@part
+def _land(ledger: Ledger, pool: int, owner: int, base: int) -> None:
+    """Take a micro-batch that has given all back out of the flight."""
+    ledger.in_flight[base + owner] = 0
+    ledger.num_flight[pool] -= 1
+    end = base + ledger.num_flight[pool]
+    place = base
+    while ledger.flight[place] != owner:
+        place += 1
+    for slot in range(place, end):
+        ledger.flight[slot] = ledger.flight[slot + 1]
