@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.memory_work import Room, raise_acquires
+from ppsolve.solver.kernels.memory_work import Room, raise_acquires, working_room
 from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane, PoolOrder
 
 MAX_ACQUIRES = 256
@@ -167,6 +167,7 @@ class _Nest:
         shortest = [min(int(duration[ops].min()) for ops in parts) for parts in series]
         self._acquires = implied.ops(lane.acquire)
         self._columns = np.stack([*acquires, *(ops for parts in series for ops in parts)])
+        self._work = working_room(len(self._columns), amounts.members, len(nest))
         self._thinning = thinning
         self._step = max(thinning, (amounts.members - 1) // MAX_ACQUIRES, 1)
         self._room = Room(
@@ -181,5 +182,5 @@ class _Nest:
         """Raise the heads of every `step`-th acquire, counted from the last one, in place."""
         columns = np.maximum.accumulate(heads[self._columns], axis=1).ravel()
         raised = heads[self._acquires]
-        raise_acquires(self._room, columns, raised, self._step, self._thinning)
+        raise_acquires(self._room, columns, raised, *self._work, self._step, self._thinning)
         heads[self._acquires] = raised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.kernels.machine import Jobs, least_end
+from ppsolve.solver.kernels.machine import Jobs, empty_tree, least_end
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:
@@ -30,4 +30,5 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
     """
     order = np.argsort(-tails, kind="stable")
     leaf = np.argsort(np.argsort(heads[order], kind="stable"), kind="stable")
-    return int(least_end(Jobs(heads[order], durations[order], tails[order]), leaf))
+    jobs = Jobs(heads[order], durations[order], tails[order])
+    return int(least_end(jobs, leaf, empty_tree(len(leaf))))

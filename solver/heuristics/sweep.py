@@ -196,7 +196,7 @@ class _Sweep:
         current = best.schedule
         while self.passes > 0 and not self._is_over:
             self.passes -= 2 * _ROUND_COST + 1
-            current = justifier.improve(justifier.perturb(current), 2)
+            current = justifier.shake(current, 2)
             score = self._score(current)
             if score > best.score:
                 current = best.schedule
@@ -225,7 +225,7 @@ class _Sweep:
             shaken = _Shaken(self.rng.choice(self.best))
         elif self.best[0].score < shaken.start.score:
             shaken = _Shaken(self.best[0])
-        schedule = justifier.improve(justifier.perturb(shaken.schedule), 2)
+        schedule = justifier.shake(shaken.schedule, 2)
         score = self._score(schedule)
         if score > shaken.start.score:
             return replace(shaken, moved=None, failures=shaken.failures + 1)

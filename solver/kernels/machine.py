@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ppsolve.solver.kernels.compilation import Kernel, cells
+import numpy as np
+
+from ppsolve.solver.kernels.compilation import Kernel
 
 
 class Jobs(NamedTuple):
@@ -21,12 +23,27 @@ class Jobs(NamedTuple):
     tail: Any
 
 
-NONE = -(2**62)
-"""End of no op at all."""
+class Tree(NamedTuple):
+    """A binary tree over ops by head: the children of node k are nodes 2 k and 2 k + 1.
+
+    Attributes
+    ----------
+    work, end : int64[2 * leaves]
+        Ticks of work of the ops below each node, and the earliest end of that work.
+    """
+
+    work: Any
+    end: Any
+
+
+def empty_tree(count: int) -> Tree:
+    """Return a tree for `count` ops, none of them in it yet."""
+    size = 2 << max(0, count - 1).bit_length()
+    return Tree(np.zeros(size, dtype=np.int64), np.full(size, -(2**62), dtype=np.int64))
 
 
 @Kernel
-def least_end(jobs: Jobs, leaf: Any) -> int:
+def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
     """Return the end of Jackson's preemptive schedule.
 
     It is the largest end of a set of ops without tails, plus the least tail of the set. A binary
@@ -39,6 +56,8 @@ def least_end(jobs: Jobs, leaf: Any) -> int:
         The ops, those with the longest tails first.
     leaf : int64[k]
         Place of each op in the order of heads.
+    tree : Tree
+        No work, no ends.
 
     Returns
     -------
@@ -46,13 +65,8 @@ def least_end(jobs: Jobs, leaf: Any) -> int:
         Ticks; 0 for no ops.
     """
     head, length, tail = jobs.head, jobs.length, jobs.tail
-    leaves = 1
-    while leaves < len(head):
-        leaves *= 2
-    work, end = cells(2 * leaves), cells(2 * leaves)
-    for node in range(2 * leaves):
-        end[node] = NONE
-    best = 0
+    work, end = tree.work, tree.end
+    leaves, best = len(work) // 2, 0
     for op in range(len(head)):
         node = leaves + leaf[op]
         work[node], end[node] = length[op], head[op] + length[op]

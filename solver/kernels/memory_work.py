@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ppsolve.solver.kernels.compilation import Kernel, cells, part
+import numpy as np
+
+from ppsolve.solver.kernels.compilation import Kernel, part
 
 FAR = 2**62
 """Above every time."""
@@ -44,6 +46,65 @@ class Room(NamedTuple):
     released_over: Any
     pointer: Any
     choices: Any
+
+
+class Merged(NamedTuple):
+    """The heads of all columns as one series of different times.
+
+    Attributes
+    ----------
+    place : int64[columns]
+        Number of heads passed in each column.
+    cut : int64[columns * m]
+        The times, going up.
+    row, fits : int64[columns * m]
+        First row whose acquire counts from each time; acquires that can have started before it.
+    places : int64[columns * m * (L + 2)]
+        Earlier heads in each lane's acquires and in both series, time by time.
+    """
+
+    place: Any
+    cut: Any
+    row: Any
+    fits: Any
+    places: Any
+
+
+class Times(NamedTuple):
+    """The times from which the work before one acquire is counted.
+
+    Attributes
+    ----------
+    cut, work : int64[columns * m]
+        The times, and the work of acquires that starts no earlier.
+    first, second : int64[columns * m]
+        Releases of both series that can have started before.
+    """
+
+    cut: Any
+    work: Any
+    first: Any
+    second: Any
+
+
+def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, Times]:
+    """Return room for `raise_acquires` to work in.
+
+    Parameters
+    ----------
+    columns, members, lanes : int
+        Columns of heads, their rows, and lanes.
+
+    Returns
+    -------
+    Merged, Times
+        Zeros.
+    """
+    size = columns * members
+    table = np.zeros((7, size), dtype=np.int64)
+    places = np.zeros(size * (lanes + 2), dtype=np.int64)
+    merged = Merged(np.zeros(columns, dtype=np.int64), table[0], table[1], table[2], places)
+    return merged, Times(table[3], table[4], table[5], table[6])
 
 
 @part
@@ -128,7 +189,7 @@ def passed_in(place: Any, first: int, last: int) -> int:
 
 
 @part
-def merge(heads: Any, members: int, lanes: int, cuts: Any, rows: Any, places: Any) -> int:
+def merge(heads: Any, members: int, lanes: int, merged: Merged) -> int:
     """Sort the heads of all columns into one series of different times.
 
     Parameters
@@ -137,20 +198,18 @@ def merge(heads: Any, members: int, lanes: int, cuts: Any, rows: Any, places: An
         Heads that never fall within a column.
     members, lanes : int
         Rows m and lanes L: columns of acquires, and of each series of releases.
-    cuts : int64[columns * m]
-        Becomes the times.
-    rows : int64[columns * m]
-        Becomes the first row whose acquire counts from this time.
-    places : int64[columns * m * (L + 2)]
-        Becomes, per time, the earlier heads in each lane's acquires and in both series.
+    merged : Merged
+        Written.
 
     Returns
     -------
     int
         Number of times.
     """
-    place = cells(len(heads) // members)
+    place, cuts, rows, places = merged.place, merged.cut, merged.row, merged.places
     count, width = 0, lanes + 2
+    for column in range(len(place)):
+        place[column] = 0
     cut = next_cut(heads, place, members)
     while cut < FAR:
         cuts[count], rows[count] = cut, first_row(heads, place, members, lanes, cut)
@@ -195,46 +254,51 @@ def fitting(
 
 @part
 def least_time(
-    cuts: Any, work: Any, started: Any, lengths: Any, choices: Any, count: int, now: int
+    times: Times, count: int, lengths: Any, choices: Any, begin: int, end: int, now: int
 ) -> int:
     """Return the least time, over all choices of releases, at which the work can have ended.
 
     Parameters
     ----------
-    cuts, work : int64[...]
-        `count` times, and the work of acquires that starts no earlier.
-    started : int64[2 * ...]
-        Releases of both series that can have started before each time.
+    times : Times
+        The times.
+    count : int
+        Number of them.
     lengths : int64[2]
         Durations of the releases.
     choices : int64[2 * c]
         Numbers of releases of both series.
-    count, now : int
-        Number of times; once the answer is no later than `now`, any time up to it may be returned.
+    begin, end : int
+        Choices ``begin`` to ``end - 1`` count.
+    now : int
+        Once the answer is no later than this, any time up to it may be returned.
 
     Returns
     -------
     int
         Ticks.
     """
+    cuts, work, first, second = times.cut, times.work, times.first, times.second
     least, length, other = FAR, lengths[0], lengths[1]
-    for choice in range(0, len(choices), 2):
-        end, first, second = -FAR, choices[choice], choices[choice + 1]
+    for choice in range(begin, end):
+        last, ones, others = -FAR, choices[2 * choice], choices[2 * choice + 1]
         for cut in range(count):
-            ahead = work[cut] + max(first - started[2 * cut], 0) * length
-            ahead += max(second - started[2 * cut + 1], 0) * other
-            if ahead > 0 and cuts[cut] + ahead > end:
-                end = cuts[cut] + ahead
-                if end >= least:
+            ahead = work[cut] + max(ones - first[cut], 0) * length
+            ahead += max(others - second[cut], 0) * other
+            if ahead > 0 and cuts[cut] + ahead > last:
+                last = cuts[cut] + ahead
+                if last >= least:
                     break
-        least = min(least, end)
+        least = min(least, last)
         if least <= now:
             break
     return int(least)
 
 
 @Kernel
-def raise_acquires(room: Room, heads: Any, raised: Any, step: int, thinning: int) -> None:
+def raise_acquires(
+    room: Room, heads: Any, raised: Any, merged: Merged, times: Times, step: int, thinning: int
+) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
 
     Parameters
@@ -246,6 +310,8 @@ def raise_acquires(room: Room, heads: Any, raised: Any, step: int, thinning: int
         never fall within a column.
     raised : int64[m]
         Heads of the innermost lane's acquires, changed in place.
+    merged, times
+        Room to work in.
     step : int
         Every `step`-th acquire is raised, counted from the last one.
     thinning : int
@@ -253,11 +319,9 @@ def raise_acquires(room: Room, heads: Any, raised: Any, step: int, thinning: int
     """
     extra, length, pointer, choices = room.extra, room.length, room.pointer, room.choices
     released, released_over, release_length = room.released, room.released_over, room.release_length
-    lanes, members, size = len(extra), len(raised), len(heads)
-    width = lanes + 2
-    all_cuts, rows, places = cells(size), cells(size), cells(size * width)
-    total = merge(heads, members, lanes, all_cuts, rows, places)
-    fits = cells(total)
+    lanes, width = len(extra), len(extra) + 2
+    rows, places, fits = merged.row, merged.places, merged.fits
+    total = merge(heads, len(raised), lanes, merged)
     for cut in range(total):
         fits[cut] = room.free + fitting(
             released,
@@ -270,8 +334,7 @@ def raise_acquires(room: Room, heads: Any, raised: Any, step: int, thinning: int
     shortest, more = FAR, 0
     for lane in range(lanes):
         shortest, more = min(shortest, length[lane]), more + extra[lane]
-    cuts, work, started = cells(size), cells(size), cells(2 * size)
-    for j in range(members - 1, -1, -step):
+    for j in range(len(raised) - 1, -1, -step):
         if pointer[j] == pointer[j + 1]:
             continue
         count = number = 0
@@ -282,12 +345,13 @@ def raise_acquires(room: Room, heads: Any, raised: Any, step: int, thinning: int
                 late = 0
                 for lane in range(lanes):
                     late += max(j + extra[lane] - places[cut * width + lane], 0) * length[lane]
-                cuts[count] = all_cuts[cut]
-                work[count] = max(late, (lanes * j + more - fits[cut]) * shortest)
-                started[2 * count] = places[cut * width + lanes]
-                started[2 * count + 1] = places[cut * width + lanes + 1]
+                times.cut[count] = merged.cut[cut]
+                times.work[count] = max(late, (lanes * j + more - fits[cut]) * shortest)
+                times.first[count] = places[cut * width + lanes]
+                times.second[count] = places[cut * width + lanes + 1]
                 count += 1
             number += 1
-        row = choices[2 * pointer[j] : 2 * pointer[j + 1]]
-        least = least_time(cuts, work, started, release_length, row, count, raised[j])
+        least = least_time(
+            times, count, release_length, choices, pointer[j], pointer[j + 1], raised[j]
+        )
         raised[j] = max(raised[j], least)

@@ -9,7 +9,8 @@ import numpy as np
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges, find_cycle
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.kernels.paths import Steps, relax, sort_steps
+from ppsolve.solver.kernels.chains import longest_tails, sort_ops
+from ppsolve.solver.kernels.records import Graph
 
 
 class Dag:
@@ -31,11 +32,11 @@ class Dag:
     def __init__(self, num_nodes: int, before: IntArray, after: IntArray, delay: IntArray) -> None:
         self.num_nodes = num_nodes
         self.before, self.after, self.delay = before, after, delay
-        edges = Steps(*(np.ascontiguousarray(part) for part in (before, after, delay)))
-        order = np.zeros(len(before), dtype=np.int64)
-        if sort_steps(edges, num_nodes, order) < num_nodes:
+        self._followers = _rows(num_nodes, before, after, delay)
+        self._order = np.zeros(num_nodes, dtype=np.int64)
+        missing = self._followers.num_predecessors.copy()
+        if sort_ops(self._followers, missing, self._order) < num_nodes:
             raise CycleError(find_cycle(num_nodes, before, after))
-        self._forwards = Steps(*(part[order] for part in edges))
 
     @classmethod
     def of(cls, problem: Problem, *extra: Edges) -> Dag:
@@ -67,7 +68,8 @@ class Dag:
     def level(self) -> IntArray:
         """Most edges on a path into each node, int64[n]."""
         depth = np.zeros(self.num_nodes, dtype=np.int64)
-        relax(self._forwards._replace(delay=np.ones_like(self._forwards.delay)), depth)
+        steps = self._leaders._replace(lag=np.ones_like(self._leaders.lag))
+        longest_tails(steps, self._backwards, depth)
         return depth
 
     def heads(self, initial: IntArray) -> IntArray:
@@ -84,7 +86,7 @@ class Dag:
             Smallest values >= `initial` with value(after) >= value(before) + delay.
         """
         value = initial.copy()
-        relax(self._forwards, value)
+        longest_tails(self._leaders, self._backwards, value)
         return value
 
     def tails(self, initial: IntArray) -> IntArray:
@@ -104,13 +106,26 @@ class Dag:
             Smallest values >= `initial` with value(before) >= value(after) + delay.
         """
         value = initial.copy()
-        relax(self._backwards, value)
+        longest_tails(self._followers, self._order, value)
         return value
 
     @cached_property
-    def _backwards(self) -> Steps:
-        source, target, delay = (np.ascontiguousarray(part[::-1]) for part in self._forwards)
-        return Steps(target, source, delay)
+    def _leaders(self) -> Graph:
+        """The graph with all edges turned round."""
+        return _rows(self.num_nodes, self.after, self.before, self.delay)
+
+    @cached_property
+    def _backwards(self) -> IntArray:
+        return np.ascontiguousarray(self._order[::-1])
+
+
+def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -> Graph:
+    """Return edges by source; delays are from start to start."""
+    order = np.argsort(source, kind="stable")
+    pointer = np.searchsorted(source[order], np.arange(num_nodes + 1)).astype(np.int64)
+    none = np.zeros(num_nodes, dtype=np.int64)
+    missing = np.bincount(target, minlength=num_nodes).astype(np.int64)
+    return Graph(none, none, missing, pointer, target[order], delay[order])
 
 
 def order_graph(schedule: Schedule) -> Dag:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kernels.memory_work import Room, raise_acquires
+from ppsolve.solver.kernels.memory_work import Merged, Room, Times, raise_acquires, working_room
 
 SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
 
@@ -39,6 +39,10 @@ def rooms(draw: st.DrawFn) -> tuple[Amounts, Room, IntArray]:
     gaps = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
     heads = np.cumsum([draw(gaps) for _ in range(columns)], axis=1)
     return amounts, room, heads.astype(np.int64)
+
+
+def room_for(room: Room, heads: IntArray) -> tuple[Merged, Times]:
+    return working_room(*heads.shape, len(room.extra))
 
 
 def earliest(amounts: Amounts, room: Room, heads: IntArray, j: int, thinning: int) -> int:
@@ -96,7 +100,7 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 ) -> None:
     amounts, room, heads = case
     raised = heads[0].copy()
-    raise_acquires(room, heads.ravel().copy(), raised, 1, thinning)
+    raise_acquires(room, heads.ravel().copy(), raised, *room_for(room, heads), 1, thinning)
     for j, head in enumerate(heads[0].tolist()):
         assert raised[j] == max(head, earliest(amounts, room, heads, j, thinning))
 
@@ -110,7 +114,9 @@ def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         for compiled in (False, True):
             monkeypatch.setitem(compilation._state, "compiled", compiled)
             raised = heads[0].copy()
-            raise_acquires(room, heads.ravel().copy(), raised, step, thinning)
+            raise_acquires(
+                room, heads.ravel().copy(), raised, *room_for(room, heads), step, thinning
+            )
             answers.append(raised.tolist())
         assert answers[0] == answers[1]
 
