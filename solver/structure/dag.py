@@ -71,7 +71,7 @@ class Dag:
     def level(self) -> IntArray:
         """Most edges on a path into each node, int64[n]."""
         steps = self._leaders._replace(lag=np.ones_like(self._leaders.lag))
-        return self._longest(steps, np.zeros(self.num_nodes, dtype=np.int64), -1)
+        return self._longest(steps, np.zeros(self.num_nodes, dtype=np.int64), self._upwards)
 
     def heads(self, initial: IntArray) -> IntArray:
         """Return the longest path into every node.
@@ -86,7 +86,7 @@ class Dag:
         int64[n]
             Smallest values >= `initial` with value(after) >= value(before) + delay.
         """
-        return self._longest(self._leaders, initial, -1)
+        return self._longest(self._leaders, initial, self._upwards)
 
     def tails(self, initial: IntArray) -> IntArray:
         """Return the longest path out of every node, measured from the node's start.
@@ -104,7 +104,7 @@ class Dag:
         int64[n]
             Smallest values >= `initial` with value(before) >= value(after) + delay.
         """
-        return self._longest(self._followers, initial, 1)
+        return self._longest(self._followers, initial, self._upwards[::-1].copy())
 
     @cached_property
     def _followers(self) -> Graph:
@@ -113,18 +113,19 @@ class Dag:
 
     @cached_property
     def _leaders(self) -> Graph:
-        """All edges turned round, and the nodes numbered from the last one."""
-        before, after = (self.num_nodes - 1 - self._rank[end] for end in (self.before, self.after))
+        """The graph with all edges turned round."""
+        before, after = self._rank[self.before], self._rank[self.after]
         return _rows(self.num_nodes, after, before, self.delay)
 
-    def _longest(self, graph: Graph, initial: IntArray, way: int) -> IntArray:
-        """Return the longest paths in a graph of numbered nodes; `way` is -1 from the last one."""
-        order = self._order[::way]
-        value = initial[order]
-        longest_tails(graph, np.arange(self.num_nodes), value)
-        found = np.empty_like(value)
-        found[order] = value
-        return found
+    @cached_property
+    def _upwards(self) -> IntArray:
+        """Numbers that `longest_tails`, which begins at the end, takes from the lowest one on."""
+        return np.arange(self.num_nodes, dtype=np.int64)[::-1].copy()
+
+    def _longest(self, graph: Graph, initial: IntArray, order: IntArray) -> IntArray:
+        value = initial.take(self._order)
+        longest_tails(graph, order, value)
+        return value.take(self._rank)
 
 
 def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -> Graph:
