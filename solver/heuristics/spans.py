@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.core.dag import chain_edges
-from ppsolve.models.core.metrics import order_graph
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.kernels.chains import Groups, longest_tails, sort_ops, start_within
 from ppsolve.solver.kernels.records import Graph
+from ppsolve.solver.structure.dag import order_graph
 from ppsolve.solver.structure.tables import graph_of, renumbered
 
 _MAX_OPS = 20_000
