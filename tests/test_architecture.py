@@ -20,7 +20,7 @@ MOST_LINES = 500
 
 LAYERS = {
     "models": [],
-    "base": ["clock", "kernels", "structure", "checker"],
+    "base": ["attended", "clock", "kernels", "structure", "checker"],
     "methods": ["bounds", "heuristics", "cpsat", "goodput"],
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],

@@ -189,9 +189,10 @@ class ComponentSearch:
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
                 break
-            outcome = self._attempt(
-                count, self.budget.share(components_left * TIE_BREAK_RESERVE, most)
-            )
+            limits = self.budget.share(components_left * TIE_BREAK_RESERVE, most)
+            if limits.seconds == 0:
+                return replace(result, stop_reason=StopReason.TIME)
+            outcome = self._attempt(count, limits)
             if outcome.schedule is not None:
                 result = replace(result, best=self._found(count, outcome.schedule))
             elif not outcome.infeasible:
