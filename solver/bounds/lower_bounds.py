@@ -122,7 +122,7 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
     expect(_steps(implied), known.clock.left)
     _ = implied.full
     on_span = implied.problem.objective is Objective.DEVICE_SPAN
-    found = []
+    found: list[Bound] = []
     for rule in RULES:
         value_of = rule.device_span if on_span else rule.makespan
         if value_of is None or (rule.needs_memory and not implied.problem.pools):

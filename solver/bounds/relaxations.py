@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from ppsolve.solver.bounds.spans import Spans
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
+
+_STRONG_HEADS: WeakKeyDictionary[ImpliedOrder, IntArray] = WeakKeyDictionary()
+"""Kept for the exact model, which starts from the same heads as the bounds: on 2,880 ops they took
+1.9 of the 2.8 s until the search began."""
 
 
 class Relaxations:
@@ -43,7 +48,12 @@ class Relaxations:
     @cached_property
     def strong_heads(self) -> IntArray:
         """Earliest starts under all implied precedences and memory work, int64[n] in ticks."""
-        return self.memory_work.raise_heads(self.full_heads)
+        if self.implied in _STRONG_HEADS:
+            return _STRONG_HEADS[self.implied]
+        heads = self.memory_work.raise_heads(self.full_heads)
+        if not self.clock.is_over:
+            _STRONG_HEADS[self.implied] = heads
+        return heads
 
     @cached_property
     def memory_work(self) -> MemoryWork:

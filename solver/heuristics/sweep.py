@@ -87,6 +87,7 @@ def list_sweep(
     *,
     known: Schedule | None = None,
     bound: int = 0,
+    goes_on: bool = True,
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
@@ -106,6 +107,8 @@ def list_sweep(
         A feasible schedule to improve on as well.
     bound : int
         A lower bound on the objective in ticks; the search ends where it is met.
+    goes_on : bool
+        Whether it uses all the time of a limited clock, or ends once its effort is spent.
 
     Returns
     -------
@@ -117,7 +120,8 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    return _Sweep(problem, clock or Clock(), known, bound).run()
+    sweep = _Sweep(problem, clock or Clock(), known, bound)
+    return sweep.run(goes_on=goes_on)
 
 
 class _Sweep:
@@ -136,7 +140,7 @@ class _Sweep:
         self.best: list[_Found] = []
         self.stuck: MemoryDeadlockError | None = None
 
-    def run(self) -> Schedule:
+    def run(self, *, goes_on: bool) -> Schedule:
         self._try_rules()
         if self.known is not None:
             self._keep(_Found(self._score(self.known), self._count(), self.known))
@@ -144,7 +148,7 @@ class _Sweep:
             raise self.stuck
         if self.justifier is not None:
             self._search(self.justifier)
-        if self.clock.is_limited:
+        if goes_on and self.clock.is_limited:
             self._go_on()
         best = self.best[0].schedule
         return compact_spans(best) if self.spans_count else best
