@@ -48,9 +48,12 @@ class Relaxations:
     @cached_property
     def strong_heads(self) -> IntArray:
         """Earliest starts under all implied precedences and memory work, int64[n] in ticks."""
-        if self.implied not in _STRONG_HEADS:
-            _STRONG_HEADS[self.implied] = self.memory_work.raise_heads(self.full_heads)
-        return _STRONG_HEADS[self.implied]
+        if self.implied in _STRONG_HEADS:
+            return _STRONG_HEADS[self.implied]
+        heads = self.memory_work.raise_heads(self.full_heads)
+        if not self.clock.is_over:
+            _STRONG_HEADS[self.implied] = heads
+        return heads
 
     @cached_property
     def memory_work(self) -> MemoryWork:
