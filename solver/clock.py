@@ -17,12 +17,17 @@ class Clock:
         Wall seconds from now on; None: no limit.
     stopped : threading.Event, optional
         Set by whoever ends the clock early; a new one by default.
+    began : float, optional
+        Moment of `time.monotonic` from which the seconds count; now by default.
     """
 
     def __init__(
-        self, seconds: float | None = None, stopped: threading.Event | None = None
+        self,
+        seconds: float | None = None,
+        stopped: threading.Event | None = None,
+        began: float | None = None,
     ) -> None:
-        self.began = time.monotonic()
+        self.began = time.monotonic() if began is None else began
         self.deadline = math.inf if seconds is None else self.began + seconds
         self._stopped = stopped or threading.Event()
 
@@ -42,6 +47,11 @@ class Clock:
     def is_over(self) -> bool:
         """Whether the time is up, or the call was told to stop."""
         return self.left <= 0.0
+
+    @property
+    def overdue(self) -> float:
+        """Seconds since the deadline, 0 before it."""
+        return max(0.0, time.monotonic() - self.deadline)
 
     @property
     def is_limited(self) -> bool:
@@ -66,3 +76,23 @@ class Clock:
             Without a limit where this one has none; stops with this one.
         """
         return type(self)(self.left * part if self.is_limited else None, self._stopped)
+
+    def before(self, seconds: float) -> Self:
+        """Return a clock that ends some seconds before this one, and stops with it."""
+        return type(self)(self.left - seconds if self.is_limited else None, self._stopped)
+
+    def within(self, seconds: float | None) -> Self:
+        """Return a clock that ends with this one, and after so many seconds at the latest.
+
+        Parameters
+        ----------
+        seconds : float or None
+            Wall seconds from now on; None: no further limit.
+
+        Returns
+        -------
+        Clock
+            Stops with this one.
+        """
+        left = self.left if seconds is None else min(self.left, seconds)
+        return type(self)(left if math.isfinite(left) else None, self._stopped)

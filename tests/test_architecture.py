@@ -20,7 +20,7 @@ MOST_LINES = 500
 
 LAYERS = {
     "models": [],
-    "base": ["clock", "kernels", "structure", "checker"],
+    "base": ["attended", "clock", "kernels", "structure", "checker"],
     "methods": ["bounds", "heuristics", "cpsat", "goodput"],
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
@@ -46,7 +46,12 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.constraints",
     "ppsolve.solver.cpsat.engine",
     "ppsolve.solver.cpsat.exact",
+    "ppsolve.solver.cpsat.found",
+    "ppsolve.solver.cpsat.levels",
+    "ppsolve.solver.cpsat.model",
     "ppsolve.solver.cpsat.objective",
+    "ppsolve.solver.cpsat.running",
+    "ppsolve.solver.cpsat.search",
     "ppsolve.solver.cpsat.variables",
     "ppsolve.solver.cpsat.redundant",
     "ppsolve.solver.pipeline.best_order",

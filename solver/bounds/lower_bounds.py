@@ -15,6 +15,7 @@ from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
 from ppsolve.solver.bounds.spans import Spans, busy_ops
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
 
 
@@ -95,8 +96,20 @@ RULES = (
 """Every lower bound, the simpler one first: a new one is a module and one more rule here."""
 
 
-def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
+def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Bound]:
     """Return every applicable bound of `RULES`, strongest first; ties keep the simpler rule first.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem and its implied order.
+    clock : Clock, optional
+        Once it is over, no further rule is tried after the first.
+
+    Returns
+    -------
+    list of Bound
+        One for each rule.
 
     Raises
     ------
@@ -105,8 +118,10 @@ def lower_bounds(implied: ImpliedOrder) -> list[Bound]:
     """
     known = Relaxations(implied)
     on_span = implied.problem.objective is Objective.DEVICE_SPAN
-    found = []
+    found: list[Bound] = []
     for rule in RULES:
+        if found and clock is not None and clock.is_over:
+            break
         value_of = rule.device_span if on_span else rule.makespan
         if value_of is not None and (implied.problem.pools or not rule.needs_memory):
             found.append(Bound(rule.name, value_of(known)))

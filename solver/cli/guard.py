@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -224,6 +225,20 @@ def end_like_ctrl_c() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, handler)
+
+
+def end_process(code: str | int | None) -> NoReturn:
+    """End the process, at once where work was left behind that compiled code still holds.
+
+    Libraries are torn down at an ordinary exit, and the work of such a thread with them.
+    """
+    is_left = any(one.daemon and one.is_alive() for one in threading.enumerate())
+    if is_left and (code is None or isinstance(code, int)):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code or 0)
+    sys.exit(code)
 
 
 def say(line: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from functools import cache
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from ppsolve.solver.cli.guard import (
     ExitCode,
     GuardedGroup,
     end_like_ctrl_c,
+    end_process,
     open_streams,
     output_kept,
 )
@@ -131,6 +131,8 @@ def run() -> None:
         with output_kept():
             build()(prog_name="ppsolve")
     except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
+        end_process(ExitCode.INTERRUPTED)
+    except SystemExit as end:
+        end_process(end.code)
     except typer.Exit as end:
-        sys.exit(end.exit_code)
+        end_process(end.exit_code)

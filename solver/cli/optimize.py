@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -49,13 +50,14 @@ def optimize_command(
     Exit codes: 0 schedule found, 2 wrong input, 3 proven infeasible, 4 limit reached without a
     schedule, 6 --fail-on-gap exceeded, 130 interrupted (best schedule so far printed and saved).
     """
+    began = time.monotonic()
     check_writable(output, file)
     if prints_order:
         _refuse_json(output, as_json=as_json)
     instance = load_instance(file)
     if prints_order:
         expect_program(instance, file, "--print-order")
-    result = solve(file, instance, options, quiet=quiet, verbose=verbose)
+    result = solve(file, instance, options, quiet=quiet, verbose=verbose, began=began)
     used_stdout = deliver(result, output, as_json=as_json)
     if prints_order:
         _print_order(result)

@@ -47,7 +47,7 @@ TimeLimit = Annotated[
         "-t",
         metavar="S",
         min=0,
-        help="Wall seconds; bounds and greedy heuristics always finish. 0: no search.",
+        help="Wall seconds for everything. 0: all bounds and heuristics, no search.",
         rich_help_panel=LIMITS,
     ),
 ]

@@ -21,6 +21,7 @@ def solve(
     quiet: bool,
     verbose: bool,
     label: str = "",
+    began: float | None = None,
 ) -> Result:
     """Optimise an instance with progress on stderr.
 
@@ -36,6 +37,8 @@ def solve(
         Show no progress, or every event.
     label : str
         Beginning of the lines of progress.
+    began : float, optional
+        As for `ppsolve.optimize`.
 
     Returns
     -------
@@ -51,7 +54,7 @@ def solve(
         label=label,
     )
     with about_file(instance, path), shown as listener:
-        return api.optimize(instance, on_progress=listener, **options.keywords())
+        return api.optimize(instance, on_progress=listener, began=began, **options.keywords())
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:

@@ -23,6 +23,12 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
     return propose
 
 
+def _swept(request: Request) -> Proposal:
+    effort = request.effort
+    found = list_sweep(request.problem, effort.clock, bound=effort.bound, goes_on=effort.uses_all)
+    return Proposal(found.normalised())
+
+
 GENERIC = (
     Heuristic("list-tail", "list scheduling, longest tail first", _list(list_rules.list_tail)),
     Heuristic("list-work", "list scheduling, most work left first", _list(list_rules.list_work)),
@@ -39,7 +45,7 @@ GENERIC = (
     Heuristic(
         "list-sweep",
         "best of many list rules, justified and shaken",
-        _list(list_sweep),
+        _swept,
         is_search=True,
     ),
 )

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
+from ppsolve.solver.clock import Clock
 
 EVERYTHING = "everything"
 """What heuristics are made for that look at the problem alone."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a heuristic that searches may go on.
+
+    Parameters
+    ----------
+    clock : Clock
+        Once it is over, the best so far is returned.
+    bound : int
+        A lower bound on the objective in ticks, which nothing has to be sought below.
+    uses_all : bool
+        Whether to go on until the clock is over, where no other search follows.
+    """
+
+    clock: Clock = field(default_factory=Clock)
+    bound: int = 0
+    uses_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -27,11 +47,14 @@ class Request:
         The lowered instance.
     group_size : int, optional
         Micro-batches per group, for heuristics that run micro-batches in groups.
+    effort : Effort
+        How long a heuristic that searches may go on.
     """
 
     instance: Any
     problem: Problem
     group_size: int | None = None
+    effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True)
@@ -43,7 +66,7 @@ class Proposal:
     """
 
     schedule: Schedule
-    orders: list[list[str]] | None = None
+    orders: Sequence[list[str]] | None = None
     order: list[int] | None = None
     broken: str | None = None
 
@@ -122,7 +145,7 @@ class HeuristicOutcome:
         The schedule, kept where it breaks a rule such as memory.
     reason : str or None
         Why it is not feasible.
-    orders : list of list of str, or None
+    orders : sequence of list of str, or None
         Action strings per device, for pipelines.
     order : list of int, or None
         Program order of an overlap instance, as positions of nodes.
@@ -132,5 +155,5 @@ class HeuristicOutcome:
     status: HeuristicStatus
     schedule: Schedule | None = None
     reason: str | None = None
-    orders: list[list[str]] | None = None
+    orders: Sequence[list[str]] | None = None
     order: list[int] | None = None

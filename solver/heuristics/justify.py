@@ -12,11 +12,20 @@ import random
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag, Edges
+from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.metrics import peak_usage
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.kernels.placement import place_in_order
+from ppsolve.solver.kernels.chains import Groups
+from ppsolve.solver.kernels.justify import (
+    COMPLETION,
+    MAKESPAN,
+    SPAN,
+    Direction,
+    Goal,
+    Scratch,
+    justify,
+)
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
     gaps_of,
@@ -45,19 +54,29 @@ class Justifier:
     """
 
     def __init__(self, problem: Problem) -> None:
-        edges = index_order(problem)
+        edges, memory = index_order(problem), memory_of(problem)
         self.problem = problem
-        self._level = Dag.of(problem, edges).level
-        self._forward = _Placer(problem, edges)
-        self._backward = _Placer(problem, edges, backwards=True)
-        spans_count = problem.objective is Objective.DEVICE_SPAN
-        resources = problem.span_resources.tolist() if spans_count else []
-        groups = [problem.ops_by_resource[resource] for resource in resources]
-        self._devices = [ops for ops in groups if len(ops)]
+        self._tables = (
+            Direction(sources_of(problem, edges), memory),
+            Direction(sources_of(problem, edges, backwards=True), reversed_memory(memory)),
+            seats_of(problem),
+            _goal(problem),
+            problem.duration,
+            Dag.of(problem, edges).level,
+        )
+        room = np.zeros((6, problem.num_ops), dtype=np.int64)
+        order = np.arange(problem.num_ops)
+        self._scratch = Scratch(gaps_of(problem), usage_of(problem), order, *room)
+        self._may_overfill = _is_instant(problem)
         self._rng = random.Random(0)
 
     def improve(self, schedule: Schedule, rounds: int) -> Schedule:
         """Return the best schedule of several passes to the right and to the left.
+
+        A pass to the right places all ops as late as they fit, in the reverse order of their ends;
+        one to the left as early as they fit, in the order of their starts. With device spans no
+        device ends later than its first start, or starts earlier than its last end, allows by the
+        best span so far.
 
         Parameters
         ----------
@@ -71,103 +90,60 @@ class Justifier:
         Schedule
             A schedule within the capacities, no worse than `schedule`.
         """
-        best = current = schedule
-        for _ in range(rounds):
-            for move in (self.right, self.left):
-                current = move(current, best.value)
-                best = self._better(current, best)
-        return best
+        return self._justified(schedule, np.zeros(0, dtype=np.int64), rounds)
 
-    def perturb(self, schedule: Schedule) -> Schedule:
-        """Delay a few ops, the same ones in every run, and place all other ops again.
+    def shake(self, schedule: Schedule, rounds: int) -> Schedule:
+        """Delay a few ops, place all other ops again, and improve the result.
 
         This is the perturbation of an iterated local search. A delay is uniform on 0 to 2 mean
-        durations: on average the length of one op.
+        durations: on average the length of one op. The ops are the same ones in every run.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A feasible schedule.
+        rounds : int
+            Number of pairs of passes after the delays.
+
+        Returns
+        -------
+        Schedule
+            A schedule within the capacities, maybe a worse one.
         """
         count, mean = self.problem.num_ops, float(self.problem.duration.mean())
         floor = np.zeros(count, dtype=np.int64)
         for _ in range(max(1, int(count * self._rng.choice(_PERTURBED_SHARES)))):
             op = self._rng.randrange(count)
             floor[op] = schedule.start[op] + int(self._rng.random() * 2 * mean)
-        return self.left(schedule, schedule.value, floor)
+        return self._justified(schedule, floor, rounds)
 
-    def left(self, schedule: Schedule, target: int, floor: IntArray | None = None) -> Schedule:
-        """Place all ops as early as they fit, in the order of their starts.
+    def _justified(self, schedule: Schedule, floor: IntArray, rounds: int) -> Schedule:
+        start = schedule.start.copy()
+        justify(*self._tables, self._scratch, floor, rounds, start)
+        found = Schedule(self.problem, start)
+        return schedule if self._may_overfill and not _keeps_memory(found) else found
 
-        Parameters
-        ----------
-        schedule : Schedule
-            A feasible schedule.
-        target : int
-            Device span to keep, in ticks: no device starts earlier than its last end - `target`.
-        floor : int64[n], optional
-            Earliest starts in ticks.
 
-        Returns
-        -------
-        Schedule
-            The justified schedule.
-        """
-        start, end = schedule.start, schedule.end
-        lowest = np.zeros(len(start), dtype=np.int64) if floor is None else floor
-        for ops in self._devices:
-            lowest[ops] = np.maximum(lowest[ops], int(end[ops].max()) - target)
-        order = np.lexsort((self._level, end, start))
-        return Schedule(self.problem, self._forward.place(order, lowest))
+def _goal(problem: Problem) -> Goal:
+    devices = []
+    if problem.objective is Objective.DEVICE_SPAN:
+        devices = [problem.ops_by_resource[resource] for resource in problem.span_resources]
+    used = [ops for ops in devices if len(ops)]
+    none = np.zeros(0, dtype=np.int64)
+    pointer = np.cumsum([0, *(len(ops) for ops in used)])
+    goals = {Objective.DEVICE_SPAN: SPAN, Objective.COMPLETION: COMPLETION}
+    groups = Groups(pointer, np.concatenate([none, *used]))
+    return Goal(goals.get(problem.objective, MAKESPAN), groups, problem.weight)
 
-    def right(self, schedule: Schedule, target: int) -> Schedule:
-        """Place all ops as late as they fit, in the reverse order of their ends.
 
-        Parameters
-        ----------
-        schedule : Schedule
-            A feasible schedule.
-        target : int
-            Device span to keep, in ticks: no device ends later than its first start + `target`.
-
-        Returns
-        -------
-        Schedule
-            The justified schedule, moved to start at 0.
-        """
-        start, end = schedule.start, schedule.end
-        latest = [int(start[ops].min()) + target for ops in self._devices]
-        horizon = max([int(end.max()), *latest])
-        lowest = np.zeros(len(start), dtype=np.int64)
-        for ops, last in zip(self._devices, latest, strict=True):
-            lowest[ops] = horizon - last
-        order = np.lexsort((-self._level, -start, -end))
-        placed = self._backward.place(order, lowest)
-        moved = horizon - placed - self.problem.duration
-        return Schedule(self.problem, moved - moved.min())
-
-    def _better(self, found: Schedule, best: Schedule) -> Schedule:
-        return found if found.value < best.value and _keeps_memory(found) else best
+def _is_instant(problem: Problem) -> bool:
+    """Return true if an op of duration 0 uses a pool: it can overfill one when time runs back."""
+    return any(
+        np.any(problem.duration[np.concatenate([pool.acquire_op, pool.release_op])] == 0)
+        for pool in problem.pools
+    )
 
 
 def _keeps_memory(schedule: Schedule) -> bool:
-    """Return true if no pool overflows; ops of duration 0 can overfill one when time runs back."""
+    """Return true if no pool overflows."""
     return all(peak_usage(schedule, pool)[0] <= pool.limit for pool in schedule.problem.pools)
-
-
-class _Placer:
-    """Places ops one by one in a fixed order, forwards or backwards in time."""
-
-    def __init__(self, problem: Problem, edges: Edges, *, backwards: bool = False) -> None:
-        memory = memory_of(problem)
-        self.problem = problem
-        self.tables = (
-            sources_of(problem, edges, backwards=backwards),
-            seats_of(problem),
-            reversed_memory(memory) if backwards else memory,
-        )
-
-    def place(self, order: IntArray, lowest: IntArray) -> IntArray:
-        """Return the earliest starts >= `lowest` of ops that are placed in `order`, int64[n].
-
-        `order` is topological and holds all n ops; `lowest` is in ticks, op by op.
-        """
-        problem = self.problem
-        end = problem.duration.copy()
-        place_in_order(*self.tables, gaps_of(problem), usage_of(problem), order, lowest, end)
-        return end - problem.duration

@@ -87,6 +87,7 @@ def list_sweep(
     *,
     known: Schedule | None = None,
     bound: int = 0,
+    goes_on: bool = True,
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
@@ -106,6 +107,8 @@ def list_sweep(
         A feasible schedule to improve on as well.
     bound : int
         A lower bound on the objective in ticks; the search ends where it is met.
+    goes_on : bool
+        Whether it uses all the time of a limited clock, or ends once its effort is spent.
 
     Returns
     -------
@@ -117,7 +120,8 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    return _Sweep(problem, clock or Clock(), known, bound).run()
+    sweep = _Sweep(problem, clock or Clock(), known, bound)
+    return sweep.run(goes_on=goes_on)
 
 
 class _Sweep:
@@ -136,7 +140,7 @@ class _Sweep:
         self.best: list[_Found] = []
         self.stuck: MemoryDeadlockError | None = None
 
-    def run(self) -> Schedule:
+    def run(self, *, goes_on: bool) -> Schedule:
         self._try_rules()
         if self.known is not None:
             self._keep(_Found(self._score(self.known), self._count(), self.known))
@@ -144,7 +148,7 @@ class _Sweep:
             raise self.stuck
         if self.justifier is not None:
             self._search(self.justifier)
-        if self.clock.is_limited:
+        if goes_on and self.clock.is_limited:
             self._go_on()
         best = self.best[0].schedule
         return compact_spans(best) if self.spans_count else best
@@ -196,7 +200,7 @@ class _Sweep:
         current = best.schedule
         while self.passes > 0 and not self._is_over:
             self.passes -= 2 * _ROUND_COST + 1
-            current = justifier.improve(justifier.perturb(current), 2)
+            current = justifier.shake(current, 2)
             score = self._score(current)
             if score > best.score:
                 current = best.schedule
@@ -225,7 +229,7 @@ class _Sweep:
             shaken = _Shaken(self.rng.choice(self.best))
         elif self.best[0].score < shaken.start.score:
             shaken = _Shaken(self.best[0])
-        schedule = justifier.improve(justifier.perturb(shaken.schedule), 2)
+        schedule = justifier.shake(shaken.schedule, 2)
         score = self._score(schedule)
         if score > shaken.start.score:
             return replace(shaken, moved=None, failures=shaken.failures + 1)

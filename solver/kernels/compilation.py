@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.solver.attended import unbroken
 from ppsolve.solver.kernels.cache import cached_in, is_warm
 
-PAYING_STEPS = 40_000
+PAYING_STEPS = 150_000
 """Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
 
-Import and first use take 0.7 to 0.9 s; Python places 130,000 to 180,000 ops a second, compiled code
-2 to 3 million (``benchmarks/kernels.py``).
+Import and first use take 0.7 to 0.9 s; Python places 130,000 to 180,000 ops a second, compiled
+code 2 to 3 million (``benchmarks/kernels.py``). Four shipped instances whose sweeps take 45,000 to
+91,000 steps were solved in 0.7 to 1.5 s by Python, in 1.2 to 2.6 s where compiled code was loaded.
 """
 
 COMPILING_SECONDS = 20.0
@@ -72,7 +74,7 @@ class Kernel:
     written. The function uses numbers, the arrays
     that it is given, and functions marked with `part`, so both ways take the same steps. It makes
     no arrays or lists: compiled code then counts no references, which is 2.5 to 4 times faster and
-    0.4 s less to load (``place_in_order`` on 10,368 ops).
+    0.4 s less to load (placing 10,368 ops).
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ class Kernel:
         return answer
 
     def _compile(self) -> Callable[..., Any]:
-        with _lock:
+        with _lock, unbroken():
             if self._machine_code is None:
                 self._machine_code = cached_in(partial(_translated, self.function, True))
             return self._machine_code

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppsolve.solver.kernels.compilation import Kernel
+from ppsolve.solver.kernels.compilation import part
 from ppsolve.solver.kernels.gaps import Gaps, free_from, occupy
 from ppsolve.solver.kernels.records import Memory, Seats, Sources
 from ppsolve.solver.kernels.usage import Usage, change_use, roomy_from
 
 
-@Kernel
-def place_in_order(
+@part
+def place(
     sources: Sources,
     seats: Seats,
     memory: Memory,

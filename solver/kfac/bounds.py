@@ -16,6 +16,7 @@ from ppsolve.models.kfac.unrolling import (
     lower_refresh,
     unrolled_ops,
 )
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.kfac.requirements import (
     data_ends,
     fits_one_period,
@@ -48,7 +49,9 @@ class IterationsBound:
     infeasible_reason: str | None = None
 
 
-def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> IterationsBound:
+def iterations_bound(
+    pattern: RefreshPattern, devices: Sequence[int], clock: Clock | None = None
+) -> IterationsBound:
     """Prove a lower bound on the iterations of devices that share one number of them.
 
     At each number of iterations, and from every moment at which work becomes ready, the work that
@@ -60,6 +63,8 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
         The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices coupled by syncs (usually one).
+    clock : Clock, optional
+        Once it is over, no further number is tried; one without a limit by default.
 
     Returns
     -------
@@ -76,7 +81,7 @@ def iterations_bound(pattern: RefreshPattern, devices: Sequence[int]) -> Iterati
     if value > most:
         unplaceable = _unplaceable_when_steady(pattern, devices)
         return IterationsBound(value, "work", _why(pattern, unplaceable, most))
-    return _Climb(pattern, devices, most).run(value)
+    return _Climb(pattern, devices, most, clock).run(value)
 
 
 class _Climb:
@@ -90,9 +95,18 @@ class _Climb:
         Devices that have the same number of iterations.
     most : int
         The largest number worth trying.
+    clock : Clock, optional
+        Ends the climb; one without a limit by default.
     """
 
-    def __init__(self, pattern: RefreshPattern, devices: Sequence[int], most: int) -> None:
+    def __init__(
+        self,
+        pattern: RefreshPattern,
+        devices: Sequence[int],
+        most: int,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or Clock()
         self.pattern = pattern
         self.devices = devices
         self.most = most
@@ -132,7 +146,7 @@ class _Climb:
         """Return True if a number may still be tried, and count its ops."""
         ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
         self.left -= ops
-        return self.left >= 0 and ops <= MAX_UNROLLED
+        return self.left >= 0 and ops <= MAX_UNROLLED and not self.clock.is_over
 
     def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
         """Return the rule that refutes a number of iterations, and the op without a hole."""

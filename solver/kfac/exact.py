@@ -17,8 +17,9 @@ from ppsolve.models.kfac.unrolling import (
     unrolled_ops,
 )
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.engine import ExactAnswer, solve
+from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
 from ppsolve.solver.kfac.requirements import fits_one_period
@@ -189,9 +190,10 @@ class ComponentSearch:
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
                 break
-            outcome = self._attempt(
-                count, self.budget.share(components_left * TIE_BREAK_RESERVE, most)
-            )
+            limits = self.budget.share(components_left * TIE_BREAK_RESERVE, most)
+            if limits.seconds == 0:
+                return replace(result, stop_reason=StopReason.TIME)
+            outcome = self._attempt(count, limits)
             if outcome.schedule is not None:
                 result = replace(result, best=self._found(count, outcome.schedule))
             elif not outcome.infeasible:

@@ -8,7 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import HeuristicEntry, ScheduleDocument, StopReason
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    ScheduleDocument,
+    StopReason,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance, TieBreak
@@ -17,7 +22,8 @@ from ppsolve.models.kfac.result import TieBreakEntry
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
 from ppsolve.solver.kfac.figures import Refresh
@@ -30,7 +36,7 @@ from ppsolve.solver.kfac.heuristics import (
     scheduled,
 )
 from ppsolve.solver.kfac.pattern import refuse_overlaps
-from ppsolve.solver.kfac.placement import DevicePlan
+from ppsolve.solver.kfac.placement import DevicePlan, common_interval
 from ppsolve.solver.kfac.requirements import (
     coupled_devices,
     fits_one_period,
@@ -101,16 +107,20 @@ class RefreshTask(Task):
         """Return a number of iterations as it is."""
         return value
 
-    def find_bounds(self) -> None:
-        """Bound the iterations of each component from below."""
-        for devices in coupled_devices(self.pattern, rendezvous_of(self.pattern)):
-            bound = iterations_bound(self.pattern, devices)
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Bound the iterations of each component from below, by 1 where the time is over."""
+        components = coupled_devices(self.pattern, rendezvous_of(self.pattern))
+        self.results = [
+            ComponentResult(tuple(devices), None, 1, "trivial", StopReason.TIME)
+            for devices in components
+        ]
+        for place, devices in enumerate(components):
+            bound = iterations_bound(self.pattern, devices, clock)
             if bound.infeasible_reason is not None:
                 self.infeasible_reason = bound.infeasible_reason
                 return
-            result = ComponentResult(tuple(devices), None, bound.value, bound.by, StopReason.TIME)
-            self.results.append(result)
-        self._note_bounds()
+            self.results[place] = replace(self.results[place], lower=bound.value, by=bound.by)
+            self._note_bounds()
 
     def _note_bounds(self) -> None:
         """Let the bound be the largest of all components, and list the largest of each rule."""
@@ -122,13 +132,24 @@ class RefreshTask(Task):
             strongest = max(self.results, key=lambda result: result.lower)
             self.bound = Bound(strongest.by, strongest.lower)
 
-    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
         """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        effort : Effort, optional
+            Of no use here: none of these heuristics searches.
+
+        Returns
+        -------
+        HeuristicOutcome
+            What became of it.
         """
         outcome: HeuristicOutcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
-        self.outcomes.append(outcome)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
             for place, result in enumerate(self.results):
                 found = self._valid_part(
@@ -136,6 +157,7 @@ class RefreshTask(Task):
                 )
                 if found is not None and _is_better(found, result):
                     self.results[place] = _with_best(result, found)
+        self.outcomes.append(outcome)
         return outcome
 
     def _valid_part(
@@ -250,8 +272,15 @@ class RefreshTask(Task):
         return None
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic beside the best number of iterations."""
-        return refresh_entry(outcome, self.pattern, self.value)
+        """Return the entry of a heuristic, without its gap to the fewest iterations."""
+        return refresh_entry(outcome, self.pattern)
+
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the iterations of a heuristic, None where it broke a rule."""
+        is_valid = outcome.status is HeuristicStatus.FEASIBLE
+        if not (is_valid and isinstance(outcome, RefreshOutcome) and outcome.plans):
+            return None
+        return common_interval(outcome.plans)
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that bounds and the joint schedule have."""

@@ -25,6 +25,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import (
+    Effort,
     Heuristic,
     HeuristicOutcome,
     Proposal,
@@ -213,6 +214,7 @@ class Kind(Generic[AnyInstance]):
         instance: AnyInstance,
         problem: Problem,
         group_size: int | None = None,
+        effort: Effort | None = None,
     ) -> HeuristicOutcome:
         """Run one heuristic and check its schedule.
 
@@ -226,6 +228,8 @@ class Kind(Generic[AnyInstance]):
             What it lowers to.
         group_size : int, optional
             Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+        effort : Effort, optional
+            How long a heuristic that searches may go on; its usual effort by default.
 
         Returns
         -------
@@ -242,7 +246,7 @@ class Kind(Generic[AnyInstance]):
         if obstacle is not None:
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
         try:
-            proposal = heuristic.propose(Request(instance, problem, group_size))
+            proposal = heuristic.propose(Request(instance, problem, group_size, effort or Effort()))
             if heuristic.is_generic:
                 proposal = self.adapt(instance, proposal.schedule)
         except NotApplicableError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 
 
@@ -96,18 +97,34 @@ class Options:
             return 1
         return self.workers or default_workers()
 
-    def limits(self, elapsed: float) -> SearchLimits:
-        """Return the limits that remain after `elapsed` seconds.
+    def clock(self, began: float | None = None) -> Clock:
+        """Return the clock of a call.
 
-        Deterministic runs have no wall limit: it would make the answer depend on the machine.
+        Deterministic runs have no wall limit: it would make the answer depend on the machine. A
+        limit of 0 leaves out the exact search, and lets everything else end.
+
+        Parameters
+        ----------
+        began : float, optional
+            Moment of `time.monotonic` at which the call began; now by default.
+
+        Returns
+        -------
+        Clock
+            Without a limit where none is to be kept.
         """
-        if self.deterministic:
-            seconds, units = None, self.deterministic_limit
-            units = self.time_limit if units is None else units
-        else:
-            seconds, units = self.time_limit, self.deterministic_limit
+        is_kept = bool(self.time_limit) and not self.deterministic
+        return Clock(self.time_limit if is_kept else None, began=began)
+
+    def limits(self, clock: Clock) -> SearchLimits:
+        """Return the limits of a search that begins now and has to end by a clock."""
+        units = self.deterministic_limit
+        if self.deterministic and units is None:
+            units = self.time_limit
+        is_allowed = self.deterministic or self.time_limit != 0
+        seconds = clock.left if is_allowed else 0.0
         return SearchLimits(
-            seconds=None if seconds is None else max(0.0, seconds - elapsed),
+            seconds=None if math.isinf(seconds) else seconds,
             deterministic=units,
             gap=self.gap,
             workers=self.used_workers,

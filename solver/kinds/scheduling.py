@@ -18,7 +18,8 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongScheduleError
@@ -76,22 +77,44 @@ class ScheduleTask(Task):
         """Whether no exact model is built."""
         return self.problem.num_ops > MAX_EXACT_OPS
 
-    def find_bounds(self) -> None:
-        """Find every analytic lower bound of the problem."""
-        self.bounds = lower_bounds(self.implied)
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find every analytic lower bound of the problem, or those that the time allows."""
+        if clock is not None and clock.is_limited:
+            # The cheapest at once: one that takes too long is broken off.
+            self._note_bounds(lower_bounds(self.implied, Clock(0.0)))
+        self._note_bounds(lower_bounds(self.implied, clock))
+
+    def _note_bounds(self, bounds: list[Bound]) -> None:
+        self.bounds = bounds
         self.bound = best_bound(self.bounds)
 
-    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
-        """Run one heuristic, check its schedule and keep it if it is the best."""
-        outcome: HeuristicOutcome = self.kind.run_heuristic(heuristic, self.instance, self.problem)
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
+        """Run one heuristic, check its schedule and keep it if it is the best.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        effort : Effort, optional
+            How long it may go on if it searches.
+
+        Returns
+        -------
+        HeuristicOutcome
+            What became of it.
+        """
+        outcome: HeuristicOutcome = self.kind.run_heuristic(
+            heuristic, self.instance, self.problem, None, effort
+        )
         self.add(outcome)
         return outcome
 
     def add(self, outcome: HeuristicOutcome) -> None:
         """Put a heuristic's outcome into the report, and keep its schedule if it is the best."""
-        self.outcomes.append(outcome)
+        # The schedule first: a report that is cut short must not list a better one than its best.
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
             self.offer(outcome.schedule, outcome.name, outcome.order)
+        self.outcomes.append(outcome)
 
     def offer(self, schedule: Schedule, by: str, order: list[int] | None = None) -> bool:
         """Keep a schedule if it is the best one.
@@ -194,9 +217,14 @@ class ScheduleTask(Task):
         return None
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic beside the best value."""
-        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.problem, outcome, self.value)
+        """Return the entry of a heuristic, without its gap to the best value."""
+        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.problem, outcome)
         return entry
+
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the value that a heuristic reached in ticks, None where it broke a rule."""
+        is_valid = outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+        return outcome.schedule.value if is_valid and outcome.schedule else None
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best schedule has."""

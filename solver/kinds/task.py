@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import Figure, HeuristicEntry, StopReason
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
+from ppsolve.solver.attended import unbroken
 from ppsolve.solver.bounds import Bound
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.options import Options
 
 EXACT = "cp-sat"
@@ -25,13 +28,18 @@ class WrongScheduleError(Exception):
 
 def load_exact_solver() -> None:
     """Import OR-tools, which takes about half a second."""
-    import ppsolve.solver.cpsat.exact  # noqa: F401
+    with unbroken():
+        import ppsolve.solver.cpsat.exact  # noqa: F401
 
 
 class Control(Protocol):
-    """What a run lends to a task: its options, what is left of its limits, and its listener."""
+    """What a run lends to a task: its options, its clock and limits, and its listener."""
 
     options: Options
+
+    @property
+    def clock(self) -> Clock:
+        """Clock by whose end a search has to return its best."""
 
     def limits(self) -> SearchLimits:
         """Return the limits of a search that begins now."""
@@ -113,9 +121,22 @@ class Task(ABC):
         """Return a value or bound in the unit of results."""
         return self.scale.time(value)
 
+    def snapshot(self) -> Self:
+        """Return a copy of all that is known now, to which a search that goes on adds nothing."""
+        taken = copy.copy(self)
+        for name, value in vars(taken).copy().items():
+            if isinstance(value, list):
+                setattr(taken, name, value.copy())
+        return taken
+
     @abstractmethod
-    def find_bounds(self) -> None:
-        """Find every analytic lower bound.
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find every analytic lower bound, or those that the time allows.
+
+        Parameters
+        ----------
+        clock : Clock, optional
+            Asked whether more bounds may be sought; without one all are.
 
         Raises
         ------
@@ -124,8 +145,21 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def run_heuristic(self, heuristic: Heuristic) -> HeuristicOutcome:
-        """Run one heuristic, check its schedule and keep it if it is the best."""
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
+        """Run one heuristic, check its schedule and keep it if it is the best.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        effort : Effort, optional
+            How long it may go on if it searches; its usual effort by default.
+
+        Returns
+        -------
+        HeuristicOutcome
+            What became of it.
+        """
 
     @abstractmethod
     def strategies(self, options: Options) -> Iterable[Strategy]:
@@ -137,7 +171,11 @@ class Task(ABC):
 
     @abstractmethod
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic beside the best value."""
+        """Return the entry of a heuristic, without its gap to the best value."""
+
+    @abstractmethod
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the value that a heuristic reached, None where its schedule breaks a rule."""
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def optimize(
     heuristics: Sequence[str] | None = None,
     on_progress: ProgressListener | None = None,
     round_up: bool = False,
+    began: float | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
 
@@ -37,7 +38,8 @@ def optimize(
     instance : Instance
         A validated instance.
     time_limit : float or None
-        Wall seconds for the run; None: no limit, 0: only heuristics and analytic bounds.
+        Wall seconds for the whole call; None: no limit, 0: only heuristics and analytic bounds,
+        however long they take.
     gap : float
         Stop once (value - bound) / value is at most this.
     deterministic_limit : float or None
@@ -52,15 +54,18 @@ def optimize(
     heuristics : sequence of str or None
         Names of the heuristics to run; None for all that apply.
     on_progress : callable or None
-        Told about each event, during the exact search on its threads.
+        Told about each event, on several threads but never by two at once, at least each second.
     round_up : bool
         Round times up where they have no common tick; the result reports the worst error.
+    began : float or None
+        Moment of `time.monotonic` from which the time counts, where reading the instance is to
+        count too; now by default.
 
     Returns
     -------
     Result
-        Status, schedule, bound, gap and every heuristic's figures. An interrupt (Ctrl-C) during
-        the search returns the best schedule so far.
+        Status, schedule, bound, gap and every heuristic's figures. An interrupt (Ctrl-C)
+        returns the best schedule so far.
 
     Raises
     ------
@@ -76,9 +81,10 @@ def optimize(
         deterministic=deterministic,
         heuristics=heuristics,
     )
+    clock = options.clock(began)
     chosen = chosen_heuristics(instance, options.heuristics)
     task = kind_of(instance).task(instance, round_up=round_up)
-    return Run(task, chosen, options, on_progress).execute()
+    return Run(task, chosen, options, on_progress, clock).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

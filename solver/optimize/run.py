@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ppsolve.models.core.result import HeuristicStatus, Result, Status, StopReason
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    Status,
+    StopReason,
+)
+from ppsolve.solver.attended import Work
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
-from ppsolve.solver.optimize.progress import Progress, ProgressListener
+from ppsolve.solver.optimize.progress import ProgressListener, Teller
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
-SEARCHED_OPS_PER_SECOND = 2_000
-"""Search heuristics are left out where an instance has more ops for each second of the limit.
+RESERVED_SECONDS, RESERVED_PER_OP, MOST_RESERVED = 0.05, 16e-6, 0.25
+"""Part of the limit that is kept for the result: seconds, seconds per op, share of the limit.
 
-`list-sweep` took 1.4, 3.5, 8.1 and 8.6 s of processor time for capped pipelines of 768, 3,072,
-6,144 and 12,288 ops, on a machine that was busy otherwise: so where it is run it may take up to
-four times the limit, and with a larger number still longer.
+The result of 24,576 ops takes 0.4 s, most of it for the schedule; entries of heuristics are made as
+they end.
 """
+
+GREEDY_STEPS, SEARCH_STEPS = 15, 300
+"""Steps of kernels for each op: of bounds and schedules in all, and of one heuristic that searches.
+
+A sweep places 110 ops for each op and 70,000 more, up to 700 for each: 300 is that of 350 ops.
+"""
+
+LOADING_SECONDS = 2.0
+"""Seconds that must be left to load compiled code, which takes 0.8 s, on a busy machine 2."""
+
+LARGE_OPS = 20_000
+"""Instances of so many ops get list schedules first, which keep memory limits by themselves: of
+what was published for pipelines some break them, and one schedule may be all there is time for."""
+
+BOUNDS_SHARE = 0.15
+"""Share of the time after which no further bound is sought; one that runs gets as much again."""
+
+GREEDY_SHARE = 0.5
+"""Share of the time for heuristics that do not search, where an exact search can follow."""
+
+SWEEP_SHARE = 0.3
+"""Share of the time for each heuristic that searches, where an exact search can follow."""
+
+LAST_SHARE = 0.2
+"""Share that is left for the last schedule of such a heuristic where no exact search follows."""
+
+EXACT_SLACK = 0.35
+"""Seconds beyond its clock that a search gets to return what it found."""
+
+OUT_OF_TIME = "not run to its end: the time limit was reached"
 
 
 @dataclass
@@ -45,7 +82,9 @@ class Run:
     options : Options
         Limits and seed.
     listener : callable, optional
-        Told about progress.
+        Told about progress, by one thread at a time.
+    clock : Clock, optional
+        Clock of the whole call; one that begins now by default.
     """
 
     def __init__(
@@ -54,38 +93,40 @@ class Run:
         heuristics: Sequence[Heuristic],
         options: Options,
         listener: ProgressListener | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.task = task
         self.heuristics = heuristics
         self.options = options
-        self._listener = listener
-        self._began = time.monotonic()
+        self.whole = options.clock() if clock is None else clock
+        limit = self.whole.left if self.whole.is_limited else 0.0
+        reserve = RESERVED_SECONDS + RESERVED_PER_OP * task.size
+        self.clock = self.whole.before(min(reserve, MOST_RESERVED * limit))
+        self._teller = Teller(listener, self.whole, task.shown)
         self._end = _Ending()
+        # Made as heuristics end, so that little is left to do for the result.
+        self._entries: dict[str, HeuristicEntry] = {}
+        self._work = Work(
+            self._phases,
+            self.clock,
+            self._teller.tick,
+            is_attended=self.whole.is_limited or self._teller.is_heard,
+        )
 
     def execute(self) -> Result:
         """Run every phase until the optimum is proved or a limit is reached."""
-        try:
-            self.task.find_bounds()
-            self.tell("bound", self.task.bound.name)
-            self._run_heuristics()
-            if not self._is_over():
-                self._search()
-            if not self._is_impossible() and self._end.reason is not StopReason.INTERRUPTED:
-                self._finish()
-        except MemoryInfeasible as error:
-            self._end = _Ending(StopReason.INFEASIBLE, str(error))
-        except KeyboardInterrupt:
+        is_complete = self._work.run()
+        self._teller.close()
+        if not is_complete:
+            self.task = self.task.snapshot()
+            self._end = _Ending(StopReason.TIME)
+        if self._work.is_interrupted and self._end.reason is not StopReason.INFEASIBLE:
             self._end = _Ending(StopReason.INTERRUPTED)
         return self._result()
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self._began
-
     def limits(self) -> SearchLimits:
         """Return the limits of a search that begins now."""
-        return self.options.limits(self.elapsed)
+        return self.options.limits(self.clock)
 
     def tell(
         self, event: str, source: str, value: int | None = None, bound: int | None = None
@@ -99,38 +140,86 @@ class Run:
         value, bound : int, optional
             Best value and bound so far; the task's by default.
         """
-        if self._listener is None:
-            return
         task = self.task
         value = task.value if value is None else value
-        bound = task.bound.value if bound is None else bound
-        self._listener(
-            Progress(
-                event=event,
-                seconds=self.elapsed,
-                source=source,
-                incumbent=None if value is None else task.shown(value),
-                bound=task.shown(bound),
-                gap=None if value is None else relative_gap(value, min(bound, value), value),
-            )
-        )
+        self._teller.tell(event, source, value, task.bound.value if bound is None else bound)
+
+    def _phases(self) -> None:
+        try:
+            self._announce(GREEDY_STEPS * self.task.size)
+            self._find_bounds()
+            self._run_heuristics()
+            if not self._is_over():
+                self._search()
+            if not self._is_impossible() and self._end.reason is not StopReason.INTERRUPTED:
+                self._finish()
+        except MemoryInfeasible as error:
+            self._end = _Ending(StopReason.INFEASIBLE, str(error))
+
+    def _announce(self, steps: int) -> None:
+        """Let compiled code be loaded where it pays and time allows."""
+        if self.clock.left >= LOADING_SECONDS:
+            expect(steps, self.clock.left)
+
+    def _find_bounds(self) -> None:
+        self._teller.phase = "bounds"
+        asked, hard = self.clock.share(BOUNDS_SHARE), self.clock.share(2 * BOUNDS_SHARE)
+        self._work.within(hard, lambda: self.task.find_bounds(asked))
+        self.tell("bound", self.task.bound.name)
+
+    def _in_turn(self) -> Sequence[Heuristic]:
+        """Return the heuristics in the order of the report, of a large instance the safe first."""
+        if not self.clock.is_limited or self.task.size < LARGE_OPS:
+            return self.heuristics
+        return sorted(self.heuristics, key=lambda h: (h.is_search, not h.is_generic))
 
     def _run_heuristics(self) -> None:
-        for heuristic in self.heuristics:
-            if heuristic.is_search and (self._is_good_enough() or self._is_too_slow()):
-                continue
-            before = self.task.value
-            outcome = self.task.run_heuristic(heuristic)
-            if outcome.status is HeuristicStatus.NOT_APPLICABLE:
-                continue
-            if self.task.value != before:
-                self.tell("incumbent", heuristic.name)
-            self.tell("heuristic", heuristic.name)
+        stretch = 1 / GREEDY_SHARE if self.task.is_too_large else 1.0
+        greedy = self.clock.share(GREEDY_SHARE * stretch)
+        for heuristic in self._in_turn():
+            if not heuristic.is_search:
+                clock = self.clock if self.task.value is None else greedy
+                self._run_heuristic(heuristic, clock)
+            elif not self._is_good_enough() and not self.clock.is_over:
+                self._run_search(heuristic)
 
-    def _is_too_slow(self) -> bool:
-        """Whether a search heuristic would take most of the time limit; judged by size alone."""
-        limit = self.options.time_limit
-        return limit is not None and 0 < limit * SEARCHED_OPS_PER_SECOND < self.task.size
+    def _run_search(self, heuristic: Heuristic) -> None:
+        """Run a heuristic that searches: until time is over where no exact search follows."""
+        is_last, share = self.task.is_too_large, SWEEP_SHARE
+        if is_last:
+            share = 1 - LAST_SHARE
+        effort = Effort(self.clock.share(share), self.task.bound.value, uses_all=is_last)
+        self._announce(SEARCH_STEPS * self.task.size)
+        self._run_heuristic(heuristic, self.clock.share(min(1.0, 2 * share)), effort)
+
+    def _run_heuristic(
+        self, heuristic: Heuristic, clock: Clock, effort: Effort | None = None
+    ) -> None:
+        """Run a heuristic until a clock is over; then it has failed."""
+        task, before = self.task, self.task.value
+        count = len(task.outcomes)
+        self._teller.phase = heuristic.name
+        is_run = not clock.is_over and self._work.within(
+            clock, lambda: task.run_heuristic(heuristic, effort)
+        )
+        if self._work.is_interrupted:
+            return
+        if not is_run:
+            task.outcomes[count:] = [] if heuristic.is_search else [self._left_out(heuristic)]
+        for outcome in task.outcomes[count:]:
+            self._entries[outcome.name] = task.entry(outcome)
+        if not task.outcomes[count:] or task.outcomes[-1].status is HeuristicStatus.NOT_APPLICABLE:
+            return
+        if task.value != before:
+            self.tell("incumbent", heuristic.name)
+        self.tell("heuristic", heuristic.name)
+
+    def _left_out(self, heuristic: Heuristic) -> HeuristicOutcome:
+        """Return the outcome of a heuristic that there was no time for."""
+        reason = self.task.kind.obstacle(heuristic, self.task.instance)
+        if reason is not None:
+            return HeuristicOutcome(heuristic.name, HeuristicStatus.NOT_APPLICABLE, reason=reason)
+        return HeuristicOutcome(heuristic.name, HeuristicStatus.FAILED, reason=OUT_OF_TIME)
 
     def _is_good_enough(self) -> bool:
         """Whether the best schedule is proved or within the gap that is asked for."""
@@ -167,6 +256,10 @@ class Run:
         # First: an interrupt while a compiled module is loading may be lost.
         load_exact_solver()
         self.tell("phase", EXACT)
+        if not self._work.within(self.clock, self._try_strategies, EXACT_SLACK):
+            self._end.reason = StopReason.PROVED if self.task.is_closed else StopReason.TIME
+
+    def _try_strategies(self) -> None:
         for strategy in self.task.strategies(self.options):
             self._end.reason = strategy(self)
             if self._end.reason is StopReason.INFEASIBLE:
@@ -176,7 +269,10 @@ class Run:
 
     def _finish(self) -> None:
         if self.limits().seconds != 0:
-            self._end.reason = self.task.finish(self) or self._end.reason
+            self._work.within(self.clock, self._improve_further, EXACT_SLACK)
+
+    def _improve_further(self) -> None:
+        self._end.reason = self.task.finish(self) or self._end.reason
 
     def _status(self) -> Status:
         if self._end.reason is StopReason.INFEASIBLE:
@@ -197,18 +293,31 @@ class Run:
             "value_unit": task.kind.value_unit(task.instance),
             "stop_reason": self._end.reason or StopReason.PROVED,
             "reason": self._end.words,
-            "wall_seconds": round(self.elapsed, 3),
+            "wall_seconds": round(self.whole.elapsed, 3),
             "seed": options.seed,
             "workers": options.used_workers,
             "deterministic": options.deterministic,
             "rounding_error": task.scale.worst_relative_error,
             "versions": versions(),
             "bounds": bound_entries(task.bounds, task.shown),
-            "heuristics": [task.entry(outcome) for outcome in task.outcomes],
+            "heuristics": [self._entry(outcome) for outcome in self._in_order(task.outcomes)],
             **({} if status is Status.INFEASIBLE else self._found()),
         }
         result: Result = model.model_validate(fields)
         return result
+
+    def _in_order(self, outcomes: Sequence[HeuristicOutcome]) -> list[HeuristicOutcome]:
+        """Return outcomes in the order of reports, those of searches last."""
+        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
+        return sorted(outcomes, key=lambda outcome: place.get(outcome.name, len(place)))
+
+    def _entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of a heuristic beside the best value."""
+        entry = self._entries.get(outcome.name) or self.task.entry(outcome)
+        value, best = self.task.value_of(outcome), self.task.value
+        if value is None or best is None:
+            return entry
+        return entry.model_copy(update={"gap": relative_gap(value, best, best)})
 
     def _found(self) -> dict[str, Any]:
         """Return the best schedule's figures, its bound and its gap."""

@@ -48,7 +48,7 @@ class FakeApi(SimpleNamespace):
     def __init__(self):
         super().__init__(changes={}, error=None, crash_on=None, asked=[], violations=[])
 
-    def optimize(self, instance, *, on_progress=None, **options):
+    def optimize(self, instance, *, on_progress=None, began=None, **options):
         self.asked.append({"name": instance.name, **options})
         if self.error is not None and self.crash_on in (None, instance.name):
             raise self.error

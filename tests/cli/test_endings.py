@@ -83,6 +83,26 @@ class TestSignals:
         assert (saved["stop_reason"], saved["status"]) == ("interrupted", "FEASIBLE")
 
     @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+    @pytest.mark.parametrize("phase", ["bound: ", "heuristic: list-tail"])
+    def test_signals_are_heard_in_every_phase(self, here, phase):
+        large = {**HARD, "name": "large", "num_microbatches": 600}
+        (here / "large.json").write_text(json.dumps(large))
+        process = subprocess.Popen(
+            [*PROGRAM, "optimize", "large.json", "--json", "--verbose"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for line in process.stderr:
+            if phase in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 130
+        assert "Traceback" not in stderr
+        assert json.loads(stdout)["stop_reason"] == "interrupted"
+
+    @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
     def test_nohup_stays_in_force(self):
         code = (
             "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"

@@ -17,6 +17,7 @@ from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.clocks import CountingClock
 from tests.marks import first
 from tests.paths import DATA
 from tests.strategies import tiny_instance
@@ -145,3 +146,12 @@ def test_justification_moves_work_into_gaps() -> None:
     justified = Justifier(problem).improve(schedule, 3)
     assert justified.value < schedule.value
     assert justified.value <= 8 * int(problem.duration.max())
+
+
+@pytest.mark.parametrize("questions", [0, 1, 5, 9])
+def test_the_sweep_returns_its_best_when_its_clock_is_over(questions: int) -> None:
+    problem = lower(tiny_instance(3))
+    stopped = list_sweep(problem, CountingClock(questions))
+    assert check_schedule(problem, stopped.normalised()) == []
+    assert stopped.value >= list_sweep(problem).value
+    assert list_sweep(problem, CountingClock(10_000)).value == list_sweep(problem).value

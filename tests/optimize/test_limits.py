@@ -1,0 +1,151 @@
+"""Phases that take too long are broken off, and the rest of the run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import ppsolve
+from ppsolve import Progress, Status
+from ppsolve.models.core.result import StopReason
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds import scheduling
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.optimize import run as runs
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.progress import TICK, Teller
+from ppsolve.solver.optimize.registry import chosen_heuristics
+from tests.clocks import CountingClock
+
+PIPELINE = ppsolve.PipelineInstance(
+    num_devices=3,
+    num_microbatches=6,
+    times={
+        "forward": [3, 5, 4],
+        "backward_input": [4, 3, 5],
+        "backward_weight": [2, 4, 3],
+    },
+    memory={"capacity": 3, "activation": 1, "released_by_backward_weight": 0.43},
+)
+
+
+def forever(*_: Any, **__: Any) -> Any:
+    while True:
+        pass
+
+
+def run(names: list[str], endless: str, clock: Clock) -> Any:
+    """Solve with some heuristics, of which one never ends."""
+    heuristics = [
+        replace(heuristic, propose=forever) if heuristic.name == endless else heuristic
+        for heuristic in chosen_heuristics(PIPELINE, names)
+    ]
+    options = Options(time_limit=clock.left)
+    return runs.Run(kind_of(PIPELINE).task(PIPELINE), heuristics, options, clock=clock).execute()
+
+
+def test_a_heuristic_that_does_not_end_has_failed_and_the_next_one_runs() -> None:
+    result = run(["1f1b", "list-tail", "list-work"], "list-tail", Clock(2.0))
+    assert [(entry.name, entry.status) for entry in result.heuristics] == [
+        ("1f1b", "feasible"),
+        ("list-tail", "failed"),
+        ("list-work", "failed"),
+    ]
+    assert result.heuristics[1].reason == runs.OUT_OF_TIME
+    assert result.value == result.heuristics[0].value
+
+
+def test_a_search_that_does_not_end_is_left_out() -> None:
+    result = run(["list-tail", "list-sweep"], "list-sweep", Clock(1.0))
+    assert [entry.name for entry in result.heuristics] == ["list-tail"]
+    assert result.status in {Status.FEASIBLE, Status.OPTIMAL}
+
+
+def test_bounds_that_do_not_end_leave_time_for_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "lower_bounds", forever)
+    result = ppsolve.optimize(PIPELINE, time_limit=1.0, heuristics=["list-tail"])
+    assert (result.status, result.bound_by) in {
+        (Status.FEASIBLE, "trivial"),
+        (Status.FEASIBLE, "cp-sat"),
+        (Status.OPTIMAL, "cp-sat"),
+    }
+    assert [entry.status for entry in result.heuristics] == ["feasible"]
+
+
+def test_no_time_at_all_is_an_answer_too() -> None:
+    result = run(["1f1b", "zbv", "list-tail"], "", Clock(1e-9))
+    assert (result.status, result.stop_reason) == (Status.UNKNOWN, StopReason.TIME)
+    # What cannot be run is not blamed on the clock.
+    assert [entry.status for entry in result.heuristics] == ["failed", "not_applicable", "failed"]
+
+
+def test_a_limit_of_zero_asks_no_clock() -> None:
+    options = Options(time_limit=0.0)
+    assert not options.clock().is_limited
+    assert options.limits(Clock()).seconds == 0.0
+    assert not Options(time_limit=3.0, deterministic=True).clock().is_limited
+    limits = Options(time_limit=3.0, deterministic=True).limits(Clock())
+    assert (limits.seconds, limits.deterministic) == (None, 3.0)
+
+
+def test_time_counts_from_when_the_call_began() -> None:
+    clock = Options(time_limit=3.0).clock(began=-1e9)
+    assert clock.is_over
+    assert clock.before(1.0).is_over
+
+
+def test_bounds_stop_when_their_clock_is_over() -> None:
+    problem = kind_of(PIPELINE).lower(PIPELINE)
+    implied = scheduling.ImpliedOrder(problem)
+    found = [
+        {bound.name: bound.value for bound in scheduling.lower_bounds(implied, clock)}
+        for clock in (Clock(0.0), CountingClock(2), None)
+    ]
+    assert 0 < len(found[0]) <= len(found[1]) <= len(found[2])
+    assert all(found[2][name] >= value for bounds in found for name, value in bounds.items())
+
+
+class Told:
+    """A listener and its clock, whose seconds the test sets."""
+
+    def __init__(self) -> None:
+        self.events: list[Progress] = []
+        self.seconds = 0.0
+        told = self
+
+        class _Clock(Clock):
+            @property
+            def elapsed(self) -> float:
+                return told.seconds
+
+        self.teller = Teller(self.events.append, _Clock(), lambda value: value)
+
+
+def test_a_phase_is_told_again_after_a_silent_second() -> None:
+    told = Told()
+    told.teller.tell("phase", "cp-sat", 7, 5)
+    told.teller.tick()
+    told.seconds = TICK
+    told.teller.tick()
+    told.teller.tick()
+    assert [(event.event, event.source) for event in told.events] == [("phase", "cp-sat")] * 2
+    assert (told.events[1].incumbent, told.events[1].bound) == (7, 5)
+    assert told.events[1].gap == pytest.approx(2 / 7)
+
+
+def test_figures_that_arrive_late_are_not_told() -> None:
+    told = Told()
+    told.teller.tell("incumbent", "a", 7, 5)
+    told.teller.tell("bound", "b", 9, 6)
+    told.teller.tell("incumbent", "c", None, 4)
+    assert [(event.incumbent, event.bound) for event in told.events] == [(7, 5), (7, 6), (7, 6)]
+
+
+def test_nothing_is_told_once_the_run_is_over() -> None:
+    told = Told()
+    told.teller.close()
+    told.teller.tell("incumbent", "a", 7, 5)
+    assert told.events == []
+    assert not told.teller.is_heard
