@@ -15,6 +15,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import MAX_LOWERED
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.bounds import Bound, best_bound, work_bound
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -182,7 +183,7 @@ def offer_start(task: ScheduleTask, shown: Outline, start: IntArray, name: str) 
 class _KnownTask(PipelineTask):
     """A pipeline whose schedule is known; of the bounds only the cheapest is worked out."""
 
-    def find_bounds(self) -> None:
+    def find_bounds(self, clock: Clock | None = None) -> None:
         self.bounds = [Bound("work", work_bound(self.problem))]
         self.bound = best_bound(self.bounds)
 
