@@ -142,7 +142,8 @@ class _Check:
         resource = problem.resource_idx
         busy = problem.duration[op] > 0
         op, resource = op[busy], resource[busy]
-        order = np.lexsort((op, self.start[op], resource))
+        # Sorting is stable, so ops that start at one moment stay in the order of their numbers.
+        order = np.lexsort((self.start[op], resource))
         op, resource = op[order], resource[order]
         size = len(op)
         by_end = np.argsort(self.end[op], kind="stable")
@@ -180,10 +181,12 @@ class _Check:
         unit, amounts, available = _whole_amounts(pool)
         times = np.concatenate((self.start[pool.acquire_op], self.end[pool.release_op]))
         changes = np.concatenate((amounts[pool.acquire_amount], -amounts[pool.release_amount]))
-        moments, place = np.unique(times, return_inverse=True)
-        net = np.zeros(len(moments) + 1, dtype=changes.dtype)
-        np.add.at(net, place + 1, changes)
-        usage = np.cumsum(net)
+        order = np.argsort(times, kind="stable")
+        times, changes = times[order], changes[order]
+        # What counts is the use after the last of the events of a moment.
+        is_last = np.append(times[1:] != times[:-1], True)[: len(times)]
+        moments = times[is_last]
+        usage = np.concatenate(([0], np.cumsum(changes)[is_last]))
         # What is in use before any op must fit too, so it gets a moment before the first.
         before = min(0, int(moments[0]) if len(moments) else 0) - 1
         moments = np.concatenate(([before], moments))

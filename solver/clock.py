@@ -80,3 +80,19 @@ class Clock:
     def before(self, seconds: float) -> Self:
         """Return a clock that ends some seconds before this one, and stops with it."""
         return type(self)(self.left - seconds if self.is_limited else None, self._stopped)
+
+    def within(self, seconds: float | None) -> Self:
+        """Return a clock that ends with this one, and after so many seconds at the latest.
+
+        Parameters
+        ----------
+        seconds : float or None
+            Wall seconds from now on; None: no further limit.
+
+        Returns
+        -------
+        Clock
+            Stops with this one.
+        """
+        left = self.left if seconds is None else min(self.left, seconds)
+        return type(self)(left if math.isfinite(left) else None, self._stopped)

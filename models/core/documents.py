@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -140,19 +139,6 @@ def _other_instance(data: dict[str, Any], problem: Problem) -> str:
     return f'; the result is of instance "{name[:80]}", not "{problem.name[:80]}"'
 
 
-def _number(value: Any, field: str) -> int | Fraction:
-    if type(value) is int and abs(value) < MAX_START:
-        return value
-    try:
-        return Fraction(as_finite(value))
-    except ValueError as error:
-        raise InputError(str(error), field=field) from None
-
-
-def _shown(ticks: Fraction, scale: TimeScale) -> str:
-    return f"{float(ticks * scale.tick):.12g} {scale.unit}"
-
-
 def _claims(
     data: dict[str, Any], problem: Problem, schedule: Schedule | None
 ) -> Iterator[Violation]:
@@ -187,12 +173,11 @@ def _refuse_other_units(data: dict[str, Any], scale: TimeScale) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _Row:
-    """Times of one op as the document has them, in ticks, not rounded."""
+class _Row(NamedTuple):
+    """Times of one op as the document has them, in ticks, not rounded; ints where whole."""
 
-    start: Fraction
-    end: Fraction | None
+    start: int | Fraction
+    end: int | Fraction | None
 
 
 class _Labels:
@@ -236,20 +221,20 @@ class _OpRows:
         self.problem, self.other = problem, other
         self.rows: dict[int, _Row] = {}
         self.labels = _Labels(problem)
-        numbers = {problem.op_name(op): op for op in range(problem.num_ops)}
+        self.duration: list[int] = problem.duration.tolist()
+        every = range(problem.num_ops)
+        numbers = dict(zip(problem.op_names(every), every, strict=True))
         for index, row in enumerate(rows):
             field = f"{path}[{index}]"
             op = self._op(row, numbers, field)
+            end = row.get("end")
             self.rows[op] = _Row(
-                self._ticks(row["start"], f"{field}.start"),
-                self._ticks(row["end"], f"{field}.end") if row.get("end") is not None else None,
+                self._ticks(row["start"], field, "start"),
+                None if end is None else self._ticks(end, field, "end"),
             )
             self.labels.compare(op, row)
-        self.makespan = max(
-            (row.start + int(problem.duration[op]) for op, row in self.rows.items()),
-            default=Fraction(0),
-        )
-        self.tolerance = TOLERANCE * max(self.makespan, Fraction(0))
+        ends = (row.start + self.duration[op] for op, row in self.rows.items())
+        self.tolerance = TOLERANCE * max(0, max(ends, default=0))
 
     def _op(self, row: Any, numbers: dict[str, int], field: str) -> int:
         if not isinstance(row, dict):
@@ -269,18 +254,27 @@ class _OpRows:
             raise InputError(f'the op "{name}" is there twice', field=f"{field}.id")
         return numbers[name]
 
-    def _ticks(self, value: Any, field: str) -> Fraction:
-        ticks = _number(value, field) / self.problem.scale.tick
+    def _ticks(self, value: Any, field: str, name: str) -> int | Fraction:
+        top, bottom = value, 1
+        if type(value) is not int or abs(value) >= MAX_START:
+            try:
+                top, bottom = as_finite(value).as_integer_ratio()
+            except ValueError as error:
+                raise InputError(str(error), field=f"{field}.{name}") from None
+        tick = self.problem.scale.tick
+        top, bottom = top * tick.denominator, bottom * tick.numerator
+        ticks = Fraction(top, bottom) if top % bottom else top // bottom
         if abs(ticks) > MAX_START:
             raise InputError(
-                f"expected less than {MAX_START} ticks of {self.problem.scale.tick} "
-                f"{self.problem.scale.unit}, got {describe(value)}",
-                field=field,
+                f"expected less than {MAX_START} ticks of {tick} {self.problem.scale.unit}, "
+                f"got {describe(value)}",
+                field=f"{field}.{name}",
             )
         return ticks
 
-    def _time(self, ticks: Fraction) -> str:
-        return _shown(ticks, self.problem.scale)
+    def _time(self, ticks: int | Fraction) -> str:
+        scale = self.problem.scale
+        return f"{float(ticks * scale.tick):.12g} {scale.unit}"
 
     def missing(self) -> list[Violation]:
         """Report every op without a row."""
@@ -306,17 +300,21 @@ class _OpRows:
         found = []
         tick = self._time(Fraction(1))
         for op, row in self.rows.items():
-            if abs(row.start - round(row.start)) > self.tolerance:
-                text = f"starts at {self._time(row.start)}, not a multiple of the tick {tick}"
+            start, end, length = row.start, row.end, self.duration[op]
+            if self._is_off(start - round(start)):
+                text = f"starts at {self._time(start)}, not a multiple of the tick {tick}"
                 found.append(self._violation("tick", op, text))
-            length = int(self.problem.duration[op])
-            if row.end is not None and abs(row.end - row.start - length) > self.tolerance:
+            if end is not None and self._is_off(end - start - length):
                 text = (
-                    f"runs from {self._time(row.start)} to {self._time(row.end)}, it takes "
-                    f"{self._time(Fraction(length))}"
+                    f"runs from {self._time(start)} to {self._time(end)}, it takes "
+                    f"{self._time(length)}"
                 )
                 found.append(self._violation("duration", op, text))
         return found
+
+    def _is_off(self, amount: int | Fraction) -> bool:
+        # Nearly always 0, and comparing fractions is slow.
+        return amount != 0 and not -self.tolerance <= amount <= self.tolerance
 
     def _violation(self, rule: str, op: int, text: str) -> Violation:
         name = self.problem.op_name(op)
@@ -325,8 +323,7 @@ class _OpRows:
     def starts(self) -> IntArray:
         """Return the starts in whole ticks, int64[n]."""
         start = np.zeros(self.problem.num_ops, dtype=np.int64)
-        for op, row in self.rows.items():
-            start[op] = round(row.start)
+        start[list(self.rows)] = [round(row.start) for row in self.rows.values()]
         slack = math.floor(self.tolerance)
         return _undo_rounding(self.problem, start, slack) if slack else start
 

@@ -89,12 +89,12 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
         return pool.initial, 0
     order = np.argsort(times, kind="stable")
     times = times[order]
-    usage = np.cumsum(changes[order])[np.append(np.flatnonzero(np.diff(times)), len(times) - 1)]
-    moments = np.unique(times)
+    last = np.append(np.flatnonzero(np.diff(times)), len(times) - 1)
+    usage = np.cumsum(changes[order])[last]
     top = int(np.argmax(usage))
     if usage[top] < 0:
         return pool.initial, 0
-    return pool.initial + int(usage[top]) * unit, int(moments[top])
+    return pool.initial + int(usage[top]) * unit, int(times[last[top]])
 
 
 def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:

@@ -185,12 +185,34 @@ class Problem:
         """Return the name of op number `op`, made on demand from its labels."""
         if op in self.explicit_names:
             return self.explicit_names[op]
-        name = f"{self.kinds[self.kind[op]]}{self.stage[op]}"
-        return name if self.microbatch[op] == FREE else f"{name}.{self.microbatch[op]}"
+        beginnings, ends = self._parts_of_names
+        name: str = beginnings[self.kind[op]][self.stage[op]] + ends[self.microbatch[op]]
+        return name
 
     def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
         """Return the names of several ops."""
-        return [self.op_name(int(op)) for op in ops]
+        chosen = np.asarray(ops, dtype=np.int64)
+        beginnings, ends = self._parts_of_names
+        labels = (label[chosen].tolist() for label in (self.kind, self.stage, self.microbatch))
+        names = [
+            beginnings[kind][stage] + ends[microbatch]
+            for kind, stage, microbatch in zip(*labels, strict=True)
+        ]
+        given = self.explicit_names
+        if not given:
+            return names
+        return [given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)]
+
+    @cached_property
+    def _parts_of_names(self) -> tuple[list[list[str]], list[str]]:
+        """Beginnings of names by kind and stage, ends by micro-batch; `FREE` is the last of each.
+
+        Joining them takes a third of the time of formatting each name.
+        """
+        stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
+        beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
+        microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
+        return beginnings, [*(f".{microbatch}" for microbatch in microbatches), ""]
 
     def resources_of(self, op: int) -> IntArray:
         """Return the resources that op number `op` occupies."""

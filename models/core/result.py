@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
 from ppsolve.models.core.metrics import Metrics
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
@@ -75,41 +76,53 @@ class ScheduledOp(Reported):
     end: Moment
 
 
+@unfolds("ops")
 class ScheduleDocument(Reported):
     """A schedule as it is written to files: every op with its start and end."""
 
     time_unit: str
-    ops: tuple[ScheduledOp, ...]
+    ops: Annotated[tuple[ScheduledOp, ...], MayBeDeferred()]
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleDocument:
         """Return the document of a schedule, ops sorted by start, then by op number."""
-        problem, time = schedule.problem, schedule.problem.scale.time
-        start, end = schedule.start.tolist(), schedule.end.tolist()
-        kind, stage = problem.kind.tolist(), problem.stage.tolist()
-        device, microbatch = problem.device.tolist(), problem.microbatch.tolist()
-        shown = [SHOWN_TRANSFER if k in TRANSFER_KINDS else k for k in problem.kinds]
-        return cls(
-            time_unit=problem.scale.unit,
-            ops=tuple(
-                ScheduledOp.model_construct(
-                    id=problem.op_name(op),
-                    kind=shown[kind[op]],
-                    stage=_label(stage[op]),
-                    device=_label(device[op]),
-                    microbatch=_label(microbatch[op]),
-                    start=time(start[op]),
-                    end=time(end[op]),
-                )
-                for op in np.argsort(schedule.start, kind="stable").tolist()
-            ),
+
+        def ops() -> tuple[ScheduledOp, ...]:
+            return tuple(ScheduledOp.model_construct(**row) for row in _rows(schedule))
+
+        found = Deferred(ops, lambda: _rows(schedule))
+        return cls.model_construct(time_unit=schedule.problem.scale.unit, ops=found)
+
+
+def _rows(schedule: Schedule) -> list[dict[str, Any]]:
+    """Return the fields of every `ScheduledOp` of a schedule."""
+    problem, times = schedule.problem, schedule.problem.scale.times
+    ops = np.argsort(schedule.start, kind="stable")
+    shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
+    return [
+        {
+            "id": name,
+            "kind": shown[kind],
+            "stage": None if stage == FREE else stage,
+            "device": None if device == FREE else device,
+            "microbatch": None if microbatch == FREE else microbatch,
+            "start": start,
+            "end": end,
+        }
+        for name, kind, stage, device, microbatch, start, end in zip(
+            problem.op_names(ops),
+            problem.kind[ops].tolist(),
+            problem.stage[ops].tolist(),
+            problem.device[ops].tolist(),
+            problem.microbatch[ops].tolist(),
+            times(schedule.start[ops]),
+            times(schedule.end[ops]),
+            strict=True,
         )
+    ]
 
 
-def _label(value: int) -> int | None:
-    return None if value == FREE else value
-
-
+@unfolds("orders")
 class HeuristicEntry(Reported):
     """Result of one heuristic. Figures are absent where it produced no schedule."""
 
@@ -124,7 +137,7 @@ class HeuristicEntry(Reported):
     gap: float | None = None
     bubble_ratio: float | None = None
     peak_memory: dict[str, float] | None = None
-    orders: list[list[str]] | None = None
+    orders: Annotated[list[list[str]], MayBeDeferred()] | None = None
     schedule: ScheduleDocument | None = None
 
 

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ppsolve.models.documents.errors import InputError
 
 UNITS_PER_SECOND = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
@@ -93,3 +96,15 @@ class TimeScale:
         """Return `ticks` in the instance's unit: an int where whole, else the nearest double."""
         value = int(ticks) * self.tick
         return value.numerator if value.denominator == 1 else float(value)
+
+    def times(self, ticks: NDArray[np.int64]) -> list[int | float]:
+        """Return many `ticks` as `time` does."""
+        numbers: list[int] = ticks.tolist()
+        many, parts = self.tick.numerator, self.tick.denominator
+        if parts == 1:
+            return [number * many for number in numbers]
+        # Division of ints is rounded to the nearest double, however long they are.
+        return [
+            whole // parts if whole % parts == 0 else whole / parts
+            for whole in (number * many for number in numbers)
+        ]

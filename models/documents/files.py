@@ -101,11 +101,11 @@ def source_name(path: str | Path) -> str:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise InputError(f'the field "{key}" is there twice in one object')
-        result[key] = value
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        key = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise InputError(f'the field "{key}" is there twice in one object')
     return result
 
 

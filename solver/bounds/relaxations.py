@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.solver.bounds.memory_work import memory_heads
 from ppsolve.solver.bounds.spans import Spans
 from ppsolve.solver.structure.implied import ImpliedOrder
+
+_STRONG_HEADS: WeakKeyDictionary[ImpliedOrder, IntArray] = WeakKeyDictionary()
+"""Kept for the exact model, which starts from the same heads as the bounds: on 2,880 ops they took
+1.9 of the 2.8 s until the search began."""
 
 
 class Relaxations:
@@ -39,7 +44,9 @@ class Relaxations:
     @cached_property
     def strong_heads(self) -> IntArray:
         """Earliest starts under all implied precedences and memory work, int64[n] in ticks."""
-        return memory_heads(self.implied, self.full_heads)
+        if self.implied not in _STRONG_HEADS:
+            _STRONG_HEADS[self.implied] = memory_heads(self.implied, self.full_heads)
+        return _STRONG_HEADS[self.implied]
 
     @cached_property
     def ordered_spans(self) -> Spans:

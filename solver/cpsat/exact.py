@@ -10,8 +10,10 @@ from functools import partial
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.engine import ExactAnswer, solve
+from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.search import Feed
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -23,6 +25,8 @@ def solve_exactly(
     limits: SearchLimits,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
+    feed: Feed | None = None,
+    on_schedule: Callable[[Schedule], None] | None = None,
 ) -> ExactAnswer:
     """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
@@ -32,7 +36,7 @@ def solve_exactly(
 
     Parameters
     ----------
-    implied, lower, incumbent, limits, on_incumbent, on_bound
+    implied, lower, incumbent, limits, on_incumbent, on_bound, feed, on_schedule
         As in `ppsolve.solver.cpsat.engine.solve`.
 
     Returns
@@ -41,7 +45,14 @@ def solve_exactly(
         A valid schedule, if any, and a bound of the problem itself, in ticks.
     """
     began = time.monotonic()
-    attempt = partial(solve, implied, incumbent=incumbent, on_incumbent=on_incumbent)
+    attempt = partial(
+        solve,
+        implied,
+        incumbent=incumbent,
+        on_incumbent=on_incumbent,
+        feed=feed,
+        on_schedule=on_schedule,
+    )
     first = attempt(lower=lower, limits=limits, on_bound=on_bound)
     if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
         return first

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ppsolve.solver.clock import Clock
+
 
 @dataclass(frozen=True)
 class SearchLimits:
@@ -21,6 +23,8 @@ class SearchLimits:
         Search threads.
     seed : int
         Random seed.
+    clock : Clock, optional
+        The clock of the call that the search is part of: the search ends with it.
     """
 
     seconds: float | None = 60.0
@@ -28,6 +32,11 @@ class SearchLimits:
     gap: float = 0.0
     workers: int = 1
     seed: int = 0
+    clock: Clock | None = None
+
+    def start(self) -> Clock:
+        """Return a clock that runs from now until the wall limit."""
+        return Clock(self.seconds) if self.clock is None else self.clock.within(self.seconds)
 
     def scaled(self, share: float) -> SearchLimits:
         """Return limits with a share of the time."""

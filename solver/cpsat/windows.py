@@ -39,7 +39,9 @@ def _clipped(allowed: IntArray, low: int, high: int) -> IntArray:
     return np.clip(kept, low, high)
 
 
-def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
+def start_windows(
+    implied: ImpliedOrder, upper: int | None, heads: IntArray | None = None
+) -> Windows:
     """Return start windows from heads, tails and the best known objective.
 
     Parameters
@@ -48,6 +50,8 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
         The problem with its implied order.
     upper : int or None
         Objective of the best known schedule in ticks, None where there is none.
+    heads : int64[n], optional
+        Earliest starts in ticks, of windows made before.
 
     Returns
     -------
@@ -55,7 +59,8 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
         Windows in ticks that keep an optimal schedule, and every one as good as `upper`.
     """
     problem = implied.problem
-    heads = Relaxations(implied).strong_heads
+    if heads is None:
+        heads = Relaxations(implied).strong_heads
     tails = end_tails(problem, implied.full)
     pinned = problem.pinned != FREE
     if problem.objective is Objective.COMPLETION:

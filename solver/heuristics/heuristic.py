@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class Proposal:
     """
 
     schedule: Schedule
-    orders: list[list[str]] | None = None
+    orders: Sequence[list[str]] | None = None
     order: list[int] | None = None
     broken: str | None = None
 
@@ -145,7 +145,7 @@ class HeuristicOutcome:
         The schedule, kept where it breaks a rule such as memory.
     reason : str or None
         Why it is not feasible.
-    orders : list of list of str, or None
+    orders : sequence of list of str, or None
         Action strings per device, for pipelines.
     order : list of int, or None
         Program order of an overlap instance, as positions of nodes.
@@ -155,5 +155,5 @@ class HeuristicOutcome:
     status: HeuristicStatus
     schedule: Schedule | None = None
     reason: str | None = None
-    orders: list[list[str]] | None = None
+    orders: Sequence[list[str]] | None = None
     order: list[int] | None = None

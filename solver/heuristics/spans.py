@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.kernels.chains import Groups, longest_tails, sort_ops, start_within
 from ppsolve.solver.kernels.records import Graph
-from ppsolve.solver.structure.tables import graph_of
+from ppsolve.solver.structure.tables import graph_of, renumbered
 
 _MAX_OPS = 20_000
 """Ops up to which the span is searched for. A step walks all ops once per device and more in plain
@@ -88,15 +88,17 @@ def _smallest_span(schedule: Schedule, graph: Graph, order: IntArray) -> Schedul
     devices = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
     low = max((int(problem.duration[ops].sum()) for ops in devices), default=0)
     sizes = np.cumsum([0, *map(len, devices)]).astype(np.int64)
-    groups = Groups(sizes, np.concatenate([problem.before[:0], *devices]))
+    place = np.argsort(order)
+    groups = Groups(sizes, place[np.concatenate([problem.before[:0], *devices])])
+    graph = renumbered(graph, order)
     best, high = schedule, schedule.device_span
     for _ in range(min(24, max(6, _SEARCH_EFFORT // max(problem.num_ops, 1)))):
         if low >= high:
             break
         target = (low + high) // 2
-        start = problem.release.copy()
-        if start_within(graph, groups, order, target, start):
-            best = Schedule(problem, start)
+        start = problem.release[order]
+        if start_within(graph, groups, target, start):
+            best = Schedule(problem, start[place])
             high = best.device_span
         else:
             low = target + 1

@@ -60,20 +60,19 @@ def sort_ops(graph: Graph, missing: Any, order: Any) -> int:
 
 
 @part
-def push_starts(graph: Graph, order: Any, known: int, start: Any) -> None:
-    """Raise starts until all precedences out of the first `known` ops of an order hold."""
+def _push_starts(graph: Graph, ops: Any, start: Any) -> None:
+    """Raise starts until all precedences hold; `ops` are in topological order."""
     duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
-    for place in range(known):
-        op = order[place]
+    for op in ops:
         end = start[op] + duration[op]
         for row in range(pointer[op], pointer[op + 1]):
-            waiter = successor[row]
-            if end + lag[row] > start[waiter]:
-                start[waiter] = end + lag[row]
+            waiter, moment = successor[row], end + lag[row]
+            if moment > start[waiter]:
+                start[waiter] = moment
 
 
 @Kernel
-def earliest_starts(graph: Graph, order: Any, known: int, start: Any) -> None:
+def earliest_starts(graph: Graph, order: Any, start: Any) -> None:
     """Raise starts until all precedences hold.
 
     Parameters
@@ -82,12 +81,10 @@ def earliest_starts(graph: Graph, order: Any, known: int, start: Any) -> None:
         Precedences of n ops.
     order : int64[n]
         Ops in topological order.
-    known : int
-        Ops of the order that count: those behind wait for a cycle.
     start : int64[n]
         Earliest starts alone, in ticks; become the earliest starts of all.
     """
-    push_starts(graph, order, known, start)
+    _push_starts(graph, order, start)
 
 
 @Kernel
@@ -129,7 +126,7 @@ def _hold_back(graph: Graph, groups: Groups, target: int, start: Any) -> bool:
 
 
 @Kernel
-def start_within(graph: Graph, groups: Groups, order: Any, target: int, start: Any) -> int:
+def start_within(graph: Graph, groups: Groups, target: int, start: Any) -> int:
     """Find the earliest starts with the span of every group at most `target`.
 
     Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a
@@ -138,11 +135,9 @@ def start_within(graph: Graph, groups: Groups, order: Any, target: int, start: A
     Parameters
     ----------
     graph : Graph
-        Precedences of n ops.
+        Precedences of n ops, which are numbered in topological order.
     groups : Groups
         Ops of each device.
-    order : int64[n]
-        Ops in topological order.
     target : int
         Largest span, in ticks.
     start : int64[n]
@@ -154,7 +149,7 @@ def start_within(graph: Graph, groups: Groups, order: Any, target: int, start: A
         1, or 0 if no starts keep the target.
     """
     for _ in range(len(groups.pointer)):
-        push_starts(graph, order, len(order), start)
+        _push_starts(graph, range(len(start)), start)
         if not _hold_back(graph, groups, target, start):
             return 1
     return 0

@@ -17,8 +17,9 @@ from ppsolve.models.kfac.unrolling import (
     unrolled_ops,
 )
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.engine import ExactAnswer, solve
+from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
 from ppsolve.solver.kfac.requirements import fits_one_period

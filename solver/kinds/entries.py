@@ -82,10 +82,11 @@ def heuristic_entry(
     HeuristicEntry
         Figures in the unit of the schedule.
     """
-    schedule, found = outcome.schedule, {}
+    schedule = outcome.schedule
+    found: dict[str, Any] = {"orders": outcome.orders}
     gap = None
     if schedule is not None:
-        found = figures(schedule)
+        found |= figures(schedule)
         if best is not None and outcome.status is HeuristicStatus.FEASIBLE:
             gap = relative_gap(schedule.value, best, best)
     return HeuristicEntry(
@@ -93,7 +94,6 @@ def heuristic_entry(
         status=outcome.status,
         reason=outcome.reason,
         gap=gap,
-        orders=outcome.orders,
         schedule=ScheduleDocument.of(schedule) if schedule and with_schedule else None,
         **found,
     )

@@ -1,15 +1,18 @@
-"""Op orders written as actions (``0F3``), and the schedules that they stand for."""
+"""Op orders of actions (``0F3``) as arrays, and the schedules that they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ppsolve.models.core.dag import Edges
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.deferred import Deferred
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.structure.timing import time_orders
@@ -17,6 +20,9 @@ from ppsolve.solver.structure.timing import time_orders
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
 """Kinds of ops on compute streams, by PyTorch's letters."""
+
+FULL, INPUT, WEIGHT = 1, 2, 3
+"""Places of the backwards in `COMPUTE_KINDS`."""
 
 
 class Action(NamedTuple):
@@ -42,13 +48,115 @@ class Overlap(NamedTuple):
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
-Order = list[Action | Overlap]
-"""Actions of one device, in order."""
+def _none() -> IntArray:
+    return np.zeros(0, dtype=np.int64)
 
 
-def action_strings(orders: Sequence[Order]) -> list[list[str]]:
-    """Write orders as PyTorch's action strings, per device."""
-    return [[str(step) for step in order] for order in orders]
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Actions of one device, in order.
+
+    Parameters
+    ----------
+    stage, microbatch : int64[a]
+        Stage and micro-batch of each of the a actions.
+    kind : int64[a]
+        Kind of each action, as place in `COMPUTE_KINDS`.
+    overlaps : int64[...]
+        Places of the forwards that are launched together with the full backward behind them.
+    """
+
+    stage: IntArray
+    kind: IntArray
+    microbatch: IntArray
+    overlaps: IntArray = field(default_factory=_none)
+
+    @classmethod
+    def of(cls, steps: Iterable[Action | Overlap]) -> Order:
+        """Return the order of actions and of pairs of them."""
+        actions: list[Action] = []
+        overlaps = []
+        for step in steps:
+            if isinstance(step, Overlap):
+                overlaps.append(len(actions))
+                actions += step
+            else:
+                actions.append(step)
+        stages, kinds, microbatches = zip(*actions, strict=True) if actions else ((), (), ())
+        columns = (stages, map(COMPUTE_KINDS.index, kinds), microbatches, overlaps)
+        return cls(*(np.array(list(column), dtype=np.int64) for column in columns))
+
+    @classmethod
+    def by_index(cls, stage: ArrayLike, kinds: str) -> Order:
+        """Return an order that runs the micro-batches of each stage and kind by their index.
+
+        Parameters
+        ----------
+        stage : int or int64[a]
+            Stage of all actions, or of each.
+        kinds : str
+            Letters of `COMPUTE_KINDS`, one for each of the a actions.
+
+        Returns
+        -------
+        Order
+            The order.
+        """
+        kind = _places(kinds)
+        stages = np.broadcast_to(np.asarray(stage, dtype=np.int64), kind.shape)
+        return cls(stages, kind, _counts(stages * len(COMPUTE_KINDS) + kind))
+
+    def __len__(self) -> int:
+        """Return the number of actions."""
+        return len(self.stage)
+
+    def __iter__(self) -> Iterator[Action | Overlap]:
+        """Yield the actions, and the pairs that are launched together."""
+        kinds = [COMPUTE_KINDS[kind] for kind in self.kind.tolist()]
+        columns = self.stage.tolist(), kinds, self.microbatch.tolist()
+        actions = list(map(Action, *columns))
+        paired = set(self.overlaps.tolist())
+        for place, action in enumerate(actions):
+            if place in paired:
+                yield Overlap(action, actions[place + 1])
+            elif place - 1 not in paired:
+                yield action
+
+    def strings(self) -> list[str]:
+        """Return PyTorch's action strings."""
+        if len(self.overlaps):
+            return [str(step) for step in self]
+        # Joining few texts takes less than half the time of formatting each action.
+        stages = range(int(self.stage.max(initial=FREE)) + 1)
+        first = [f"{stage}{kind}" for stage in stages for kind in COMPUTE_KINDS]
+        last = [str(index) for index in range(int(self.microbatch.max(initial=FREE)) + 1)]
+        places = (self.stage * len(COMPUTE_KINDS) + self.kind).tolist()
+        columns = zip(places, self.microbatch.tolist(), strict=True)
+        return [first[place] + last[microbatch] for place, microbatch in columns]
+
+
+def _places(kinds: str) -> IntArray:
+    """Return the places of letters in `COMPUTE_KINDS`."""
+    table = np.full(256, FREE, dtype=np.int64)
+    table[[ord(letter) for letter in COMPUTE_KINDS]] = np.arange(len(COMPUTE_KINDS))
+    return table[np.frombuffer(kinds.encode(), dtype=np.uint8)]
+
+
+def _counts(keys: IntArray) -> IntArray:
+    """Return the number of equal keys before each key."""
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    is_first = np.ones(len(keys), dtype=np.bool_)
+    is_first[1:] = ranked[1:] != ranked[:-1]
+    places = np.arange(len(keys))
+    counts = np.empty(len(keys), dtype=np.int64)
+    counts[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return counts
+
+
+def action_strings(orders: Sequence[Order]) -> Deferred[list[str]]:
+    """Write orders as PyTorch's action strings, per device; they are made when they are read."""
+    return Deferred(lambda: [order.strings() for order in orders])
 
 
 def schedule_actions(problem: Problem, orders: Sequence[Order]) -> Schedule:
@@ -92,42 +200,63 @@ class _Resolver:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.is_split = BACKWARD_INPUT in problem.kinds
-        self.grids = {kind: problem.grid(kind).tolist() for kind in COMPUTE_KINDS}
-        self.device = problem.device.tolist()
-        self.fused_inputs: list[int] = []
-        self.fused_weights: list[int] = []
+        self.grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
+        self.fused_inputs = _none()
+        self.fused_weights = _none()
 
     def ops(self, device: int, order: Order) -> IntArray:
-        ops: list[int] = []
-        for step in order:
-            for action in step if isinstance(step, Overlap) else (step,):
-                ops.extend(self._ops_of(device, action))
-        return np.array(ops, dtype=np.int64)
+        order, is_input = in_halves(self.problem, order)
+        ops = self._known_ops(order)
+        wrong = (ops == FREE) | (self.problem.device[ops] != device)
+        if wrong.any():
+            raise self._refusal(device, order, ops, int(np.argmax(wrong)))
+        inputs = np.flatnonzero(is_input)
+        self.fused_inputs = np.concatenate([self.fused_inputs, ops[inputs]])
+        self.fused_weights = np.concatenate([self.fused_weights, ops[inputs + 1]])
+        return ops
 
-    def _ops_of(self, device: int, action: Action) -> list[int]:
-        if action.kind != BACKWARD or not self.is_split:
-            return [self._op(device, action)]
-        halves = [
-            self._op(device, action._replace(kind=kind))
-            for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT)
-        ]
-        self.fused_inputs.append(halves[0])
-        self.fused_weights.append(halves[1])
-        return halves
+    def _known_ops(self, order: Order) -> IntArray:
+        """Return the op of each action, `FREE` for actions that the problem does not have."""
+        _, stages, microbatches = self.grids.shape
+        known = (order.stage >= 0) & (order.stage < stages)
+        known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
+        ops = np.full(len(order), FREE, dtype=np.int64)
+        ops[known] = self.grids[order.kind[known], order.stage[known], order.microbatch[known]]
+        return ops
 
-    def _op(self, device: int, action: Action) -> int:
-        stage, kind, microbatch = action
-        grid = self.grids.get(kind, [])
-        known = 0 <= stage < len(grid) and 0 <= microbatch < len(grid[stage])
-        op = int(grid[stage][microbatch]) if known else FREE
-        if op == FREE:
-            raise InputError(f'expected an action of this instance, got "{action}"')
-        if self.device[op] != device:
-            raise InputError(
-                f'"{action}" is in the order of device {device}, its device is {self.device[op]}'
-            )
-        return op
+    def _refusal(self, device: int, order: Order, ops: IntArray, place: int) -> InputError:
+        """Return the error about the action at a place."""
+        action = list(order)[place]
+        if ops[place] == FREE:
+            return InputError(f'expected an action of this instance, got "{action}"')
+        own = self.problem.device[ops[place]]
+        return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
+
+
+def in_halves(problem: Problem, order: Order) -> tuple[Order, BoolArray]:
+    """Return an order whose full backwards are I, then W, where the problem splits them.
+
+    Parameters
+    ----------
+    problem : Problem
+        A lowered pipeline.
+    order : Order
+        Actions of a device.
+
+    Returns
+    -------
+    order : Order
+        All actions one by one, without overlaps.
+    is_input : bool[...]
+        Marks the I of each full backward; the W is the action behind it.
+    """
+    is_full = (order.kind == FULL) & (BACKWARD_INPUT in problem.kinds)
+    place = np.repeat(np.arange(len(order)), np.where(is_full, 2, 1))
+    is_second = np.zeros(len(place), dtype=np.bool_)
+    is_second[1:] = place[1:] == place[:-1]
+    is_input = is_full[place] & ~is_second
+    kind = np.where(is_input, INPUT, np.where(is_second, WEIGHT, order.kind[place]))
+    return Order(order.stage[place], kind, order.microbatch[place]), is_input
 
 
 def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:
@@ -199,14 +328,11 @@ def ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     return [ranked[first:last] for first, last in pairwise(cuts)]
 
 
-def orders_of(schedule: Schedule) -> list[list[str]]:
-    """Return the action strings of each device of a pipeline schedule, in order of start."""
+def orders_of(schedule: Schedule) -> list[Order]:
+    """Return the order of each device of a pipeline schedule, by start."""
     problem = schedule.problem
-    kinds = problem.kinds
-    orders = []
-    for ops in ordered_compute_ops(schedule):
-        columns = [
-            label[ops].tolist() for label in (problem.stage, problem.kind, problem.microbatch)
-        ]
-        orders.append([f"{stage}{kinds[kind]}{i}" for stage, kind, i in zip(*columns, strict=True)])
-    return orders
+    place = _places("".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds))
+    return [
+        Order(problem.stage[ops], place[problem.kind[ops]], problem.microbatch[ops])
+        for ops in ordered_compute_ops(schedule)
+    ]

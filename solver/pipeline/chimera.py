@@ -12,11 +12,15 @@ from ppsolve.solver.pipeline.actions import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
     FORWARD,
-    Action,
+    FULL,
+    INPUT,
+    WEIGHT,
     Order,
     gradient_after_weight,
-    ordered_compute_ops,
+    in_halves,
+    orders_of,
 )
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 
@@ -55,19 +59,14 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
         inputs, weights = (problem.grid(kind).ravel() for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT))
         edges.append(gradient_after_weight(problem, inputs, weights))
     merged = generate_parallel(problem, _rule(problem), *edges, with_memory=False)
-    return [_with_full_backwards(problem, ops) for ops in ordered_compute_ops(merged)]
+    return [_with_full_backwards(order) for order in orders_of(merged)]
 
 
 def _ops(problem: Problem, order: Order, offset: int) -> IntArray:
-    halves = (BACKWARD_INPUT, BACKWARD_WEIGHT) if BACKWARD_INPUT in problem.kinds else (BACKWARD,)
-    grids = {kind: problem.grid(kind) for kind in (FORWARD, *halves)}
-    ops = [
-        grids[kind][action.stage, action.microbatch + offset]
-        for action in order
-        if isinstance(action, Action)
-        for kind in ((FORWARD,) if action.kind == FORWARD else halves)
-    ]
-    return np.array(ops, dtype=np.int64)
+    grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
+    halves, _ = in_halves(problem, order)
+    ops: IntArray = grids[halves.kind, halves.stage, halves.microbatch + offset]
+    return ops
 
 
 def _rule(problem: Problem) -> Rule:
@@ -78,12 +77,8 @@ def _rule(problem: Problem) -> Rule:
     return Rule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
 
 
-def _with_full_backwards(problem: Problem, ops: IntArray) -> Order:
-    kinds, stages = problem.kinds, problem.stage[ops].tolist()
-    order: Order = []
-    labels = zip(stages, problem.kind[ops].tolist(), problem.microbatch[ops].tolist(), strict=True)
-    for stage, kind, microbatch in labels:
-        if kinds[kind] != BACKWARD_WEIGHT:
-            shown = FORWARD if kinds[kind] == FORWARD else BACKWARD
-            order.append(Action(stage, shown, microbatch))
-    return order
+def _with_full_backwards(order: Order) -> Order:
+    """Return an order with each input gradient as a full backward, and no weight gradients."""
+    kept = order.kind != WEIGHT
+    kind = np.where(order.kind == INPUT, FULL, order.kind)
+    return Order(order.stage[kept], kind[kept], order.microbatch[kept])

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
@@ -28,6 +29,8 @@ from ppsolve.solver.pipeline.actions import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    Order,
+    action_strings,
     gradient_after_weight,
     orders_of,
 )
@@ -180,10 +183,17 @@ def _fused_ops(
     return inputs, weights
 
 
-def orders_if_whole(schedule: Schedule) -> list[list[str]] | None:
+def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
     """Return the action strings of each device, or None where ops run in several segments."""
     orders = orders_of(schedule)
-    return None if any(len(set(order)) < len(order) for order in orders) else orders
+    return action_strings(orders) if all(map(_is_whole, orders)) else None
+
+
+def _is_whole(order: Order) -> bool:
+    """Whether no action is there twice."""
+    keys = np.lexsort((order.microbatch, order.kind, order.stage))
+    columns = (column[keys] for column in (order.stage, order.kind, order.microbatch))
+    return not np.logical_and.reduce([column[1:] == column[:-1] for column in columns]).any()
 
 
 def with_collectives(heuristic: Heuristic) -> Heuristic:

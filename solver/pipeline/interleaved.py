@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.solver.pipeline.actions import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
-    Action,
+    FULL,
     Order,
 )
 
@@ -44,16 +48,36 @@ def torch_group_size(num_devices: int, num_microbatches: int) -> int:
     return num_microbatches // rounds
 
 
-def _interleaved_order(
-    chunks: Sequence[int], num_microbatches: int, group_size: int
-) -> list[tuple[int, int]]:
-    """Return (chunk, micro-batch) in order: group by group, chunk by chunk."""
-    return [
-        (chunk, microbatch)
+def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: int) -> IntArray:
+    """Return the chunk of each op of a kind in order: group by group, chunk by chunk."""
+    numbers = np.asarray(chunks, dtype=np.int64)
+    sizes = [
+        min(group_size, num_microbatches - first)
         for first in range(0, num_microbatches, group_size)
-        for chunk in chunks
-        for microbatch in range(first, min(first + group_size, num_microbatches))
     ]
+    return np.concatenate([np.repeat(numbers, size) for size in sizes])
+
+
+def _merged(device: int, num_devices: int, *streams: tuple[str, IntArray, int]) -> Order:
+    """Merge streams of ops that run one op a turn each, in the order given within a turn.
+
+    Parameters
+    ----------
+    device, num_devices : int
+        The device, and how many there are; stage = chunk x devices + device.
+    *streams : (str, int64[k], int)
+        Kind of k ops, their chunks, and the turn of the first of them.
+
+    Returns
+    -------
+    Order
+        Every op of every stream, by turn.
+    """
+    chunks = np.concatenate([chunk for _, chunk, _ in streams])
+    turns = np.concatenate([first + np.arange(len(chunk)) for _, chunk, first in streams])
+    kinds = np.repeat([kind for kind, _, _ in streams], [len(chunk) for _, chunk, _ in streams])
+    order = np.argsort(turns, kind="stable")
+    return Order.by_index(chunks[order] * num_devices + device, "".join(kinds[order].tolist()))
 
 
 def interleaved_1f1b(
@@ -84,20 +108,13 @@ def interleaved_1f1b(
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
     size = group_size or torch_group_size(num_devices, num_microbatches)
-    forwards = _interleaved_order(range(num_chunks), num_microbatches, size)
-    backwards = _interleaved_order(range(num_chunks)[::-1], num_microbatches, size)
+    forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
+    backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
         warmup = min(2 * (num_devices - device - 1) + (num_chunks - 1) * size, len(forwards))
-        order: Order = []
-        for step in range(warmup + len(backwards)):
-            if step < len(forwards):
-                chunk, microbatch = forwards[step]
-                order.append(Action(chunk * num_devices + device, FORWARD, microbatch))
-            if step >= warmup:
-                chunk, microbatch = backwards[step - warmup]
-                order.append(Action(chunk * num_devices + device, BACKWARD, microbatch))
-        orders.append(order)
+        streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
+        orders.append(_merged(device, num_devices, *streams))
     return orders
 
 
@@ -118,12 +135,14 @@ def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int
     list of Order
         One order per device, in the order of `stages_of_devices`.
     """
-    indices = range(num_microbatches)
     orders = []
     for stages in stages_of_devices:
-        order: Order = [Action(stage, FORWARD, i) for stage in stages for i in indices]
-        order += [Action(stage, BACKWARD, i) for stage in stages[::-1] for i in indices[::-1]]
-        orders.append(order)
+        stage = np.repeat(np.asarray(stages, dtype=np.int64), num_microbatches)
+        kinds = FORWARD * len(stage) + BACKWARD * len(stage)
+        rising = Order.by_index(np.concatenate([stage, stage[::-1]]), kinds)
+        falling = num_microbatches - 1 - rising.microbatch
+        microbatch = np.where(rising.kind == FULL, falling, rising.microbatch)
+        orders.append(replace(rising, microbatch=microbatch))
     return orders
 
 
@@ -151,24 +170,15 @@ def interleaved_zero_bubble(
         The micro-batches cannot be divided into PyTorch's rounds.
     """
     size = torch_group_size(num_devices, num_microbatches)
-    forwards = _interleaved_order(range(num_chunks), num_microbatches, size)
-    backwards = _interleaved_order(range(num_chunks)[::-1], num_microbatches, size)
+    forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
+    backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
         warmup = min((num_chunks - 1) * size + (num_devices - 1 - device), len(forwards))
-        order: Order = []
-        for step in range(warmup + len(backwards)):
-            if step < len(forwards):
-                chunk, microbatch = forwards[step]
-                order.append(Action(chunk * num_devices + device, FORWARD, microbatch))
-            number = step - warmup
-            if number >= 0:
-                chunk, microbatch = backwards[number]
-                order.append(Action(chunk * num_devices + device, BACKWARD_INPUT, microbatch))
-            if number >= device:
-                chunk, microbatch = backwards[number - device]
-                order.append(Action(chunk * num_devices + device, BACKWARD_WEIGHT, microbatch))
-        for chunk, microbatch in backwards[max(0, len(backwards) - device) :]:
-            order.append(Action(chunk * num_devices + device, BACKWARD_WEIGHT, microbatch))
-        orders.append(order)
+        streams = (
+            (FORWARD, forwards, 0),
+            (BACKWARD_INPUT, backwards, warmup),
+            (BACKWARD_WEIGHT, backwards, warmup + device),
+        )
+        orders.append(_merged(device, num_devices, *streams))
     return orders

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppsolve.solver.pipeline.actions import BACKWARD, FORWARD, Action, Order
+from ppsolve.solver.pipeline.actions import BACKWARD, FORWARD, Order
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
@@ -20,10 +20,8 @@ def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
     list of Order
         One order per stage.
     """
-    return [
-        [Action(stage, kind, i) for kind in (FORWARD, BACKWARD) for i in range(num_microbatches)]
-        for stage in range(num_stages)
-    ]
+    kinds = FORWARD * num_microbatches + BACKWARD * num_microbatches
+    return [Order.by_index(stage, kinds) for stage in range(num_stages)]
 
 
 def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Order]:
@@ -46,10 +44,6 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Ord
     orders = []
     for stage in range(num_stages):
         warmup = min(num_stages - stage - 1, num_microbatches)
-        order: Order = [Action(stage, FORWARD, i) for i in range(warmup)]
-        for i in range(num_microbatches):
-            if warmup + i < num_microbatches:
-                order.append(Action(stage, FORWARD, warmup + i))
-            order.append(Action(stage, BACKWARD, i))
-        orders.append(order)
+        pairs = (FORWARD + BACKWARD) * (num_microbatches - warmup)
+        orders.append(Order.by_index(stage, FORWARD * warmup + pairs + BACKWARD * warmup))
     return orders

@@ -86,7 +86,7 @@ class _DualPipeV:
     def __init__(self, num_devices: int, num_microbatches: int, device: int) -> None:
         self.num_devices, self.num_microbatches, self.device = num_devices, num_microbatches, device
         self.a, self.b = device, 2 * num_devices - 1 - device
-        self.steps: Order = []
+        self.steps: list[Action | Overlap] = []
         self.forwards = {self.a: 0, self.b: 0}
         self.backwards = {self.a: 0, self.b: 0}
         self.pending: list[Action] = []
@@ -112,7 +112,7 @@ class _DualPipeV:
             self._backward_input(self.a)
         for _ in range(device + 1):
             self._backward_weight()
-        return self.steps
+        return Order.of(self.steps)
 
     def _overlapped_phase(self, rounds: int) -> None:
         last = self.device == self.num_devices - 1

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from ppsolve.solver.pipeline.actions import (
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    Action,
-    Order,
-)
+from ppsolve.solver.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Order
 
 
 class Emitter:
@@ -21,9 +15,15 @@ class Emitter:
     """
 
     def __init__(self, num_microbatches: int) -> None:
-        self.order: Order = []
         self.num_microbatches = num_microbatches
+        self._stages: list[int] = []
+        self._kinds: list[str] = []
         self._next: dict[tuple[int, str], int] = {}
+
+    @property
+    def order(self) -> Order:
+        """What was written so far."""
+        return Order.by_index(self._stages, "".join(self._kinds))
 
     def requested(self, stage: int, kind: str) -> int:
         """Return the number of ops requested so far.
@@ -55,7 +55,8 @@ class Emitter:
         for kind in kinds:
             index = self.requested(stage, kind)
             if index < self.num_microbatches:
-                self.order.append(Action(stage, kind, index))
+                self._stages.append(stage)
+                self._kinds.append(kind)
             self._next[stage, kind] = index + 1
 
     def emit_rest(self, stage: int, kind: str) -> None:
@@ -87,21 +88,20 @@ def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
     list of Order
         One order per stage.
     """
-    orders = []
-    for stage in range(num_stages):
-        out = Emitter(num_microbatches)
-        for _ in range(min(num_stages - stage - 1, num_microbatches)):
-            out.emit(stage, FORWARD)
-        while out.requested(stage, FORWARD) < num_microbatches:
-            forward = out.requested(stage, FORWARD)
-            out.emit(stage, FORWARD, BACKWARD_INPUT)
-            if forward - out.requested(stage, BACKWARD_WEIGHT) >= num_stages - 1:
-                out.emit(stage, BACKWARD_WEIGHT)
-        while out.requested(stage, BACKWARD_INPUT) < num_microbatches:
-            out.emit(stage, BACKWARD_INPUT, BACKWARD_WEIGHT)
-        out.emit_rest(stage, BACKWARD_WEIGHT)
-        orders.append(out.order)
-    return orders
+    return [_zb_1p_order(num_stages, num_microbatches, stage) for stage in range(num_stages)]
+
+
+def _zb_1p_order(num_stages: int, num_microbatches: int, stage: int) -> Order:
+    warmup = min(num_stages - stage - 1, num_microbatches)
+    steps, weights = [FORWARD * warmup], 0
+    for forward in range(warmup, num_microbatches):
+        steps.append(FORWARD + BACKWARD_INPUT)
+        if forward - weights >= num_stages - 1:
+            steps.append(BACKWARD_WEIGHT)
+            weights += 1
+    steps.append((BACKWARD_INPUT + BACKWARD_WEIGHT) * warmup)
+    steps.append(BACKWARD_WEIGHT * (num_microbatches - warmup - weights))
+    return Order.by_index(stage, "".join(steps))
 
 
 def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Order]:
@@ -124,15 +124,11 @@ def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Orde
     delay = depth * (num_stages - 1)
     for stage in range(num_stages):
         warmup = depth * (num_stages - stage - 1)
-        out = Emitter(num_microbatches)
-        for _ in range(min(warmup, num_microbatches)):
-            out.emit(stage, FORWARD)
-        for index in range(num_microbatches):
-            if warmup + index < num_microbatches:
-                out.emit(stage, FORWARD)
-            out.emit(stage, BACKWARD_INPUT)
-            if warmup + index >= delay:
-                out.emit(stage, BACKWARD_WEIGHT)
-        out.emit_rest(stage, BACKWARD_WEIGHT)
-        orders.append(out.order)
+        steps = [FORWARD * min(warmup, num_microbatches)]
+        for turn in range(warmup, warmup + num_microbatches):
+            forward = FORWARD if turn < num_microbatches else ""
+            weight = BACKWARD_WEIGHT if turn >= delay else ""
+            steps.append(forward + BACKWARD_INPUT + weight)
+        late = min(delay - warmup, num_microbatches)
+        orders.append(Order.by_index(stage, "".join([*steps, BACKWARD_WEIGHT * late])))
     return orders

@@ -68,6 +68,38 @@ def graph_of(problem: Problem, *edges: Edges) -> Graph:
     )
 
 
+def renumbered(graph: Graph, order: IntArray) -> Graph:
+    """Return the precedences with ops numbered by their places in an order.
+
+    Walks in this order then read memory in sequence.
+
+    Parameters
+    ----------
+    graph : Graph
+        Precedences of n ops.
+    order : int64[n]
+        All ops.
+
+    Returns
+    -------
+    Graph
+        Op k is op ``order[k]`` of `graph`.
+    """
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    sizes = np.diff(graph.pointer)[order]
+    pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    rows = np.arange(len(graph.lag)) + np.repeat(graph.pointer[order] - pointer[:-1], sizes)
+    return Graph(
+        graph.duration[order],
+        graph.earliest[order],
+        graph.num_predecessors[order],
+        pointer,
+        place[graph.successor[rows]],
+        graph.lag[rows],
+    )
+
+
 def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sources:
     """Return the precedences of a problem, by the op that waits.
 

@@ -1,8 +1,7 @@
-"""From op orders to earliest starts, by an event simulation on plain lists."""
+"""From op orders to earliest starts."""
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Sequence
 
@@ -12,6 +11,11 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.solver.kernels.chains import earliest_starts, sort_ops
+from ppsolve.solver.kernels.first_come import Kept, serve_first_come
+from ppsolve.solver.kernels.heaps import empty_heaps
+from ppsolve.solver.kernels.records import Graph, Seats
+from ppsolve.solver.structure.tables import graph_of, seats_of
 
 _CYCLE_SEARCHES = 64
 """Ops of a cycle from which a shorter one is searched; each search walks the stuck ops once. With
@@ -88,99 +92,72 @@ def time_orders(
     DeadlockError
         The orders and precedences form a cycle; names the ops of a short one.
     """
-    chains = chain_edges(orders)
-    network = Network(problem, chains, *([extra] if extra is not None else []))
-    served = _first_come_resources(problem, orders, network)
-    return Schedule(problem, np.array(_simulate(network, served), dtype=np.int64))
+    edges = [chain_edges(orders), *([extra] if extra is not None else [])]
+    graph = graph_of(problem, *edges)
+    start = np.full(problem.num_ops, FREE, dtype=np.int64)
+    served = _first_come_seats(problem, orders)
+    if len(served.resource):
+        _serve(problem, graph, served, start)
+    else:
+        _follow(graph, start)
+    if start.min(initial=0) == FREE:
+        stuck = set(np.flatnonzero(start == FREE).tolist())
+        raise DeadlockError(problem.op_names(short_cycle(Network(problem, *edges), stuck)))
+    return Schedule(problem, start)
 
 
-def _first_come_resources(
-    problem: Problem, orders: Sequence[IntArray], network: Network
-) -> list[list[int]]:
-    """Return, per op, its resources whose ops are not all in one order."""
-    owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
-    busy = problem.duration[owner] > 0
-    users = np.bincount(problem.resource_idx[busy], minlength=problem.num_resources)
+def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> Seats:
+    """Return, by op, its resources whose ops are not all in one order."""
+    seats = seats_of(problem)
+    owner = np.repeat(np.arange(problem.num_ops), np.diff(seats.pointer))
+    users = np.bincount(seats.resource, minlength=problem.num_resources)
     ordered = np.zeros(problem.num_resources, dtype=np.bool_)
     member = np.zeros(problem.num_ops, dtype=np.bool_)
     for order in orders:
         member[:] = False
         member[order] = True
-        inside = np.bincount(
-            problem.resource_idx[busy & member[owner]], minlength=problem.num_resources
-        )
+        inside = np.bincount(seats.resource[member[owner]], minlength=problem.num_resources)
         ordered |= inside == users
-    if ordered.all():
-        return [[] for _ in range(problem.num_ops)]
-    covered = ordered.tolist()
-    return [[r for r in used if not covered[r]] for used in network.occupied()]
+    served = ~ordered[seats.resource]
+    sizes = np.bincount(owner[served], minlength=problem.num_ops)
+    pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Seats(pointer, seats.resource[served], problem.num_resources)
 
 
-def _simulate(network: Network, served: list[list[int]]) -> list[int]:
-    """Return the starts of ops that are served in the order in which they become ready."""
-    duration, pointer = network.duration, network.pointer
-    successor, lag = network.successor, network.lag
-    ready, missing = list(network.earliest), list(network.num_predecessors)
-    free = [0] * network.problem.num_resources
-    reserved = _PinnedIntervals(network.problem, served)
-    start = [FREE] * len(duration)
-    heap = [(ready[op], op) for op, count in enumerate(missing) if not count]
-    heapq.heapify(heap)
-    done = 0
-    while heap:
-        time, op = heapq.heappop(heap)
-        if served[op]:
-            if not (reserved.exist and reserved.is_kept(op, time)):
-                time = max(time, *(free[resource] for resource in served[op]))
-                time = reserved.earliest(op, time, duration[op]) if reserved.exist else time
-            for resource in served[op]:
-                free[resource] = max(free[resource], time + duration[op])
-        start[op] = time
-        done += 1
-        end = time + duration[op]
-        for position in range(pointer[op], pointer[op + 1]):
-            waiter = successor[position]
-            ready[waiter] = max(ready[waiter], end + lag[position])
-            missing[waiter] -= 1
-            if not missing[waiter]:
-                heapq.heappush(heap, (ready[waiter], waiter))
-    if done < len(duration):
-        stuck = {op for op, time in enumerate(start) if time == FREE}
-        raise DeadlockError(network.problem.op_names(short_cycle(network, stuck)))
-    return start
+def _follow(graph: Graph, start: IntArray) -> None:
+    """Start ops as soon as precedences allow, apart from those that wait for a cycle."""
+    order = np.zeros_like(start)
+    known = order[: sort_ops(graph, graph.num_predecessors.copy(), order)]
+    earliest = graph.earliest.copy()
+    earliest_starts(graph, known, earliest)
+    start[known] = earliest[known]
 
 
-class _PinnedIntervals:
-    """Intervals that pinned ops keep free on the resources that are served first come."""
+def _serve(problem: Problem, graph: Graph, served: Seats, start: IntArray) -> None:
+    """Start ops as soon as precedences and resources that serve first come allow."""
+    count = problem.num_ops
+    serve_first_come(
+        graph,
+        served,
+        _kept_intervals(problem, served),
+        problem.pinned,
+        graph.num_predecessors.copy(),
+        np.zeros(problem.num_resources, dtype=np.int64),
+        empty_heaps(np.array([count])),
+        graph.earliest.copy(),
+        start,
+    )
 
-    def __init__(self, problem: Problem, served: list[list[int]]) -> None:
-        self.served = served
-        self.pins = {
-            op: int(problem.pinned[op]) for op in np.flatnonzero(problem.pinned != FREE).tolist()
-        }
-        self.busy: dict[int, list[tuple[int, int]]] = {}
-        for op, begin in self.pins.items():
-            for resource in served[op]:
-                interval = (begin, begin + int(problem.duration[op]))
-                self.busy.setdefault(resource, []).append(interval)
-        for intervals in self.busy.values():
-            intervals.sort()
-        self.exist = bool(self.busy)
 
-    def is_kept(self, op: int, time: int) -> bool:
-        """Return true if an op that is ready at `time` takes the interval that is kept for it."""
-        return self.pins.get(op) == time
-
-    def earliest(self, op: int, time: int, length: int) -> int:
-        """Return the first moment >= `time` at which `op` overlaps no pinned interval."""
-        moved = True
-        while moved:
-            moved = False
-            for resource in self.served[op]:
-                for begin, end in self.busy.get(resource, ()):
-                    if begin < time + length and time < end:
-                        time, moved = end, True
-        return time
+def _kept_intervals(problem: Problem, served: Seats) -> Kept:
+    """Return the intervals that pinned ops keep free on resources that are served first come."""
+    owner = np.repeat(np.arange(problem.num_ops), np.diff(served.pointer))
+    held = problem.pinned[owner] != FREE
+    resource, op = served.resource[held], owner[held]
+    order = np.lexsort((problem.pinned[op], resource))
+    begin, numbers = problem.pinned[op[order]], np.arange(problem.num_resources + 1)
+    pointer = np.searchsorted(resource[order], numbers).astype(np.int64)
+    return Kept(pointer, begin, begin + problem.duration[op[order]])
 
 
 def short_cycle(network: Network, stuck: set[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,3 +121,15 @@ def test_rounding_up_never_shortens(times: list[Fraction]) -> None:
         rounded = scale.ticks(time) * scale.tick
         assert time <= rounded < time + scale.tick
         assert scale.ticks(time) <= MAX_TICKS
+
+
+@pytest.mark.parametrize(
+    "tick", [Fraction(1), Fraction(100), Fraction(1, 10), Fraction(3, 7), Fraction(2**70 + 1, 3)]
+)
+def test_many_times_are_those_of_each_tick(tick: Fraction) -> None:
+    scale = TimeScale(tick, "us")
+    ticks = np.array([0, 1, 7, 10, 30, 2**53 + 1, -3])
+    expected = [scale.time(number) for number in ticks.tolist()]
+    assert [(type(time), time) for time in scale.times(ticks)] == [
+        (type(time), time) for time in expected
+    ]

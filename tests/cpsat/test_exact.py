@@ -15,9 +15,9 @@ from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints, demands
-from ppsolve.solver.cpsat.engine import index_ordered
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.bruteforce import brute_force
@@ -61,6 +61,7 @@ WITH_MEMORY = [number for number, p in enumerate(tiny_problems(COUNT, seed=7)) i
 def test_cumulatives_agree_with_brute_force(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pools are reservoirs; as cumulatives, the form of large ones, they say the same."""
     monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
     problem, optimum = problems()[number]
     implied = ImpliedOrder(problem)
     try:

@@ -7,19 +7,22 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import constraints
 from ppsolve.solver.cpsat.constraints import Constraints
-from ppsolve.solver.cpsat.engine import _fill
+from ppsolve.solver.cpsat.model import Model
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.cpsat.windows import start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import at, holding, op, small
 
 
-@pytest.fixture(autouse=True, params=["reservoirs", "cumulatives"])
+@pytest.fixture(autouse=True, params=["orders", "reservoirs", "cumulatives"])
 def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "cumulatives":
         monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    if request.param != "orders":
+        monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
 
 
 def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:
@@ -28,7 +31,8 @@ def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:
     windows = start_windows(implied, schedule.value)
     most = schedule.value
     variables = Variables(cp_model.CpModel(), implied, windows, 0, most)
-    _fill(variables, Constraints(variables, implied), schedule, window_work=True)
+    model = Model(variables, Constraints(variables, implied), 0)
+    model.fill(schedule, window_work=True, clock=Clock())
     proto = variables.model.proto
     assert sorted(proto.solution_hint.vars) == list(range(len(proto.variables)))
     solver = cp_model.CpSolver()

@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import demands, exact
-from ppsolve.solver.cpsat.engine import ExactAnswer
+from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder

@@ -11,7 +11,8 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints
-from ppsolve.solver.cpsat.engine import ExactAnswer, solve
+from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import at, holding, op, small
@@ -40,10 +41,12 @@ def optimum(problem: Problem, **options: Any) -> int | None:
     return found.bound
 
 
-@pytest.fixture(params=["reservoirs", "cumulatives"])
+@pytest.fixture(params=["orders", "reservoirs", "cumulatives"])
 def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "cumulatives":
         monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+    if request.param != "orders":
+        monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
     return str(request.param)
 
 

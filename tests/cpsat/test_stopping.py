@@ -10,16 +10,19 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
-from ppsolve.solver.cpsat import demands, engine
-from ppsolve.solver.cpsat.engine import index_ordered, solve
+from ppsolve.solver.cpsat import demands
+from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.model import index_ordered
+from ppsolve.solver.cpsat.running import configured
+from ppsolve.solver.cpsat.search import stop_reason
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import at, holding, op, small
 
 
 def reason(status: int, limits: SearchLimits, *, interrupted: bool = False, **solver: Any) -> Any:
     given: Any = SimpleNamespace(**solver)
-    return engine._stop_reason(given, status, limits, interrupted)
+    return stop_reason(given, status, limits, interrupted)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +76,18 @@ def test_limits_are_shared_and_used_up() -> None:
 
 
 def test_building_the_model_counts_as_used_time() -> None:
-    parameters = engine._configured(SearchLimits(seconds=5.0, seed=2**31 + 3), 2.0).parameters
+    parameters = configured(SearchLimits(seconds=5.0, seed=2**31 + 3), 2.0).parameters
     assert (parameters.max_time_in_seconds, parameters.random_seed) == (3.0, 3)
-    assert engine._configured(SearchLimits(seconds=5.0), 9.0).parameters.max_time_in_seconds == 0.0
+    assert configured(SearchLimits(seconds=5.0), 9.0).parameters.max_time_in_seconds == 0.0
+
+
+def test_presolve_is_light_on_request() -> None:
+    plain = configured(SearchLimits(), 0.0).parameters
+    light = configured(SearchLimits(), 0.0, light_presolve=True).parameters
+    assert plain.cp_model_probing_level == 2
+    assert (light.cp_model_probing_level, light.symmetry_level) == (0, 0)
+    assert light.max_presolve_iterations == 1
+    assert light.cp_model_presolve
 
 
 @pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])

@@ -30,7 +30,7 @@ def problem(*, split: bool = False) -> Problem:
 
 
 def order(*texts: str) -> Order:
-    return [Action(int(text[0]), text[1], int(text[2:])) for text in texts]
+    return Order.of(Action(int(text[0]), text[1], int(text[2:])) for text in texts)
 
 
 FIRST = order("0F0", "0F1", "0B0", "0B1")
@@ -39,12 +39,22 @@ SECOND = order("1F0", "1B0", "1F1", "1B1")
 
 def test_actions_are_written_as_pytorch_writes_them() -> None:
     pair = Overlap(Action(0, "F", 130), Action(63, "B", 7))
-    assert action_strings([[Action(5, "I", 102), pair]]) == [["5I102", "(0F130;63B7)OVERLAP_F_B"]]
+    alone, written = Action(5, "I", 102), "(0F130;63B7)OVERLAP_F_B"
+    orders = [Order.of([alone, pair]), Order.of([pair, alone, pair, pair]), Order.of([])]
+    assert action_strings(orders) == [["5I102", written], [written, "5I102", written, written], []]
+    assert list(orders[1]) == [pair, alone, pair, pair]
+
+
+def test_kinds_of_a_stage_are_run_by_index() -> None:
+    assert Order.by_index(3, "FFBFB").strings() == ["3F0", "3F1", "3B0", "3F2", "3B1"]
+    two_stages = Order.by_index([0, 1, 0, 1, 0], "FFIWI")
+    assert two_stages.strings() == ["0F0", "1F0", "0I0", "1W0", "0I1"]
+    assert Order.by_index([], "").strings() == []
 
 
 def test_pair_is_timed_as_its_forward_then_its_backward() -> None:
     forward, backward = Action(1, "F", 1), Action(1, "B", 0)
-    paired: Order = [Action(1, "F", 0), Overlap(forward, backward), Action(1, "B", 1)]
+    paired = Order.of([Action(1, "F", 0), Overlap(forward, backward), Action(1, "B", 1)])
     alone = order("1F0", "1F1", "1B0", "1B1")
     schedules = [schedule_actions(problem(), [FIRST, second]) for second in (paired, alone)]
     assert schedules[0].start.tolist() == schedules[1].start.tolist()
@@ -59,14 +69,17 @@ def test_order_is_read_back_from_the_schedule(split: bool) -> None:
         for device in ([*FIRST], [*SECOND])
         if all(isinstance(a, Action) for a in device)
     ]
-    assert orders_of(schedule) == expected
+    assert action_strings(orders_of(schedule)) == expected
 
 
 @pytest.mark.parametrize(
     ("first", "message"),
     [
         (order("0F0", "0B0", "0B1"), "expected every op once in the orders, F0.1 is there not"),
-        (FIRST[:1] + FIRST, "expected every op once in the orders, F0.0 is there more than once"),
+        (
+            order("0F0", *FIRST.strings()),
+            "expected every op once in the orders, F0.0 is there more than once",
+        ),
         (order("0F0", "0F2"), 'expected an action of this instance, got "0F2"'),
         (order("0F0", "3F0"), 'expected an action of this instance, got "3F0"'),
         (order("0F0", "0W0"), 'expected an action of this instance, got "0W0"'),
@@ -81,4 +94,4 @@ def test_wrong_orders_are_refused(first: Order, message: str) -> None:
 
 def test_long_lists_of_missing_ops_are_cut() -> None:
     with pytest.raises(InputError, match=r"F0.0, F0.1, F1.0, F1.1, B0.0 and 3 more is there not"):
-        schedule_actions(problem(), [[], []])
+        schedule_actions(problem(), [Order.of([]), Order.of([])])

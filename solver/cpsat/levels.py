@@ -1,0 +1,175 @@
+"""A pool whose ops share one resource: what is in use follows from the order of its ops alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, product
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.dag import Dag
+from ppsolve.models.core.problem import Problem
+from ppsolve.solver.cpsat.demands import Demands
+from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.structure.holds import ALWAYS, Holds
+
+
+class Orders:
+    """Whether one op runs before another one, both on one resource: known, or a literal.
+
+    Parameters
+    ----------
+    variables : Variables
+        The model's variables.
+    graph : Dag
+        Precedences that decide pairs.
+    """
+
+    def __init__(self, variables: Variables, graph: Dag) -> None:
+        self._variables = variables
+        self._follows = reachable_sets(graph)
+        self._earliest = variables.windows.earliest.tolist()
+        self._latest = variables.windows.latest.tolist()
+
+    def before(self, first: int, second: int) -> cp_model.LiteralT:
+        """Return the literal for an op ending before another one starts.
+
+        Parameters
+        ----------
+        first, second : int
+            Ops of one resource that take time; an op is not before itself.
+
+        Returns
+        -------
+        LiteralT
+            True, False, or a literal of the model, the same one for both questions of a pair.
+        """
+        known = self.known(first, second)
+        if known is not None:
+            return known
+        literal = self._variables.order(min(first, second), max(first, second))
+        return literal if first < second else ~literal
+
+    def known(self, first: int, second: int) -> bool | None:
+        """Return true if an op must end before another one starts, None where that is open.
+
+        Parameters
+        ----------
+        first, second : int
+            Ops of one resource that take time.
+
+        Returns
+        -------
+        bool or None
+            The same in every schedule within the windows.
+        """
+        if first == second or self._is_known(second, first):
+            return False
+        return True if self._is_known(first, second) else None
+
+    def count(self, pools: Iterable[Holds]) -> int:
+        """Return the number of literals that the levels of pools need."""
+        pairs = (pair for holds in pools for pair in pairs_of(holds) if self.known(*pair) is None)
+        return len({(min(pair), max(pair)) for pair in pairs})
+
+    def _is_known(self, first: int, second: int) -> bool:
+        if self._follows[first] >> second & 1:
+            return True
+        # The second one cannot end before the first one starts.
+        end = self._earliest[second] + self._variables.duration[second]
+        return bool(end > self._latest[first])
+
+
+def reachable_sets(graph: Dag) -> list[int]:
+    """Return the ops that follow each op, as the bits of a number."""
+    after: dict[int, list[int]] = defaultdict(list)
+    for first, second in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
+        after[first].append(second)
+    follows = [0] * len(graph.level)
+    for op in np.argsort(-graph.level, kind="stable").tolist():
+        for second in after[op]:
+            follows[op] |= follows[second] | 1 << second
+    return follows
+
+
+def shares_resource(problem: Problem, holds: Holds) -> bool:
+    """Return true if all ops of a pool's holds take time and run one at a time.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    holds : Holds
+        Holds of one of its pools.
+
+    Returns
+    -------
+    bool
+        Whether one resource is common to them.
+    """
+    ops = np.unique(np.concatenate((holds.acquire, holds.release)))
+    ops = ops[ops != ALWAYS]
+    if not problem.holds_place[ops].all() or not problem.duration[ops].all():
+        return False
+    return any(bool(np.isin(ops, own).all()) for own in problem.ops_by_resource)
+
+
+def pairs_of(holds: Holds) -> Iterator[tuple[int, int]]:
+    """Yield the ops of a pool in pairs with each of its acquiring ops."""
+    acquires = set(holds.acquire.tolist()) - {ALWAYS}
+    return product(acquires | set(holds.release.tolist()) - {ALWAYS}, acquires)
+
+
+def add_levels(variables: Variables, orders: Orders, holds: Holds, demands: Demands) -> None:
+    """Keep the capacity at the start of every acquiring op, where alone use can rise.
+
+    A hold is in use there if its acquiring op came first or is the op itself, and its releasing op
+    comes later.
+
+    Parameters
+    ----------
+    variables : Variables
+        The model's variables.
+    orders : Orders
+        Order of the pool's ops.
+    holds : Holds
+        Holds of a pool whose ops share a resource.
+    demands : Demands
+        Their demands and the capacity.
+    """
+    parts = list(zip(holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True))
+    for op in sorted({first for first, _, _ in parts} - {ALWAYS}):
+        present = [part for part in parts if _may_be_held(orders, op, part[0], part[1])]
+        if sum(demand for _, _, demand in present) <= demands.capacity:
+            continue
+        level: list[cp_model.LinearExprT] = []
+        for first, last, demand in present:
+            begun = first in {ALWAYS, op} or orders.before(first, op)
+            ended = last != ALWAYS and orders.before(last, op)
+            level.append(demand * (begun - ended))
+        variables.model.add(cp_model.LinearExpr.sum(level) <= demands.capacity)
+
+
+def _may_be_held(orders: Orders, op: int, first: int, last: int) -> bool:
+    """Return false if the hold between two ops is known not to contain the start of an op."""
+    begins = first in {ALWAYS, op} or orders.known(first, op) is not False
+    return begins and (last == ALWAYS or orders.known(last, op) is not True)
+
+
+def add_monotony(variables: Variables) -> None:
+    """Let a literal of two ops imply those of their neighbours in index order, where there are any.
+
+    What ends before an op starts ends before the next one of its column starts, and the one before
+    it in its own column ends still earlier.
+    """
+    columns = [column.tolist() for family in variables.problem.families for column in family.T]
+    following = {a: b for column in columns for a, b in pairwise(column)}
+    preceding = {b: a for a, b in following.items()}
+    for (a, b), literal in variables.orders.items():
+        for first, second, order in ((a, b, literal), (b, a, ~literal)):
+            for x, y in ((preceding.get(first), second), (first, following.get(second))):
+                if x is not None and y is not None and (min(x, y), max(x, y)) in variables.orders:
+                    other = variables.orders[min(x, y), max(x, y)]
+                    variables.model.add_implication(order, other if x < y else ~other)

@@ -1,0 +1,174 @@
+"""The CP-SAT model of one problem: built once, tightened as better schedules are found."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.constraints import Constraints
+from ppsolve.solver.cpsat.demands import Rounding
+from ppsolve.solver.cpsat.objective import add_objective
+from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.cpsat.windows import Windows, start_windows
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+class OutOfTimeError(Exception):
+    """The clock ran out while a model was built."""
+
+
+class Model:
+    """Variables, constraints and objective of one problem.
+
+    Parameters
+    ----------
+    variables : Variables
+        Starts, intervals and the objective.
+    constraints : Constraints
+        The rules, not yet added.
+    lower : int
+        Least objective that is looked for, in ticks.
+    """
+
+    def __init__(self, variables: Variables, constraints: Constraints, lower: int) -> None:
+        self.lower = lower
+        self.variables = variables
+        self.constraints = constraints
+        self.implied = constraints.implied
+
+    @classmethod
+    def build(
+        cls,
+        implied: ImpliedOrder,
+        *,
+        lower: int,
+        upper: int | None,
+        hint: Schedule | None,
+        rounding: Rounding,
+        window_work: bool,
+        clock: Clock,
+    ) -> Self | None:
+        """Build the model of a problem.
+
+        Parameters
+        ----------
+        implied : ImpliedOrder
+            The problem and its implied order.
+        lower : int
+            A proven lower bound, in ticks.
+        upper : int or None
+            Largest objective to look for, in ticks.
+        hint : Schedule or None
+            Best known schedule, in index order.
+        rounding : {"up", "down"}
+            Rounding of memory amounts that have no small exact scale.
+        window_work : bool
+            Count the work in every hole.
+        clock : Clock
+            Asked between parts of the rules.
+
+        Returns
+        -------
+        Model or None
+            None where some op has no possible start.
+
+        Raises
+        ------
+        OutOfTimeError
+            The clock is over.
+        MemoryInfeasible
+            A pool's capacity cannot be kept.
+        """
+        _ask(clock)
+        windows = start_windows(implied, upper if hint is None else hint.value)
+        if windows.op_without_start(implied.problem) is not None:
+            return None
+        _ask(clock)
+        most = _largest_objective(implied.problem, windows) if hint is None else hint.value
+        most = most if upper is None else min(most, upper)
+        lower = min(lower, most)
+        variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
+        model = cls(variables, Constraints(variables, implied, rounding), lower)
+        model.fill(hint, window_work=window_work, clock=clock)
+        return model
+
+    def fill(self, hint: Schedule | None, *, window_work: bool, clock: Clock) -> None:
+        """Add every rule, the objective and a hint.
+
+        Parameters
+        ----------
+        hint : Schedule or None
+            Best known schedule, in index order.
+        window_work : bool
+            Count the work in every hole.
+        clock : Clock
+            Asked between parts of the rules.
+
+        Raises
+        ------
+        OutOfTimeError
+            The clock is over.
+        """
+        for _ in self.constraints.add_all(hint, window_work=window_work):
+            _ask(clock)
+        add_objective(self.variables, self.implied)
+        if hint is not None:
+            self.variables.hint(hint)
+        _ask(clock)
+
+    def tighten(self, lower: int, best: Schedule) -> None:
+        """Narrow the objective and the windows of a built model to a better schedule.
+
+        Parameters
+        ----------
+        lower : int
+            A proven lower bound, in ticks.
+        best : Schedule
+            A better schedule, in index order; becomes the hint and the largest objective.
+        """
+        variables = self.variables
+        windows = start_windows(self.implied, best.value, heads=variables.windows.earliest)
+        variables.narrow(windows, min(lower, best.value), best.value)
+        # Literals of redundant rules go unhinted rather than with what an older schedule says.
+        variables.model.clear_hints()
+        variables.hint(best)
+
+
+def _ask(clock: Clock) -> None:
+    if clock.is_over:
+        raise OutOfTimeError
+
+
+def _largest_objective(problem: Problem, windows: Windows) -> int:
+    """Return an upper bound on the objective of every schedule within the windows."""
+    if problem.objective is Objective.COMPLETION:
+        return int(problem.weight @ (windows.latest + problem.duration))
+    return windows.horizon
+
+
+def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
+    """Relabel alike micro-batches so that each column of a family runs in index order.
+
+    That keeps every rule and the objective, see `ppsolve.solver.structure.implied`.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem with its families.
+    schedule : Schedule
+        A valid schedule of it.
+
+    Returns
+    -------
+    Schedule
+        A valid schedule in which starts ascend within each column.
+    """
+    start = schedule.start.copy()
+    for family in implied.problem.families:
+        start[family] = np.sort(start[family], axis=0)
+    return Schedule(schedule.problem, start)

@@ -1,0 +1,152 @@
+"""Pools whose ops share a resource: levels by the order of ops say what holds say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat import constraints
+from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.levels import Orders, reachable_sets, shares_resource
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.model import Model
+from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.small import holding, op, small
+
+
+def model_of(problem: Problem) -> Model:
+    model = Model.build(
+        ImpliedOrder(problem),
+        lower=0,
+        upper=None,
+        hint=None,
+        rounding="down",
+        window_work=False,
+        clock=Clock(),
+    )
+    assert model is not None
+    return model
+
+
+def kinds(model: Model) -> set[str]:
+    text = str(model.variables.model.proto)
+    return {word for word in ("cumulative", "reservoir") if word in text}
+
+
+def pipeline(seed: int, **memory: Any) -> Problem:
+    data = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 3 + seed % 2,
+        "stages_per_device": 2,
+        "placement": ("vshape", "interleaved")[seed % 2],
+        "times": {
+            "forward": [2 + (seed + s) % 3 for s in range(4)],
+            "backward_input": [3 + (seed * s) % 2 for s in range(4)],
+            "backward_weight": [1 + (seed + 2 * s) % 3 for s in range(4)],
+        },
+        "memory": {"capacity": 3 + seed % 2, "activation": 1, **memory},
+    }
+    return lower(parse_instance(data))
+
+
+@pytest.mark.parametrize("share", [0, 0.25, 0.43])
+@pytest.mark.parametrize("seed", range(6))
+def test_orders_and_cumulatives_have_the_same_optimum(
+    seed: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = pipeline(seed, released_by_backward_weight=share)
+    found = []
+    for most in (constraints.MAX_ORDERS, -1):
+        monkeypatch.setattr(constraints, "MAX_ORDERS", most)
+        monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
+        answer = solve(
+            ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=60)
+        )
+        assert answer.schedule is not None
+        assert check_schedule(problem, answer.schedule) == []
+        assert answer.schedule.value == answer.bound
+        found.append(answer.bound)
+        assert kinds(model_of(problem)) == (set() if most > 0 else {"cumulative"})
+    assert found[0] == found[1]
+
+
+def test_only_so_many_orders_become_literals(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = small([holding(name, 2, 1, "r") for name in "abc"], capacity=2)
+    assert len(model_of(problem).variables.orders) == 3
+    monkeypatch.setattr(constraints, "MAX_ORDERS", 3)
+    assert kinds(model_of(problem)) == set()
+    monkeypatch.setattr(constraints, "MAX_ORDERS", 2)
+    assert kinds(model_of(problem)) == {"reservoir"}
+
+
+def test_pools_of_several_resources_are_left_to_holds() -> None:
+    shared = [holding("a", 2, 1, "r"), holding("b", 2, 1, "r")]
+    assert kinds(model_of(small(shared, capacity=1))) == set()
+    for other in (holding("c", 2, 1, "s"), holding("c", 2, 1), holding("c", 0, 1, "r")):
+        problem = small([*shared, other], capacity=2)
+        assert kinds(model_of(problem)) == {"reservoir"}
+
+
+def test_ops_of_several_resources_share_the_common_one() -> None:
+    ops = [holding("a", 2, 1, "r", "s"), holding("b", 2, 1, "s", "t")]
+    problem = small(ops, capacity=1)
+    assert shares_resource(problem, ImpliedOrder(problem).pools[0].holds)
+
+
+def test_known_orders_are_no_literals() -> None:
+    ops = [op("a", 2, "r"), op("b", 2, "r"), op("c", 2, "r"), op("d", 1, "r", release=3)]
+    problem = small(ops, [("a", "b")])
+    model = Model.build(
+        ImpliedOrder(problem),
+        lower=0,
+        upper=7,
+        hint=None,
+        rounding="down",
+        window_work=False,
+        clock=Clock(),
+    )
+    assert model is not None
+    orders = Orders(model.variables, ImpliedOrder(problem).full)
+    assert orders.known(0, 0) is False
+    assert (orders.known(0, 1), orders.known(1, 0)) == (True, False)
+    assert orders.known(0, 2) is orders.known(2, 0) is None
+    # a can start at 3 at the latest, and d ends at 4 at the earliest.
+    assert (orders.known(0, 3), orders.known(3, 0)) == (True, False)
+    assert str(orders.before(2, 0)) == str(~orders.before(0, 2))
+
+
+def test_what_follows_is_counted_over_several_steps() -> None:
+    problem = small([op(name, 1) for name in "abcd"], [("a", "c"), ("c", "b")])
+    assert reachable_sets(ImpliedOrder(problem).plain) == [0b0110, 0, 0b0010, 0]
+
+
+def test_neighbours_in_index_order_are_implied() -> None:
+    # Two parts are released apart: the capacity is no precedence, and has to be modelled.
+    rows = [[f"f{i}", f"b{i}", f"w{i}"] for i in range(4)]
+    ops = [op(f"f{i}", 2, "r", acquire={"m": 1}) for i in range(4)]
+    ops += [op(f"{k}{i}", 2, "r", release_at_end={"m": 0.5}) for k in "bw" for i in range(4)]
+    edges = [pair for row in rows for pair in pairwise(row)]
+    variables = model_of(small(ops, edges, families=[rows], capacity=2)).variables
+    f2, f3, w0, w1 = 2, 3, 8, 9
+    late, early, next_one = (variables.orders[p].index for p in ((f2, w1), (f2, w0), (f3, w1)))
+    implied = {
+        (each.enforcement_literal[0], each.bool_and.literals[0])
+        for each in variables.model.proto.constraints
+        if each.has_bool_and()
+    }
+    # The negation of a literal has the number -1 - index: here, that w runs before f.
+    assert {(-1 - late, -1 - early), (early, late)} <= implied
+    assert {(-1 - late, -1 - next_one), (next_one, late)} <= implied
+
+
+def test_ops_at_which_everything_fits_need_no_literals() -> None:
+    ops = [holding(name, 2, amount, "r") for name, amount in (("a", 1), ("b", 1), ("c", 2))]
+    assert len(model_of(small(ops, capacity=4)).variables.orders) == 0
+    assert len(model_of(small(ops, capacity=3)).variables.orders) == 3
