@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
@@ -34,6 +33,7 @@ from ppsolve.solver.pipeline.actions import (
     gradient_after_weight,
     orders_of,
 )
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 
 _DIGITS = 100
