@@ -20,11 +20,12 @@ _PACKAGE = Path(__file__).resolve().parent
 def folder() -> Path | None:
     """Return the folder of the compiled kernels, None where none can be written.
 
-    It lies in the package's ``__pycache__``, else in the user's cache folder. Its name is a hash
-    of all kernels and of numba's version: numba by itself misses changes of called functions.
+    It lies where numba's own variable ``NUMBA_CACHE_DIR`` says, else in the package's
+    ``__pycache__``, else in the user's cache folder. Its name is a hash of all kernels and of
+    numba's version: numba by itself misses changes of called functions.
     """
-    name = f"kernels-{_fingerprint()}"
-    for base in (_PACKAGE / "__pycache__", _user_cache()):
+    name, asked = f"kernels-{_fingerprint()}", os.environ.get("NUMBA_CACHE_DIR")
+    for base in [Path(asked)] if asked else [_PACKAGE / "__pycache__", _user_cache()]:
         path = base / name
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -35,10 +36,10 @@ def folder() -> Path | None:
     return None
 
 
-def is_warm() -> bool:
-    """Return true if kernels were compiled here before."""
+def is_warm(kernel: str = "") -> bool:
+    """Return true if a kernel, or else any, was compiled here before."""
     path = folder()
-    return path is not None and any(path.rglob("*.nbi"))
+    return path is not None and any(path.rglob(f"*.{kernel}-*.nbi" if kernel else "*.nbi"))
 
 
 def cached_in(compiler: Callable[[bool], Compiled]) -> Compiled:
@@ -57,10 +58,10 @@ def cached_in(compiler: Callable[[bool], Compiled]) -> Compiled:
     from numba import config
 
     path, before = folder(), config.CACHE_DIR
-    if path is None and not before:
+    if path is None:
         return compiler(False)
     try:
-        config.CACHE_DIR = before or str(path)
+        config.CACHE_DIR = str(path)
         return compiler(True)
     finally:
         config.CACHE_DIR = before

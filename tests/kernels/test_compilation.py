@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ def test_little_work_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setitem(compilation._state, "compiled", False)
-    monkeypatch.setattr(compilation, "is_warm", lambda: False)
+    monkeypatch.setattr(compilation, "is_warm", lambda *_: False)
     compilation.expect(compilation.PAYING_STEPS, compilation.COMPILING_SECONDS - 1)
     assert not compilation.is_compiled()
     compilation.expect(compilation.PAYING_STEPS)
@@ -62,7 +63,7 @@ def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch)
 def test_kernels_of_the_cache_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setitem(compilation._state, "compiled", False)
-    monkeypatch.setattr(compilation, "is_warm", lambda: True)
+    monkeypatch.setattr(compilation, "is_warm", lambda *_: True)
     compilation.expect(compilation.PAYING_STEPS, 1.0)
     assert compilation.is_compiled()
 
@@ -93,3 +94,30 @@ def test_the_cache_goes_to_the_user_where_the_package_cannot_be_written(
 def test_ppsolve_does_not_import_numba() -> None:
     code = "import sys, ppsolve.solver.optimize.api; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_cold_kernel_runs_by_python_where_the_answer_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(compilation._state, "compiled", True)
+    monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
+    monkeypatch.setattr(compilation, "is_warm", lambda *_: False)
+    cold = Kernel(running_sums.function)
+    sums = np.zeros(3, dtype=np.int64)
+    assert cold(Row(np.array([1, 2, 3]), 5), sums) == 60
+    assert sums.tolist() == [10, 30, 60]
+    assert cold._machine_code is None
+
+
+def test_the_cache_goes_where_numba_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cache.folder.cache_clear()
+    try:
+        found = cache.folder()
+        assert not cache.is_warm()
+    finally:
+        cache.folder.cache_clear()
+    assert found is not None
+    assert found.parent == tmp_path
