@@ -100,6 +100,7 @@ def described() -> dict[str, dict[str, Any]]:
         "between_nodes": {"latency": 20, "bandwidth": 25_000},
     }
     large = Transformer(blocks=48, width=4096, tokens=2048, sizes=(1, 2, 4, 8))
+    largest = Transformer(blocks=80, width=8192, tokens=4096, sizes=(1, 2, 4))
     small = Transformer(blocks=10, width=2048, tokens=1024, sizes=(1, 2))
     return {
         "gpt-48x32": {
@@ -115,6 +116,24 @@ def described() -> dict[str, dict[str, Any]]:
                 "placements": ["linear", "interleaved", "vshape"],
                 "virtual_stages": [2, 4],
                 "batch_sizes": [128, 256, 512, 1024],
+                "backward": ["fused", "split"],
+            },
+        },
+        "gpt-80x128": {
+            "description": "80 blocks of width 8192 (65 billion parameters) on 64 to 128 devices",
+            "model": largest.profile(),
+            "cluster": {"nodes": 16, "devices_per_node": 8, "memory": 80e9, **links},
+            "goodput": {
+                "init_batch_size": 128,
+                "max_batch_size": 512,
+                "grad": {"sqr": 0.02, "var": 4},
+            },
+            "search": {
+                "pipeline_depths": [16, 32, 64],
+                "replicas": [1, 2, 4, 8],
+                "placements": ["linear", "interleaved", "vshape", "wave"],
+                "virtual_stages": [2, 4],
+                "batch_sizes": [128, 256, 512],
                 "backward": ["fused", "split"],
             },
         },

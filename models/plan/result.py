@@ -52,7 +52,7 @@ class Rule(StrEnum):
     MEMORY
         Proved: no schedule (no split of the layers) fits the memory.
     BOUND
-        Its goodput is proved to be at most that of the winner, without any schedule of its own.
+        Its goodput is proved to be at most that of the winner, whatever its schedule.
     MEASURED
         Its goodput is proved to be at most that of the winner, given bounds and heuristics.
     SOLVED
@@ -105,7 +105,7 @@ class PlanCounts(Reported):
 
     By memory, by a bound, by their own heuristics (`measured`), by the exact solver (`solved`), as
     `not_applicable`, or `undecided`: these six sum up to `enumerated`. `heuristic_runs` and
-    `exact_runs` say how many were given to heuristics and to the exact solver, decided or not;
+    `exact_runs` say how many were scheduled and how many given to the exact solver, decided or not;
     `not_formed` counts combinations of the lists that are no configuration, by reason.
     """
 

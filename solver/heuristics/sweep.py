@@ -151,7 +151,7 @@ class _Sweep:
         if goes_on and self.clock.is_limited:
             self._go_on()
         best = self.best[0].schedule
-        return compact_spans(best) if self.spans_count else best
+        return compact_spans(best, self.clock) if self.spans_count else best
 
     @property
     def _is_over(self) -> bool:

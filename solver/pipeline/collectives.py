@@ -28,6 +28,7 @@ from ppsolve.solver.pipeline.actions import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
     Order,
     action_strings,
     gradient_after_weight,
@@ -191,9 +192,9 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
 
 def _is_whole(order: Order) -> bool:
     """Whether no action is there twice."""
-    keys = np.lexsort((order.microbatch, order.kind, order.stage))
-    columns = (column[keys] for column in (order.stage, order.kind, order.microbatch))
-    return not np.logical_and.reduce([column[1:] == column[:-1] for column in columns]).any()
+    indices = int(order.microbatch.max(initial=0)) + 1
+    keys = (order.stage * len(COMPUTE_KINDS) + order.kind) * indices + order.microbatch
+    return len(set(keys.tolist())) == len(order)
 
 
 def with_collectives(heuristic: Heuristic) -> Heuristic:

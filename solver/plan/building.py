@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, TypeVar
 
 from ppsolve.models.core.problem import most_in_use
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.plan.cluster import Cluster
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.plan.split import (
@@ -23,7 +24,10 @@ from ppsolve.solver.plan.split import (
     SplitUndecidedError,
     best_split,
     even_split,
+    quick_split,
 )
+
+T = TypeVar("T")
 
 DIGITS = 8
 """Stage times keep this many digits of one pass through the whole model.
@@ -56,6 +60,8 @@ class Layers:
     parameters: list[Fraction]
     activation: list[Fraction]
     state: list[Fraction]
+    _prefixes: dict[str, list[int]] = field(default_factory=dict, repr=False)
+    _wholes: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def total(self) -> Fraction:
@@ -67,8 +73,9 @@ class Layers:
         """Bytes that every layer needs when the last one has a micro-batch: its state and one."""
         return [s + a for s, a in zip(self.state, self.activation, strict=True)]
 
+    @cached_property
     def work(self) -> tuple[int, ...]:
-        """Return the ticks of one micro-batch in every layer, there and back."""
+        """Ticks of one micro-batch in every layer, there and back."""
         pairs = zip(self.forward, self.backward, strict=True)
         return tuple(self.ticks(forward + backward) for forward, backward in pairs)
 
@@ -76,9 +83,40 @@ class Layers:
         """Return a time as the nearest number of ticks."""
         return round(time / self.tick)
 
-    def decimal(self, time: Fraction) -> Decimal:
-        """Return a time as a decimal of few digits."""
-        return Decimal(self.ticks(time)) * _decimal(self.tick)
+    def decimal(self, ticks: int) -> Decimal:
+        """Return a time in ticks as a decimal of few digits."""
+        return Decimal(ticks) * self._tick
+
+    @cached_property
+    def _tick(self) -> Decimal:
+        return _decimal(self.tick)
+
+    def sums(self, field: str, boundaries: Sequence[int]) -> list[int]:
+        """Return a figure of every stage in whole ticks or grains.
+
+        Parameters
+        ----------
+        field : str
+            The figure: a time, ``activation`` or ``state``.
+        boundaries : sequence of int
+            S + 1 ascending layer indices where stages begin and end.
+
+        Returns
+        -------
+        list of int
+            S sums, exact.
+        """
+        if field not in self._prefixes:
+            self._prefixes[field] = [0, *accumulate(self.whole(field))]
+        prefix = self._prefixes[field]
+        return [prefix[last] - prefix[first] for first, last in pairwise(boundaries)]
+
+    def whole(self, field: str) -> tuple[int, ...]:
+        """Return a figure of every layer in whole ticks or grains."""
+        if field not in self._wholes:
+            convert = self.grains if field in {"activation", "state"} else self.ticks
+            self._wholes[field] = tuple(map(convert, getattr(self, field)))
+        return self._wholes[field]
 
     def grains(self, amount: Fraction) -> int:
         """Return the number of grains that fit into an amount of memory."""
@@ -90,9 +128,11 @@ class Builder:
 
     def __init__(self, request: PlanRequest) -> None:
         self.request = request
+        self._links = Links(request.cluster)
         self.layers = lru_cache(maxsize=None)(self._layers)
         self.lack_of_memory = lru_cache(maxsize=None)(self._lack_of_memory)
         self.shortest_step = lru_cache(maxsize=None)(self._shortest_step)
+        self._unlimited = lru_cache(maxsize=None)(self._unlimited_split)
         self._balanced = lru_cache(maxsize=None)(self._balanced_split)
         self._least_held = lru_cache(maxsize=None)(self._least_held_under_any_split)
 
@@ -140,12 +180,26 @@ class Builder:
         if ops > MOST_OPS:
             raise InputError(f"expected at most {MOST_OPS} ops in a pipeline to plan, got {ops}")
 
-    def split(self, configuration: Configuration) -> tuple[tuple[int, ...], bool | None] | None:
-        """Return where stages begin and end, or None where it is proved that no split fits.
+    def split(
+        self, configuration: Configuration, *, quick: bool = False
+    ) -> tuple[tuple[int, ...], bool | None] | None:
+        """Return where stages begin and end, and whether that is proved to be balanced.
 
-        Beside it stands whether the split is proved to be balanced. The balanced split first
-        leaves room for as many micro-batches as 1F1B has in flight; where no split does, for the
-        one that every schedule has.
+        The balanced split first leaves room for as many micro-batches as 1F1B has in flight; where
+        no split does, for the one that every schedule has.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            What is split.
+        quick : bool
+            Do not search where devices hold several stages.
+
+        Returns
+        -------
+        tuple or None
+            Boundaries, and None beside them where the split is not meant to be balanced. None
+            where it is proved that no split fits.
 
         Raises
         ------
@@ -158,28 +212,59 @@ class Builder:
         depth = configuration.pipeline_depth
         size = configuration.microbatch_size
         in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
+        # What has no room for one micro-batch has none for more, and is found out once.
+        least = self._balanced(size, devices, (1,) * len(devices), quick=quick)
+        if least is None:
+            return None
         with suppress(SplitUndecidedError):
-            split = self._balanced(size, devices, in_flight)
-            if split is not None:
-                return split.boundaries, split.proved
-        split = self._balanced(size, devices, (1,) * len(devices))
-        return None if split is None else (split.boundaries, split.proved)
+            least = self._balanced(size, devices, in_flight, quick=quick) or least
+        return least.boundaries, least.proved
 
     def _balanced_split(
+        self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...], *, quick: bool
+    ) -> Split | None:
+        problem = self._split_problem(size, devices, in_flight)
+        if not quick:
+            return self._searched_split(size, devices, in_flight)
+        free = self._unlimited(size, devices)
+        # Where the best of all splits fits, it is the best of those that fit.
+        return free if free is None or problem.fits(free.boundaries) else quick_split(problem)
+
+    def _searched_split(
         self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...]
     ) -> Split | None:
+        """Return the quick split, or a better one where it is not proved to be balanced."""
+        quick = None
+        with suppress(SplitUndecidedError):
+            quick = self._balanced(size, devices, in_flight, quick=True)
+            if quick is None or quick.proved:
+                return quick
+        try:
+            found = best_split(self._split_problem(size, devices, in_flight))
+        except SplitUndecidedError:
+            if quick is None:
+                raise
+            return quick
+        if quick is None or found is None or found.slowest_device < quick.slowest_device:
+            return found
+        return replace(quick, proved=found.proved)
+
+    def _unlimited_split(self, size: int, devices: tuple[int, ...]) -> Split | None:
+        return quick_split(self._split_problem(size, devices, (1,) * len(devices)).unlimited)
+
+    def _split_problem(
+        self, size: int, devices: tuple[int, ...], in_flight: tuple[int, ...]
+    ) -> SplitProblem:
         layers = self.layers(size)
         memory = self.request.cluster.memory
         room = None if memory is None else layers.grains(most_in_use(Fraction(memory)))
-        return best_split(
-            SplitProblem(
-                times=layers.work(),
-                static=tuple(map(layers.grains, layers.state)),
-                activation=tuple(map(layers.grains, layers.activation)),
-                stage_to_device=devices,
-                capacity=None if room is None else (room,) * (max(devices) + 1),
-                in_flight=in_flight,
-            )
+        return SplitProblem(
+            times=layers.work,
+            static=layers.whole("state"),
+            activation=layers.whole("activation"),
+            stage_to_device=devices,
+            capacity=None if room is None else (room,) * (max(devices) + 1),
+            in_flight=in_flight,
         )
 
     def _shortest_step(self, size: int, kind: str) -> Fraction:
@@ -240,13 +325,29 @@ class Builder:
         InputError
             The pipeline is too large, or its times or amounts are.
         """
+        return self.pipeline(configuration, boundaries).instance()
+
+    def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
+        """Return the figures of the pipeline that `instance` returns, for the same arguments."""
         layers = self.layers(configuration.microbatch_size)
         devices = self.stage_to_device(configuration)
-        return _Pipeline(self.request, configuration, layers, boundaries, devices).instance()
+        return Pipeline(self.request, configuration, layers, boundaries, devices, self._links)
+
+
+class Links:
+    """The links of a cluster between the devices of a pipeline, each looked up once.
+
+    Neither transfers nor all-reduces depend on the number of micro-batches, so both are kept.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.p2p = lru_cache(maxsize=None)(cluster.p2p)
+        self.allreduce = lru_cache(maxsize=None)(cluster.allreduce)
+        self.known: dict[tuple[Any, ...], Any] = {}
 
 
 @dataclass(frozen=True)
-class _Pipeline:
+class Pipeline:
     """The pipeline of a configuration whose layers are on stages, field by field."""
 
     request: PlanRequest
@@ -254,8 +355,10 @@ class _Pipeline:
     layers: Layers
     boundaries: Sequence[int]
     devices: Sequence[int]
+    links: Links
 
     def instance(self) -> PipelineInstance:
+        """Return the pipeline as an instance."""
         chosen, optimizer = self.configuration, self.layers.optimizer
         document = {
             "name": self._name(),
@@ -264,14 +367,11 @@ class _Pipeline:
             "stages_per_device": chosen.virtual_stages,
             "num_microbatches": chosen.microbatches,
             "placement": chosen.placement,
-            "times": {
-                field: self._times(getattr(self.layers, field))
-                for field in ("forward", *self._backwards)
-            },
+            "times": {name: self._times(name) for name in ("forward", *self.backwards)},
             "p2p": {"latency": self._latencies()},
             "memory": self._memory(),
             "allreduce": self._allreduces(),
-            "optimizer": self._times(optimizer) if any(optimizer) else None,
+            "optimizer": self._times("optimizer") if any(optimizer) else None,
         }
         given = {field: value for field, value in document.items() if value is not None}
         return PipelineInstance.parse(given)
@@ -285,7 +385,7 @@ class _Pipeline:
         )
 
     @property
-    def _backwards(self) -> tuple[str, ...]:
+    def backwards(self) -> tuple[str, ...]:
         """The fields with the times of backwards; the last one makes gradients of weights."""
         is_fused = self.configuration.backward == "fused"
         return ("backward",) if is_fused else ("backward_input", "backward_weight")
@@ -298,45 +398,78 @@ class _Pipeline:
         """Return the amounts of the layers of every stage."""
         return [amounts[first:last] for first, last in pairwise(self.boundaries)]
 
-    def _times(self, times: list[Fraction]) -> list[Decimal]:
-        return [self.layers.decimal(sum(stage, Fraction(0))) for stage in self._stages(times)]
+    def sums(self, name: str) -> list[int]:
+        """Return a figure of every stage, see `Layers.sums`."""
+        return self.layers.sums(name, self.boundaries)
+
+    def _times(self, name: str) -> list[Decimal]:
+        return [self.layers.decimal(ticks) for ticks in self.sums(name)]
 
     def _memory(self) -> dict[str, Any] | None:
         if self.request.cluster.memory is None:
             return None
-        layers = self.layers
+        grain = self.layers.grain
         return {
             "capacity": self.request.cluster.memory,
-            "activation": [_decimal(sum(stage)) for stage in self._stages(layers.activation)],
-            "static": [_decimal(sum(stage)) for stage in self._stages(layers.state)],
+            "activation": [_decimal(grain * amount) for amount in self.sums("activation")],
+            "static": [_decimal(grain * amount) for amount in self.sums("state")],
             "released_by_backward_weight": self.request.model.released_by_backward_weight,
         }
 
-    def _latencies(self) -> list[list[Decimal]]:
-        """Return the time of a transfer by pair of devices: of the largest tensor between them."""
-        depth, layers = self._shape[0], self.layers
-        slowest = [[Decimal(0)] * depth for _ in range(depth)]
+    def _once(self, name: str, work_out: Callable[[], T]) -> T:
+        """Return a figure that pipelines share which differ in their micro-batches only."""
+        c = self.configuration
+        shape = (c.microbatch_size, c.backward, c.rank_order, self._shape)
+        key = (name, *shape, tuple(self.devices), tuple(self.boundaries))
+        known = self.links.known
+        if key not in known:
+            known[key] = work_out()
+        return known[key]  # type: ignore[no-any-return]
+
+    def lags(self) -> dict[tuple[int, int], int]:
+        """Return the ticks of a transfer by pair of devices: of the largest tensor between them."""
+        return self._once("lags", self._work_out_lags)
+
+    def _work_out_lags(self) -> dict[tuple[int, int], int]:
+        layers, order = self.layers, self.configuration.rank_order
+        slowest: dict[tuple[int, int], int] = {}
         for (a, b), end in zip(pairwise(self.devices), self.boundaries[1:-1], strict=True):
-            link = self.request.cluster.p2p(a, b, self._shape, self.configuration.rank_order)
-            time = Decimal(0) if a == b else layers.decimal(link.transfer(layers.output[end - 1]))
-            slowest[a][b] = slowest[b][a] = max(slowest[a][b], time)
+            if a == b:
+                continue
+            link = self.links.p2p(a, b, self._shape, order)
+            time = layers.ticks(link.transfer(layers.output[end - 1]))
+            slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
         return slowest
 
+    def _latencies(self) -> list[list[Decimal]]:
+        depth = self._shape[0]
+        table = [[Decimal(0)] * depth for _ in range(depth)]
+        for (a, b), ticks in self.lags().items():
+            table[a][b] = self.layers.decimal(ticks)
+        return table
+
     def _allreduces(self) -> list[Decimal] | None:
-        """Return the time that each stage's all-reduce adds to its last backward, if replicated."""
+        ticks = self.allreduces()
+        return None if ticks is None else [self.layers.decimal(time) for time in ticks]
+
+    def allreduces(self) -> list[int] | None:
+        """Return the ticks each stage's all-reduce adds to its last backward, if replicated."""
         if self.configuration.replicas == 1:
             return None
+        return self._once("allreduces", self._work_out_allreduces)
+
+    def _work_out_allreduces(self) -> list[int]:
         by_layer = self.request.cluster.gradient_buckets == "layer"
-        backward = self._stages(getattr(self.layers, self._backwards[-1]))
+        backward = self._stages(getattr(self.layers, self.backwards[-1]))
         stages = zip(self.devices, self._stages(self.layers.parameters), backward, strict=True)
         times = []
         for device, amounts, last_backward in stages:
             order = self.configuration.rank_order
-            link = self.request.cluster.allreduce(device, self._shape, order)
+            link = self.links.allreduce(device, self._shape, order)
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, self._shape[1]) for amount in buckets]
             left = _left_after(last_backward, reduced) if by_layer else reduced[0]
-            times.append(self.layers.decimal(left))
+            times.append(self.layers.ticks(left))
         return times
 
 

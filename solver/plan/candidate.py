@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.goodput.step import Interval, Step
+from ppsolve.solver.plan.outline import Outline
+from ppsolve.solver.plan.quick import Reached
+from ppsolve.solver.plan.walk import NAME, WalkRule
 
 
 class Level(IntEnum):
@@ -49,7 +54,14 @@ class Candidate:
     split_proved : bool or None
         Whether the split is proved to be balanced; None where it is not meant to be.
     instance : PipelineInstance or None
-        The pipeline of one replica.
+        The pipeline of one replica, where it was needed.
+    shown : Outline or None
+        The same in few arrays.
+    rule : WalkRule or None
+        What made its best schedule, if that was walked.
+    start : int64[n] or None
+        Starts of that schedule in ticks of the profile, where a heuristic made it and no result
+        holds it yet; only the winner keeps them.
     """
 
     index: int
@@ -65,6 +77,9 @@ class Candidate:
     boundaries: tuple[int, ...] | None = None
     split_proved: bool | None = None
     instance: PipelineInstance | None = None
+    shown: Outline | None = None
+    rule: WalkRule | None = None
+    start: IntArray | None = None
 
     @property
     def goodput(self) -> Interval:
@@ -82,6 +97,11 @@ class Candidate:
     def low(self) -> float:
         """Goodput that a checked schedule reaches; 0 without one."""
         return 0.0 if self.step.reached is None else self.samples_per_time / self.step.reached
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no schedule is better than the one that is known."""
+        return self.step.reached is not None and self.low >= self.high
 
     @property
     def promise(self) -> tuple[float, int]:
@@ -109,5 +129,15 @@ class Candidate:
         """Take over what a run has found and proved."""
         if result.status is Status.INFEASIBLE:
             self.rule_out(Rule.MEMORY, f"proved: {result.reason or 'no schedule fits'}")
-        else:
-            self.step.learn(result)
+            return
+        self.step.learn(result)
+        if self.step.method != NAME:
+            self.rule = self.start = None
+
+    def take(self, found: Reached | None) -> bool:
+        """Take over a quick schedule; return true if it is better than what was known."""
+        if found is None or (self.step.reached or math.inf) <= found.makespan:
+            return False
+        self.step.reached, self.step.method = found.makespan, found.method
+        self.rule, self.start = found.rule, found.start
+        return True

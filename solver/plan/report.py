@@ -86,6 +86,9 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
         is_scheduled = candidate.step.reached is not None
         return Verdict.LOST, Rule.ALLOWED if is_scheduled else Rule.NOT_APPLICABLE
     if not _may_win(search, candidate):
+        is_named = search.request.search.schedules is not None
+        if is_named and candidate.step.reached is not None:
+            return Verdict.LOST, Rule.ALLOWED
         return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
     if candidate.step.reached is None and (candidate.is_stuck or candidate.step.failures):
         return Verdict.OPEN, Rule.NO_SCHEDULE
@@ -171,7 +174,7 @@ def _counts(rows: list[PlanRow], space: Space, search: PlanSearch) -> PlanCounts
     levels = [candidate.level for candidate in search.candidates]
     decided = Counter(row.lost_by for row in rows if row.verdict is Verdict.LOST)
     if search.winner is not None:
-        decided[RULE_OF_LEVEL[search.winner.level]] += 1
+        decided[RULE_OF_LEVEL[max(search.winner.level, Level.MEASURED)]] += 1
     return PlanCounts(
         enumerated=len(rows),
         not_formed=space.not_formed,
@@ -181,6 +184,10 @@ def _counts(rows: list[PlanRow], space: Space, search: PlanSearch) -> PlanCounts
         solved=decided[Rule.SOLVED],
         not_applicable=decided[Rule.NOT_APPLICABLE],
         undecided=sum(row.verdict is Verdict.OPEN for row in rows),
-        heuristic_runs=sum(level >= Level.MEASURED for level in levels),
+        heuristic_runs=sum(map(_is_scheduled, search.candidates)),
         exact_runs=levels.count(Level.SOLVED),
     )
+
+
+def _is_scheduled(candidate: Candidate) -> bool:
+    return candidate.level >= Level.MEASURED or candidate.step.reached is not None

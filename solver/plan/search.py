@@ -1,28 +1,36 @@
-"""Best-first search over configurations: look closest at what may still win."""
+"""State of a search over configurations, and the steps that look at one more closely."""
 
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from ppsolve.models.core.result import Result, StopReason
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.errors import InputError, is_interrupt
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import Step
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
-from ppsolve.solver.optimize.registry import quick_heuristics
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
+from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
-from ppsolve.solver.plan.curve import QUICK, work_time
+from ppsolve.solver.plan.curve import QUICK
+from ppsolve.solver.plan.outline import Outline
+from ppsolve.solver.plan.quick import QuickScheduler, documented, offer_start, walked_start
 from ppsolve.solver.plan.space import Space
 from ppsolve.solver.plan.split import SplitUndecidedError
+from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
 
 
 @dataclass(frozen=True)
@@ -66,12 +74,8 @@ class PlanProgress:
 
 PlanListener = Callable[[PlanProgress], None]
 
-SHAPED_PER_SAMPLE = 40
-"""Of so many candidates with a split, one is scheduled whatever the others may reach.
-
-With 40 heuristics run for 39 of the 1,022 configurations of ``gpt-48x32``. With fewer they run for
-more of them than a proof needs; with more the first schedules, which prune, come later.
-"""
+PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
+"""What a candidate of each level is given to next."""
 
 TELL_EVERY = 0.1
 """Seconds between reports of progress within a phase."""
@@ -84,11 +88,10 @@ With more the first ones leave no time for the others, with less hard ones end b
 
 
 class PlanSearch:
-    """One search; `run` decides every candidate as far as the limits allow.
+    """State of one search, and the steps by which candidates are refined.
 
-    Candidates are refined in the order of what they may still reach: a floor for any split of the
-    layers, the balanced split with the work bound, heuristics with all bounds, the exact solver.
-    The search is over when what the best of the rest may reach has been reached.
+    The levels are a floor for any split of the layers, a split with the work bound, heuristics with
+    all bounds, the exact solver. In which order is said in `ppsolve.solver.plan.rounds`.
     """
 
     def __init__(
@@ -97,14 +100,15 @@ class PlanSearch:
         space: Space,
         limits: PlanLimits,
         listener: PlanListener | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.request, self.limits = request, limits
+        self.clock = clock or Clock(None if limits.deterministic else limits.seconds)
         self._builder = Builder(request)
+        self.quick = QuickScheduler(self._builder)
         self._listener = listener
-        self._began = time.monotonic()
         self._solved = 0
-        self._shaped: list[Candidate] = []
-        self._told: tuple[Level | None, float] = (None, 0.0)
+        self._told: tuple[str, float] = ("", 0.0)
         self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
         self.winner: Candidate | None = None
         self.result: Result | None = None
@@ -114,16 +118,11 @@ class PlanSearch:
             for index, configuration in enumerate(space.configurations)
         ]
 
-    def run(self) -> None:
-        """Refine until every candidate is beaten, ruled out, or as far as the limits allow."""
-        try:
-            self._refine_all()
-        except (KeyboardInterrupt, ImportError) as error:
-            if not is_interrupt(error):
-                raise
-            self.interrupted = True
+    def prove(self) -> None:
+        """Refine the most promising candidate until every one is beaten, or as far as it can be.
 
-    def _refine_all(self) -> None:
+        The search is over when what the best of the rest may reach has been reached.
+        """
         queue = [(c.promise, c) for c in self.candidates if c.ruled_out is None]
         heapq.heapify(queue)
         while queue:
@@ -131,29 +130,39 @@ class PlanSearch:
             if promise != candidate.promise:
                 heapq.heappush(queue, (candidate.promise, candidate))
                 continue
-            self._tell(candidate)
+            self.tell(candidate)
             if self.is_beaten(candidate) and not self.limits.exhaustive:
                 return
-            if self._may_refine(candidate):
-                self._refine(candidate)
-                self._sample(candidate)
+            if self.may_refine(candidate):
+                self.refine(candidate)
                 if candidate.ruled_out is None:
                     heapq.heappush(queue, (candidate.promise, candidate))
 
-    def _sample(self, candidate: Candidate) -> None:
-        """Measure the most promising of those shaped, from time to time.
+    def note(self, candidate: Candidate) -> None:
+        """Let a candidate that has a better schedule be the winner, if it is the best."""
+        if candidate.step.reached is None:
+            return
+        best = self.winner
+        if best is None or candidate is best or candidate.standing < best.standing:
+            if best is not None and best is not candidate:
+                best.start = None
+            self.winner, self.result = candidate, None
+        else:
+            candidate.start = None
 
-        So there is something soon, and what has been reached prunes what is only shaped.
-        """
-        if candidate.level is not Level.SHAPED or candidate.instance is None:
+    def finish(self) -> None:
+        """Make the document of the winner's schedule, if no run has made it."""
+        winner = self.winner
+        if winner is None or self.result is not None:
             return
-        self._shaped.append(candidate)
-        if self.winner is not None and len(self._shaped) < SHAPED_PER_SAMPLE:
-            return
-        waiting = [c for c in self._shaped if c.level is Level.SHAPED]
-        self._shaped.clear()
-        if waiting:
-            self._refine(min(waiting, key=lambda c: c.promise))
+        assert winner.shown is not None
+        assert winner.step.method is not None
+        start = winner.start
+        if winner.rule is not None:
+            start = walked_start(winner.shown, winner.rule)
+        assert start is not None
+        instance = self._instance(winner)
+        self.result = documented(instance, winner.shown, start, winner.step.method)
 
     def is_beaten(self, candidate: Candidate) -> bool:
         """Whether the winner reaches at least what the candidate may."""
@@ -164,17 +173,26 @@ class PlanSearch:
 
     @property
     def elapsed(self) -> float:
-        """Wall seconds since the search was set up."""
-        return time.monotonic() - self._began
+        """Wall seconds since the clock of the plan was started."""
+        return self.clock.elapsed
 
-    def _tell(self, candidate: Candidate) -> None:
-        if self._listener is None or not self._is_news(candidate):
+    def tell(self, candidate: Candidate, phase: str | None = None) -> None:
+        """Tell the listener what comes next, if there is news or some time has passed.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            The configuration at hand.
+        phase : str, optional
+            What it is given to; by its level by default.
+        """
+        phase = phase or PHASES[min(candidate.level, 3)]
+        if self._listener is None or not self._is_news(phase):
             return
-        phases = ("splits and bounds", "heuristics", "exact solver", "finishing")
         self._listener(
             PlanProgress(
                 seconds=self.elapsed,
-                phase=phases[min(candidate.level, 3)],
+                phase=phase,
                 examined=sum(map(self._is_examined, self.candidates)),
                 enumerated=len(self.candidates),
                 best=None if self.winner is None else self.winner.low,
@@ -184,13 +202,14 @@ class PlanSearch:
 
     def _is_examined(self, candidate: Candidate) -> bool:
         is_decided = candidate.ruled_out is not None or self.is_beaten(candidate)
-        return is_decided or candidate.level > Level.ENUMERATED
+        is_known = candidate.level > Level.ENUMERATED or candidate.step.reached is not None
+        return is_decided or is_known
 
-    def _is_news(self, candidate: Candidate) -> bool:
+    def _is_news(self, phase: str) -> bool:
         """Whether to report again: a new phase, or some time after the last report."""
-        is_news = candidate.level != self._told[0] or self.elapsed > self._told[1] + TELL_EVERY
+        is_news = phase != self._told[0] or self.elapsed > self._told[1] + TELL_EVERY
         if is_news:
-            self._told = (candidate.level, self.elapsed)
+            self._told = (phase, self.elapsed)
         return is_news
 
     def _candidate(self, index: int, configuration: Configuration) -> Candidate:
@@ -226,48 +245,107 @@ class PlanSearch:
         shortest = builder.shortest_step(size, configuration.backward)
         return max(builder.layers(size).total * share, shortest)
 
-    def _may_refine(self, candidate: Candidate) -> bool:
+    def may_refine(self, candidate: Candidate) -> bool:
+        """Whether a candidate can be looked at more closely, and the limits allow it."""
         if candidate.is_final or candidate.is_stuck or candidate.level is Level.SOLVED:
             return False
-        if candidate.step.reached is not None and candidate.low >= candidate.high:
+        if candidate.is_closed:
             return False
         if self.limits.exhaustive:
             return True
         if candidate.level < Level.MEASURED and self.winner is None:
             return True
-        if self._is_late():
+        if self.is_late:
             return False
         return candidate.level < Level.MEASURED or self._solved < self.limits.finalists
 
-    def _is_late(self) -> bool:
-        seconds = None if self.limits.deterministic else self.limits.seconds
-        return seconds is not None and self.elapsed > seconds
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is up, and there is a winner."""
+        return self.winner is not None and self.clock.is_over
 
-    def _refine(self, candidate: Candidate) -> None:
+    def refine(self, candidate: Candidate) -> None:
+        """Look at a candidate more closely by one level."""
         candidate.level = Level(candidate.level + 1)
         if candidate.level is Level.SHAPED:
             self._shape(candidate)
-        elif candidate.level is Level.MEASURED:
-            self._measure(candidate)
-        else:
-            self._solve(candidate)
-
-    def _shape(self, candidate: Candidate) -> None:
+            return
         try:
-            split = self._builder.split(candidate.configuration)
-            if split is None:
-                needed = self._builder.least_memory(candidate.configuration)
-                candidate.rule_out(Rule.MEMORY, self._lack(needed))
-                return
-            candidate.boundaries, candidate.split_proved = split
-            self._builder.refuse_large(candidate.configuration)
-            instance = self._builder.instance(candidate.configuration, candidate.boundaries)
-            floor = work_time(instance)
-        except (SplitUndecidedError, InputError) as error:
+            instance = self._instance(candidate)
+        except InputError as error:
             candidate.is_stuck, candidate.reason = True, str(error)
             return
-        candidate.instance = instance
-        candidate.step.floor = max(candidate.step.floor, floor)
+        if candidate.level is Level.MEASURED:
+            self._measure(candidate, instance)
+        else:
+            self._solve(candidate, instance)
+
+    def schedule(self, candidate: Candidate) -> None:
+        """Give a candidate a split and a schedule that take milliseconds, if there are such.
+
+        The split is final where none has a faster slowest device; the candidate is then shaped.
+        """
+        with suppress(SplitUndecidedError, InputError):
+            self._adopt(candidate, self._builder.split(candidate.configuration, quick=True))
+            if candidate.split_proved is not False and candidate.shown is not None:
+                self._finish_shape(candidate, candidate.shown)
+
+    def walk(self, candidate: Candidate, rules: tuple[WalkRule, ...]) -> None:
+        """Walk a candidate that has a split by some rules."""
+        if candidate.shown is not None and candidate.take(self.quick.reach(candidate.shown, rules)):
+            self.note(candidate)
+
+    def shake(self, candidate: Candidate, tries: int, seed: int) -> None:
+        """Look for a better schedule near that of a walked candidate.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            A candidate; nothing is done where its best schedule was not walked.
+        tries, seed : int
+            See `QuickScheduler.shaken`.
+        """
+        if candidate.shown is None or candidate.rule is None:
+            return
+        if candidate.take(self.quick.shaken(candidate.shown, candidate.rule, tries, seed)):
+            self.note(candidate)
+
+    def _adopt(
+        self, candidate: Candidate, split: tuple[tuple[int, ...], bool | None] | None
+    ) -> None:
+        """Take over a split, if its schedule is not longer than the one that is known."""
+        if split is None:
+            needed = self._builder.least_memory(candidate.configuration)
+            candidate.rule_out(Rule.MEMORY, self._lack(needed))
+            return
+        boundaries, proved = split
+        shown = self.quick.outline(candidate.configuration, boundaries)
+        names = self.request.search.schedules
+        reached = candidate.step.reached
+        if names is None:
+            candidate.take(self.quick.reach(shown, (FIRST,)))
+        else:
+            candidate.take(self.quick.named(shown, names))
+        if reached is None or candidate.step.reached != reached:
+            candidate.shown, candidate.instance = shown, None
+            candidate.boundaries, candidate.split_proved = boundaries, proved
+            self.note(candidate)
+
+    def _finish_shape(self, candidate: Candidate, shown: Outline) -> None:
+        candidate.level = Level.SHAPED
+        candidate.step.floor = max(candidate.step.floor, self.quick.floor(shown))
+
+    def _shape(self, candidate: Candidate) -> None:
+        """Find the split that stays; the one that was scheduled better, if there are two."""
+        try:
+            split = self._builder.split(candidate.configuration)
+            if split is None or candidate.boundaries != split[0]:
+                self._builder.refuse_large(candidate.configuration)
+                self._adopt(candidate, split)
+            if candidate.shown is not None:
+                self._finish_shape(candidate, candidate.shown)
+        except (SplitUndecidedError, InputError) as error:
+            candidate.is_stuck, candidate.reason = True, str(error)
 
     def _lack(self, needed: Fraction | None) -> str:
         capacity = float(self.request.cluster.memory or 0)
@@ -277,38 +355,62 @@ class PlanSearch:
             f"{least}capacity {capacity:,.12g}"
         )
 
-    def _measure(self, candidate: Candidate) -> None:
-        instance, schedules = self._instance(candidate), self.request.search.schedules
-        heuristics = schedules or quick_heuristics(instance)
-        self._learn(candidate, optimize(instance, heuristics=heuristics, **QUICK))
-        candidate.is_final = schedules is not None and candidate.ruled_out is None
+    def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
+        schedules = self.request.search.schedules
+        if schedules is None:
+            options = Options(time_limit=0.0)
+            self._run(candidate, instance, quick_heuristics(instance), options)
+        else:
+            self._learn(candidate, optimize(instance, heuristics=schedules, **QUICK))
+            candidate.is_final = candidate.ruled_out is None
 
-    def _solve(self, candidate: Candidate) -> None:
+    def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
         self._solved += 1
         limits = self.limits
         seconds = limits.seconds
         if seconds is not None and not limits.deterministic and not limits.exhaustive:
-            seconds = max(1.0, (seconds - self.elapsed) * SHARE_OF_TIME)
-        result = optimize(
-            self._instance(candidate),
+            seconds = max(1.0, self.clock.left * SHARE_OF_TIME)
+        options = Options(
             time_limit=seconds,
             workers=limits.workers,
             seed=limits.seed,
             deterministic=limits.deterministic,
         )
-        self._learn(candidate, result)
+        self._run(candidate, instance, None, options)
+
+    def _run(
+        self,
+        candidate: Candidate,
+        instance: PipelineInstance,
+        names: list[str] | None,
+        options: Options,
+    ) -> None:
+        """Run heuristics or the exact solver from the schedule that is known."""
+        kind = kind_of(instance)
+        task = kind.task(instance)
+        if candidate.rule is not None and candidate.shown is not None:
+            assert isinstance(task, ScheduleTask)
+            start = walked_start(candidate.shown, candidate.rule)
+            offer_start(task, candidate.shown, start, NAME)
+        chosen = chosen_heuristics(instance, names)
+        run = Run(task, chosen, options, lambda _: self.tell(candidate))
+        self._learn(candidate, run.execute())
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
         candidate.learn(result)
-        is_its_best = result.makespan is not None and candidate.step.reached == result.makespan
-        best = self.winner
-        is_best = best is None or candidate is best or candidate.standing < best.standing
-        if is_its_best and is_best:
-            self.winner, self.result = candidate, result
+        if result.makespan is not None and candidate.step.reached == result.makespan:
+            self.note(candidate)
+            if self.winner is candidate:
+                self.result = result
         if result.stop_reason is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
 
-    @staticmethod
-    def _instance(candidate: Candidate) -> PipelineInstance:
-        assert candidate.instance is not None
+    def _instance(self, candidate: Candidate) -> PipelineInstance:
+        """Return the pipeline of a candidate that has a split, built when it is first needed."""
+        assert candidate.boundaries is not None
+        if candidate.instance is None:
+            self._builder.refuse_large(candidate.configuration)
+            candidate.instance = self._builder.instance(
+                candidate.configuration, candidate.boundaries
+            )
         return candidate.instance

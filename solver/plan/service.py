@@ -5,9 +5,11 @@ from __future__ import annotations
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.registry import find_heuristic
 from ppsolve.solver.plan.report import report
+from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
 
@@ -64,9 +66,10 @@ def plan(
     limits = PlanLimits(
         options.time_limit, finalists, workers, seed, deterministic, gap, exhaustive
     )
+    clock = Clock(None if deterministic else options.time_limit)
     space = enumerate_space(request)
-    search = PlanSearch(request, space, limits, on_progress)
-    search.run()
+    search = PlanSearch(request, space, limits, on_progress, clock)
+    run_rounds(search)
     return report(search, space)
 
 

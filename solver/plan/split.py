@@ -10,7 +10,6 @@ from statistics import median_low
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ppsolve.models.documents.base import describe
@@ -157,6 +156,11 @@ class SplitProblem:
             ]
         )
 
+    @property
+    def unlimited(self) -> SplitProblem:
+        """The same layers without a capacity."""
+        return replace(self, capacity=None)
+
     def fits(self, boundaries: Boundaries) -> bool:
         """Say if every device can hold its stages."""
         if self.capacity is None:
@@ -266,6 +270,43 @@ def best_split(problem: SplitProblem, *, limit: float = SEARCH_LIMIT) -> Split |
     return search_split(problem, start, device_floor=floor, stage_floor=slowest_stage, limit=left)
 
 
+def quick_split(problem: SplitProblem) -> Split | None:
+    """Return a good split without a search: where devices have one stage, that of `best_split`.
+
+    Else stages as even as can be, improved by moving single layers.
+
+    Parameters
+    ----------
+    problem : SplitProblem
+        Layers and stages.
+
+    Returns
+    -------
+    Split or None
+        None where it is proved that no split exists.
+
+    Raises
+    ------
+    SplitUndecidedError
+        It does not fit the memory; another split may.
+    """
+    if problem.num_layers < problem.num_stages:
+        return None
+    slowest_stage = _least_slowest_stage(problem)
+    if slowest_stage is None:
+        return None
+    boundaries = _most_even(problem, slowest_stage)
+    if not problem.has_one_stage_per_device:
+        from ppsolve.solver.plan.moves import moved_layers
+
+        boundaries = moved_layers(problem, boundaries)
+        if not problem.fits(boundaries):
+            raise SplitUndecidedError("the split that takes no search does not fit the memory")
+    slowest_device = max(problem.device_times(boundaries))
+    proved = problem.has_one_stage_per_device or slowest_device == device_floor(problem)
+    return Split(boundaries, slowest_device, max(problem.stage_times(boundaries)), proved)
+
+
 def _coarse_start(problem: SplitProblem, start: Boundaries, limit: float) -> Boundaries:
     """Return the best split by rounded times, or `start` where that is no worse.
 
@@ -339,27 +380,34 @@ class _StageSums:
     """
 
     def __init__(self, problem: SplitProblem, width: int) -> None:
-        self._problem, self._width = problem, width
-        self._time = _prefix_sums(problem.times)
-        self._static = _prefix_sums(problem.static)
-        self._activation = _prefix_sums(problem.activation)
+        self._problem = problem
+        self._rows = problem.num_layers - problem.num_stages + 1
+        ends = np.arange(problem.num_layers)[:, None]
+        self._span = ends + 1, np.maximum(ends - np.arange(width), 0)
+        self._time = self._sums(problem.times)
+        if problem.capacity is not None:
+            self._static = self._sums(problem.static)
+            self._activation = self._sums(problem.activation)
 
     def time(self, stage: int) -> Array:
-        return self._sums(self._time, stage)
+        return self._time[stage : stage + self._rows]
 
     def is_too_large(self, stage: int) -> Array | bool:
         """Mark the extents of a stage that do not fit its device even alone, bool[rows, width]."""
         problem = self._problem
         if problem.capacity is None:
             return False
-        held = self._static + problem.in_flight[stage] * self._activation
+        here = slice(stage, stage + self._rows)
+        held = self._static[here] + problem.in_flight[stage] * self._activation[here]
         room = problem.capacity[problem.stage_to_device[stage]]
-        return self._sums(held, stage) > min(room, MOST_BYTES)
+        marked: Array = held > min(room, MOST_BYTES)
+        return marked
 
-    def _sums(self, prefix: Array, stage: int) -> Array:
-        rows = self._problem.num_layers - self._problem.num_stages + 1
-        ends = prefix[stage + 1 : stage + 1 + rows]
-        return ends[:, None] - _earlier(prefix[stage : stage + rows], self._width, 0)
+    def _sums(self, values: tuple[int, ...]) -> Array:
+        """Return the sum of the k + 1 values up to each: int64[n, width]."""
+        prefix, (last, first) = _prefix_sums(values), self._span
+        sums: Array = prefix[last] - prefix[first]
+        return sums
 
 
 def _prefix_sums(values: tuple[int, ...]) -> Array:
@@ -369,7 +417,9 @@ def _prefix_sums(values: tuple[int, ...]) -> Array:
 def _earlier(values: Array, width: int, missing: int) -> Array:
     """Return an array whose row b, column k is ``values[b - k]``, or `missing` where b < k."""
     padded = np.concatenate([np.full(width - 1, missing, dtype=values.dtype), values])
-    return sliding_window_view(padded, width)[:, ::-1]
+    step = padded.itemsize
+    # A view; numpy's own function for it takes five times as long as all else here.
+    return np.ndarray((len(values), width), values.dtype, padded, (width - 1) * step, (step, -step))
 
 
 def _least_slowest_stage(problem: SplitProblem) -> int | None:

@@ -387,7 +387,7 @@ def test_interrupts_of_heuristics_end_the_plan(
 
     monkeypatch.setattr(Kind, "run_heuristic", interrupted)
     data = document(model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1], **search})
-    found = planned(data)
+    found = planned(data, exhaustive=True)
     assert found.interrupted
     assert len(seen) == 2
     assert {row.lost_by for row in found.table} <= {None, Rule.LIMIT, Rule.BOUND}

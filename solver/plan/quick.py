@@ -1,0 +1,207 @@
+"""Schedules of configurations in milliseconds: walked, or by the names that a request allows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.result import HeuristicStatus, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import MAX_LOWERED
+from ppsolve.models.plan.result import Configuration
+from ppsolve.solver.bounds import Bound, best_bound, work_bound
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.registry import chosen_heuristics
+from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.pipeline.kind import PipelineTask
+from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
+from ppsolve.solver.plan.walk import NAME, WalkRule, best_walk
+
+MOST_WALKED = 250_000
+"""Larger pipelines get no quick schedule: the walk and the check of one take half a second."""
+
+MOST_SHIFT = 2
+"""Micro-batches by which one step of `shaken` changes the warm-up of neighbouring stages."""
+
+
+class Reached(NamedTuple):
+    """A checked schedule: makespan in the unit of the request, and its name in reports.
+
+    What made it is `rule`, or there are its starts in ticks of the profile.
+    """
+
+    makespan: float
+    method: str
+    rule: WalkRule | None = None
+    start: IntArray | None = None
+
+
+class QuickScheduler:
+    """Quick schedules of one request. Pipelines that are the same are scheduled once."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._known: dict[tuple[object, ...], Reached | None] = {}
+
+    def outline(self, configuration: Configuration, boundaries: Sequence[int]) -> Outline:
+        """Return the outline of a configuration under a split.
+
+        Raises
+        ------
+        InputError
+            The pipeline is too large, or one of its times is.
+        """
+        shown = outline(self._builder.pipeline(configuration, boundaries))
+        if shown.num_ops > min(MOST_WALKED, MAX_LOWERED):
+            raise InputError(f"expected at most {MOST_WALKED} ops, got {shown.num_ops}")
+        return shown
+
+    def floor(self, shown: Outline) -> Fraction:
+        """Return a time below which no schedule is, in the unit of the request."""
+        return work_floor(shown) * shown.pipeline.layers.tick
+
+    def reach(self, shown: Outline, rules: tuple[WalkRule, ...]) -> Reached | None:
+        """Return the best of several rules, None where all of them wait for good.
+
+        Parameters
+        ----------
+        shown : Outline
+            The pipeline.
+        rules : tuple of WalkRule
+            What is tried.
+
+        Returns
+        -------
+        Reached or None
+            Its schedule has passed the checker.
+        """
+        arrays = (shown.device, shown.duration, shown.lag, shown.held, shown.freed, shown.room)
+        tails = (shown.allreduce, shown.optimizer)
+        same = [None if part is None else part.tobytes() for part in (*arrays, *tails)]
+        key = (shown.microbatches, shown.pipeline.layers.tick, rules, *same)
+        if key not in self._known:
+            expect(shown.num_ops * len(rules))
+            walked = best_walk(shown, rules)
+            found = None if walked is None else Reached(walked.makespan, NAME, walked.rule)
+            self._known[key] = found
+        return self._known[key]
+
+    def named(self, shown: Outline, names: Sequence[str]) -> Reached | None:
+        """Return the schedule of the first of these heuristics that makes one.
+
+        Parameters
+        ----------
+        shown : Outline
+            The pipeline.
+        names : sequence of str
+            Heuristics; those that search are left out.
+
+        Returns
+        -------
+        Reached or None
+            None where none applies and fits the memory.
+        """
+        instance, problem = outlined(shown)
+        kind = kind_of(instance)
+        for heuristic in chosen_heuristics(instance, names):
+            if heuristic.is_search:
+                continue
+            outcome = kind.run_heuristic(heuristic, instance, problem)
+            if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
+                schedule = outcome.schedule
+                makespan = float(problem.scale.time(schedule.makespan))
+                return Reached(makespan, outcome.name, start=schedule.start)
+        return None
+
+    def shaken(self, shown: Outline, rule: WalkRule, tries: int, seed: int) -> Reached | None:
+        """Return the best of rules near one: warm-ups of neighbouring stages changed at random.
+
+        Parameters
+        ----------
+        shown : Outline
+            The pipeline.
+        rule : WalkRule
+            Where to begin.
+        tries : int
+            Rules walked.
+        seed : int
+            Of the changes, so that equal calls have equal answers.
+
+        Returns
+        -------
+        Reached or None
+            The best of these, not counting `rule` itself.
+        """
+        rng, stages = random.Random(seed), len(shown.device)
+        rules = []
+        for _ in range(tries):
+            first, last = sorted(rng.choices(range(stages + 1), k=2))
+            shifts = list(rule.shifts or (0,) * stages)
+            change = rng.choice([step for step in range(-MOST_SHIFT, MOST_SHIFT + 1) if step])
+            for stage in range(first, last):
+                shifts[stage] += change
+            rules.append(WalkRule(rng.choice((0, 1, 2, 4, 16)), rule.warm_up, tuple(shifts)))
+        return self.reach(shown, tuple(rules))
+
+
+def walked_start(shown: Outline, rule: WalkRule) -> IntArray:
+    """Return the starts that a rule makes of a pipeline, in ticks of the profile: int64[n]."""
+    walked = best_walk(shown, (rule,))
+    assert walked is not None
+    return walked.schedule.start
+
+
+def offer_start(task: ScheduleTask, shown: Outline, start: IntArray, name: str) -> None:
+    """Give a task a schedule, which it checks.
+
+    Parameters
+    ----------
+    task : ScheduleTask
+        The pipeline as an instance.
+    shown : Outline
+        The same pipeline.
+    start : int64[n]
+        Ticks of the profile.
+    name : str
+        What made the schedule.
+    """
+    factor = shown.pipeline.layers.tick / task.problem.scale.tick
+    exact = start * factor.numerator // factor.denominator
+    task.offer(Schedule(task.problem, exact), name)
+
+
+class _KnownTask(PipelineTask):
+    """A pipeline whose schedule is known; of the bounds only the cheapest is worked out."""
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        self.bounds = [Bound("work", work_bound(self.problem))]
+        self.bound = best_bound(self.bounds)
+
+
+def documented(instance: PipelineInstance, shown: Outline, start: IntArray, name: str) -> Result:
+    """Return the result that holds a schedule, checked against the instance itself.
+
+    Parameters
+    ----------
+    instance, shown, start, name
+        As for `offer_start`.
+
+    Returns
+    -------
+    Result
+        With the work bound and without entries of heuristics.
+    """
+    kind = kind_of(instance)
+    task = _KnownTask(kind, instance, kind.lower(instance))
+    offer_start(task, shown, start, name)
+    return Run(task, (), Options(time_limit=0.0)).execute()

@@ -1,0 +1,194 @@
+"""Quick schedules of configurations: backwards first, as many forwards as the memory holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.kernels.in_flight import walk
+from ppsolve.solver.kinds.task import WrongScheduleError
+from ppsolve.solver.plan.outline import Outline, links_of, outlined
+
+
+@dataclass(frozen=True)
+class WalkRule:
+    """How devices choose.
+
+    Parameters
+    ----------
+    patience : int
+        A weight gradient waits for another op that comes soon if the idle time is at most
+        `patience` x the delay that it would cause.
+    warm_up : float or None
+        Micro-batches between forward and backward of a stage, at most: this many times what 1F1B
+        has there; None: as many as the memory holds.
+    shifts : tuple of int
+        What is added to these numbers, by stage; none by default.
+    """
+
+    patience: int = 1
+    warm_up: float | None = 1.0
+    shifts: tuple[int, ...] = ()
+
+    def most(self, stages: int, devices: int, count: int) -> IntArray:
+        """Return how many of `count` micro-batches are between forward and backward: int64[S].
+
+        Parameters
+        ----------
+        stages, devices, count : int
+            Size of the pipeline.
+
+        Returns
+        -------
+        int64[S]
+            At least 1 each.
+        """
+        if self.warm_up is None:
+            return np.full(stages, count)
+        usual = self.warm_up * np.arange(stages, 0, -1) * devices / stages
+        shifted = np.ceil(usual).astype(np.int64) + np.array(self.shifts or 0)
+        most: IntArray = np.clip(shifted, 1, count)
+        return most
+
+
+FIRST = WalkRule()
+"""The rule that every configuration is walked by: of eight tried on 63 configurations of 82 layers
+on 16 to 64 devices it was 0.04 % above the best of them on average, 0.6 % at most."""
+
+RULES = (
+    *(WalkRule(patience, warm_up) for warm_up in (0.5, 0.8, 0.9, 1.0, 1.25) for patience in (1, 4)),
+    WalkRule(0, 1.0),
+    WalkRule(2, 1.0),
+    WalkRule(16, 0.5),
+    WalkRule(1, None),
+)
+"""Rules for promising configurations. On seven of them (24 to 98 thousand ops, little memory) the
+best of 60 rules, of five patiences and twelve warm-ups, was 1.3 to 5.0 % better than `FIRST`."""
+
+NAME = "walk"
+"""Name of these schedules in reports."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A checked schedule.
+
+    Parameters
+    ----------
+    rule : WalkRule
+        The rule that made it.
+    schedule : Schedule
+        The schedule, in the ticks of the profile.
+    """
+
+    rule: WalkRule
+    schedule: Schedule
+
+    @property
+    def makespan(self) -> float:
+        """Makespan in the unit of the request."""
+        return float(self.schedule.problem.scale.time(self.schedule.makespan))
+
+
+def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> Walk | None:
+    """Return the shortest schedule by several rules, checked; by the first rule of equals.
+
+    Parameters
+    ----------
+    shown : Outline
+        The pipeline.
+    rules : tuple of WalkRule
+        What is tried.
+
+    Returns
+    -------
+    Walk or None
+        None where a device has no room for one micro-batch.
+
+    Raises
+    ------
+    WrongScheduleError
+        The checker refuses it.
+    """
+    placed = [(rule, _placed(shown, rule)) for rule in rules]
+    found = [
+        (_end(shown, start), place) for place, (_, start) in enumerate(placed) if start is not None
+    ]
+    if not found:
+        return None
+    rule, start = placed[min(found)[1]]
+    assert start is not None
+    schedule = Schedule(outlined(shown)[1], start)
+    violations = check_schedule(schedule.problem, schedule)
+    if violations:
+        raise WrongScheduleError(f"{NAME}: {violations[0]} ({len(violations)} in all)")
+    return Walk(rule, schedule)
+
+
+def _placed(shown: Outline, rule: WalkRule) -> IntArray | None:
+    rows, stages = shown.duration.shape
+    count, devices = shown.microbatches, len(shown.room)
+    there, back = links_of(shown)
+    arrival = shown.duration.copy()
+    arrival[0] += there
+    arrival[1] += back
+    shape = (stages, count, rows, devices, rule.patience)
+    start = np.zeros(shown.num_ops, dtype=np.int64)
+    stuck = walk(
+        np.array(shape, dtype=np.int64),
+        _members(shown.device, devices),
+        shown.device,
+        shown.duration.ravel(),
+        arrival.ravel(),
+        shown.held,
+        shown.freed.ravel(),
+        rule.most(stages, devices, count),
+        shown.room,
+        np.zeros(rows * stages, dtype=np.int64),
+        *np.zeros((3, devices), dtype=np.int64),
+        start,
+    )
+    return None if stuck else np.concatenate([start, _tails(shown, start)])
+
+
+def _members(device: IntArray, devices: int) -> IntArray:
+    """Return pointers to the stages of each device, then these, the last first."""
+    last_first = np.arange(len(device))[::-1]
+    order = last_first[np.argsort(device[last_first], kind="stable")]
+    ends = devices + 1 + np.cumsum(np.bincount(device, minlength=devices))
+    return np.concatenate([[devices + 1], ends, order])
+
+
+def _tails(shown: Outline, start: IntArray) -> IntArray:
+    """Return the starts of all-reduces and optimizer steps, first come first served."""
+    rows, stages = shown.duration.shape
+    ends = start.reshape(rows, stages, -1)[:, :, -1] + shown.duration
+    ready, idle = ends[-1], np.zeros((2, len(shown.room)), dtype=np.int64)
+    np.maximum.at(idle[1], shown.device, ends.max(axis=0))
+    found = []
+    for stream, length in enumerate((shown.allreduce, shown.optimizer)):
+        if length is None:
+            continue
+        begin = np.zeros(stages, dtype=np.int64)
+        for stage in np.argsort(ready, kind="stable").tolist():
+            own = shown.device[stage]
+            begin[stage] = max(ready[stage], idle[stream, own])
+            idle[stream, own] = begin[stage] + length[stage]
+        found.append(begin)
+        ready = begin + length
+    return np.stack(found, axis=1).ravel() if found else np.zeros(0, dtype=np.int64)
+
+
+def _end(shown: Outline, start: IntArray) -> int:
+    """Return the makespan in ticks."""
+    rows, stages = shown.duration.shape
+    ends = start[: shown.num_ops].reshape(rows, stages, -1)[:, :, -1] + shown.duration
+    tails = [part for part in (shown.allreduce, shown.optimizer) if part is not None]
+    if not tails:
+        return int(ends.max())
+    after = start[shown.num_ops :].reshape(stages, -1) + np.stack(tails, axis=1)
+    return int(max(ends.max(), after.max()))

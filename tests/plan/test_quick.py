@@ -1,0 +1,145 @@
+"""Quick schedules: outlines say what instances lower to, walks keep every rule."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.plan.request import PlanRequest, parse_request
+from ppsolve.models.plan.result import Configuration
+from ppsolve.solver.bounds import work_bound
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.optimize.kinds import lower as lower_instance
+from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
+from ppsolve.solver.plan.quick import QuickScheduler, documented, walked_start
+from ppsolve.solver.plan.space import enumerate_space
+from ppsolve.solver.plan.split import SplitUndecidedError
+from ppsolve.solver.plan.walk import FIRST, RULES, WalkRule, best_walk
+from tests.marks import first
+from tests.plan.cases import reduced_document, tiny_document
+
+Shown = tuple[PlanRequest, Builder, Configuration, tuple[int, ...], Outline]
+
+
+def outlines(data: dict[str, Any]) -> list[Shown]:
+    """Return every configuration of a request that has a quick split."""
+    request = parse_request(data)
+    builder, found = Builder(request), list[Shown]()
+    for chosen in enumerate_space(request).configurations:
+        try:
+            split = builder.split(chosen, quick=True)
+        except SplitUndecidedError:
+            continue
+        if split is not None:
+            shown = outline(builder.pipeline(chosen, split[0]))
+            found.append((request, builder, chosen, split[0], shown))
+    return found
+
+
+DOCUMENTS = [
+    *(reduced_document(seed) for seed in range(12)),
+    *(tiny_document(random.Random(seed)) for seed in range(20)),
+]
+
+
+@pytest.fixture(params=first(8, range(len(DOCUMENTS))))
+def data(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return one request after the other."""
+    return DOCUMENTS[request.param * 5 % len(DOCUMENTS)]
+
+
+def test_outlines_are_what_instances_lower_to(data: dict[str, Any]) -> None:
+    for _, builder, chosen, boundaries, shown in outlines(data):
+        real = lower_instance(builder.instance(chosen, boundaries))
+        quick = outlined(shown)[1]
+        factor = quick.scale.tick / real.scale.tick
+        for name in ("duration", "lag"):
+            exact = [int(ticks) * factor for ticks in getattr(quick, name)]
+            assert exact == getattr(real, name).tolist()
+        for name in ("before", "after", "resource_ptr", "resource_idx", "kind", "stage"):
+            assert np.array_equal(getattr(quick, name), getattr(real, name))
+        assert len(quick.pools) == len(real.pools)
+        for one, other in zip(quick.pools, real.pools, strict=True):
+            assert (one.capacity, one.initial) == (other.capacity, other.initial)
+            for event in ("acquire", "release"):
+                assert amounts(one, event) == amounts(other, event)
+
+
+def amounts(pool: Any, event: str) -> dict[int, Any]:
+    """Return the amount of every op but those of nothing."""
+    ops, index = getattr(pool, f"{event}_op"), getattr(pool, f"{event}_amount")
+    pairs = zip(ops.tolist(), index.tolist(), strict=True)
+    return {op: pool.amounts[place] for op, place in pairs if pool.amounts[place]}
+
+
+def test_walks_keep_every_rule_of_the_instance(data: dict[str, Any]) -> None:
+    for _, builder, chosen, boundaries, shown in outlines(data):
+        instance = builder.instance(chosen, boundaries)
+        real = lower_instance(instance)
+        factor = outlined(shown)[1].scale.tick / real.scale.tick
+        for rule in (FIRST, *RULES):
+            walked = best_walk(shown, (rule,))
+            if walked is None:
+                continue
+            start = np.array([int(tick) * factor for tick in walked.schedule.start], dtype=np.int64)
+            schedule = Schedule(real, start)
+            assert check_schedule(real, schedule) == []
+            assert float(real.scale.time(schedule.makespan)) == walked.makespan
+
+
+def test_floors_are_true_and_no_weaker_than_the_work_bound_of_compute(
+    data: dict[str, Any],
+) -> None:
+    for _, _, _, _, shown in outlines(data):
+        walked = best_walk(shown, (FIRST, *RULES))
+        if walked is not None:
+            assert work_floor(shown) <= walked.schedule.makespan
+        if shown.allreduce is None and shown.optimizer is None:
+            assert work_floor(shown) == work_bound(outlined(shown)[1])
+
+
+def test_a_walk_by_hand() -> None:
+    data = {
+        "model": {
+            "microbatch_sizes": [1],
+            "layers": [{"count": 2, "forward": 1, "backward": 2, "activation_bytes": 3}],
+        },
+        "cluster": {"devices_per_node": 2, "within_node": {"bandwidth": 1}, "memory": 3},
+        "goodput": {"init_batch_size": 2},
+        "search": {"pipeline_depths": [2], "microbatches": [2]},
+    }
+    ((_, builder, chosen, boundaries, shown),) = outlines(data)
+    # Each device has room for one micro-batch, so the second one begins when the first has ended.
+    rule = WalkRule(0, None)
+    start = walked_start(shown, rule) * shown.pipeline.layers.tick
+    assert start.tolist() == [0, 6, 1, 7, 4, 10, 2, 8]  # F0 twice, F1, B0, B1
+    result = documented(
+        builder.instance(chosen, boundaries), shown, walked_start(shown, rule), "walk"
+    )
+    assert (result.makespan, result.best_by) == (12, "walk")
+
+
+def test_a_device_without_room_for_one_micro_batch_has_no_walk() -> None:
+    data = {
+        "model": {
+            "microbatch_sizes": [1],
+            "layers": [{"count": 4, "forward": 1, "backward": 2, "activation_bytes": 3}],
+        },
+        "cluster": {"devices_per_node": 2, "within_node": {"bandwidth": 1}, "memory": 5},
+        "goodput": {"init_batch_size": 2},
+        "search": {"pipeline_depths": [2], "microbatches": [2], "layer_splits": ["even"]},
+    }
+    ((_, builder, _, _, shown),) = outlines(data)
+    assert QuickScheduler(builder).reach(shown, (FIRST,)) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shaking_is_the_same_every_time(seed: int) -> None:
+    for _, builder, _, _, shown in outlines(reduced_document(seed)):
+        found = [QuickScheduler(builder).shaken(shown, FIRST, 8, seed) for _ in (1, 2)]
+        assert found[0] == found[1]

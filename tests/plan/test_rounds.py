@@ -1,0 +1,118 @@
+"""The order of a plan's work: longer plans are never worse, nor are those with more choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ppsolve.models.plan.request import parse_request
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.plan.candidate import Candidate
+from ppsolve.solver.plan.rounds import run_rounds
+from ppsolve.solver.plan.search import PlanLimits, PlanSearch
+from ppsolve.solver.plan.space import enumerate_space
+from tests.marks import first
+from tests.plan.cases import reduced_document
+
+LIMITS = PlanLimits(
+    seconds=None, finalists=12, workers=1, seed=0, deterministic=True, gap=0.0, exhaustive=False
+)
+
+
+class Counter(Clock):
+    """A clock that is over when it has been asked so many times: it counts work, not seconds."""
+
+    def __init__(self, asks: float) -> None:
+        super().__init__()
+        self.asks = asks
+
+    @property
+    def is_over(self) -> bool:
+        self.asks -= 1
+        return self.asks < 0
+
+
+class Recorded(PlanSearch):
+    """A search that remembers which candidates were scheduled, and when they were first refined."""
+
+    log: list[tuple[str, int]]
+
+    def schedule(self, candidate: Candidate) -> None:
+        self.log.append(("schedule", candidate.index))
+        super().schedule(candidate)
+
+    def walk(self, candidate: Candidate, rules: Any) -> None:
+        self.log.append(("walk", candidate.index))
+        super().walk(candidate, rules)
+
+    def refine(self, candidate: Candidate) -> None:
+        self.log.append((candidate.level.name, candidate.index))
+        super().refine(candidate)
+
+
+def searched(data: dict[str, Any], asks: float = float("inf")) -> Recorded:
+    """Return a search of so much work."""
+    request = parse_request(data)
+    search = Recorded(request, enumerate_space(request), LIMITS, None, Counter(asks))
+    search.log = []
+    run_rounds(search)
+    return search
+
+
+def reached(search: PlanSearch) -> float:
+    return 0.0 if search.winner is None else search.winner.low
+
+
+SEEDS = first(3, range(12))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_longer_plan_does_what_a_shorter_one_did_and_is_never_worse(seed: int) -> None:
+    data = reduced_document(seed)
+    whole = searched(data)
+    best = 0.0
+    for asks in (0, 1, 2, 4, 8, 16, 32, 64):
+        search = searched(data, asks)
+        assert search.log == whole.log[: len(search.log)]
+        assert reached(search) >= best
+        best = reached(search)
+    assert reached(whole) >= best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_configuration_has_a_quick_schedule_before_any_is_refined(seed: int) -> None:
+    search = searched(reduced_document(seed))
+    steps = [step for step, _ in search.log]
+    scheduled = [place for place, step in enumerate(steps) if step == "schedule"]
+    refined = [place for place, step in enumerate(steps) if step in {"SHAPED", "MEASURED"}]
+    assert not refined or max(scheduled) < min(refined)
+
+
+WIDER = [
+    {"placements": ["linear", "interleaved", "vshape", "wave"]},
+    {"batch_sizes": [4, 6, 8], "pipeline_depths": [1, 2, 3]},
+    {"layer_splits": ["balanced", "even"], "replicas": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("wider", WIDER)
+def test_more_choices_are_never_worse(seed: int, wider: dict[str, Any]) -> None:
+    few, many = reduced_document(seed), reduced_document(seed)
+    for name, choices in wider.items():
+        known = few["search"].get(name, choices[:1])
+        many["search"][name] = list(dict.fromkeys([*known, *choices]))
+        few["search"][name] = known
+    assert reached(searched(many)) >= reached(searched(few))
+
+
+def test_more_schedules_are_never_worse() -> None:
+    data = reduced_document(16)
+    best = 0.0
+    names = ["1f1b", "gpipe", "zb-h1", "interleaved-1f1b", "looped-bfs", "list-tail"]
+    for count in range(1, len(names) + 1):
+        data["search"]["schedules"] = names[:count]
+        low = reached(searched(data))
+        assert low >= best
+        best = low
