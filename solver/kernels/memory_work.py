@@ -57,8 +57,10 @@ class Merged(NamedTuple):
         Number of heads passed in each column.
     cut : int64[columns * m]
         The times, going up.
-    row, fits : int64[columns * m]
-        First row whose acquire counts from each time; acquires that can have started before it.
+    row, later : int64[columns * m]
+        First row whose acquire counts from each time; from this time or a later one.
+    fits : int64[columns * m]
+        Acquires that can have started before each time.
     places : int64[columns * m * (L + 2)]
         Earlier heads in each lane's acquires and in both series, time by time.
     """
@@ -66,6 +68,7 @@ class Merged(NamedTuple):
     place: Any
     cut: Any
     row: Any
+    later: Any
     fits: Any
     places: Any
 
@@ -101,10 +104,11 @@ def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, Times]
         Zeros.
     """
     size = columns * members
-    table = np.zeros((7, size), dtype=np.int64)
+    table = np.zeros((8, size), dtype=np.int64)
     places = np.zeros(size * (lanes + 2), dtype=np.int64)
-    merged = Merged(np.zeros(columns, dtype=np.int64), table[0], table[1], table[2], places)
-    return merged, Times(table[3], table[4], table[5], table[6])
+    place = np.zeros(columns, dtype=np.int64)
+    merged = Merged(place, table[0], table[1], table[2], table[3], places)
+    return merged, Times(table[4], table[5], table[6], table[7])
 
 
 @part
@@ -222,34 +226,24 @@ def merge(heads: Any, members: int, lanes: int, merged: Merged) -> int:
             while place[column] < members and heads[column * members + place[column]] == cut:
                 place[column] += 1
         cut = next_cut(heads, place, members)
+    least = members * len(place)
+    for time in range(count - 1, -1, -1):
+        least = min(least, rows[time])
+        merged.later[time] = least
     return count
 
 
 @part
-def fitting(
-    released: Any, released_over: Any, first: int, second: int, over: int, smallest: int
-) -> int:
-    """Return the number of acquires that fit into the amount that releases free.
-
-    Parameters
-    ----------
-    released, released_over : int64[2 * k]
-        See `Room`.
-    first, second : int
-        Number of releases of each series.
-    over : int
-        Units that are free beside.
-    smallest : int
-        Units of an acquire.
-
-    Returns
-    -------
-    int
-        Number of acquires.
-    """
-    second += len(released) // 2
-    over += released_over[first] + released_over[second]
-    return int(released[first] + released[second] + over // smallest)
+def count_fits(room: Room, merged: Merged, lanes: int, total: int) -> None:
+    """Write the number of acquires that can have started before each of `total` times."""
+    released, released_over, fits = room.released, room.released_over, merged.fits
+    half = len(released) // 2
+    for cut in range(total):
+        first = merged.places[cut * (lanes + 2) + lanes]
+        second = half + merged.places[cut * (lanes + 2) + lanes + 1]
+        over = room.free_over + released_over[first] + released_over[second]
+        whole = room.free + released[first] + released[second]
+        fits[cut] = whole + over // room.smallest
 
 
 @part
@@ -283,8 +277,11 @@ def least_time(
     for choice in range(begin, end):
         last, ones, others = -FAR, choices[2 * choice], choices[2 * choice + 1]
         for cut in range(count):
-            ahead = work[cut] + max(ones - first[cut], 0) * length
-            ahead += max(others - second[cut], 0) * other
+            ahead = work[cut]
+            if ones > first[cut]:
+                ahead += (ones - first[cut]) * length
+            if others > second[cut]:
+                ahead += (others - second[cut]) * other
             if ahead > 0 and cuts[cut] + ahead > last:
                 last = cuts[cut] + ahead
                 if last >= least:
@@ -318,19 +315,12 @@ def raise_acquires(
         Every `thinning`-th time is counted from.
     """
     extra, length, pointer, choices = room.extra, room.length, room.pointer, room.choices
-    released, released_over, release_length = room.released, room.released_over, room.release_length
+    release_length = room.release_length
     lanes, width = len(extra), len(extra) + 2
-    rows, places, fits = merged.row, merged.places, merged.fits
+    rows, later, places, fits = merged.row, merged.later, merged.places, merged.fits
+    cuts, work, ones, others = times.cut, times.work, times.first, times.second
     total = merge(heads, len(raised), lanes, merged)
-    for cut in range(total):
-        fits[cut] = room.free + fitting(
-            released,
-            released_over,
-            places[cut * width + lanes],
-            places[cut * width + lanes + 1],
-            room.free_over,
-            room.smallest,
-        )
+    count_fits(room, merged, lanes, total)
     shortest, more = FAR, 0
     for lane in range(lanes):
         shortest, more = min(shortest, length[lane]), more + extra[lane]
@@ -339,16 +329,20 @@ def raise_acquires(
             continue
         count = number = 0
         for cut in range(total):
+            if later[cut] > j:
+                break
             if rows[cut] > j:
                 continue
             if number % thinning == 0:
                 late = 0
                 for lane in range(lanes):
-                    late += max(j + extra[lane] - places[cut * width + lane], 0) * length[lane]
-                times.cut[count] = merged.cut[cut]
-                times.work[count] = max(late, (lanes * j + more - fits[cut]) * shortest)
-                times.first[count] = places[cut * width + lanes]
-                times.second[count] = places[cut * width + lanes + 1]
+                    left = j + extra[lane] - places[cut * width + lane]
+                    if left > 0:
+                        late += left * length[lane]
+                cuts[count] = merged.cut[cut]
+                work[count] = max(late, (lanes * j + more - fits[cut]) * shortest)
+                ones[count] = places[cut * width + lanes]
+                others[count] = places[cut * width + lanes + 1]
                 count += 1
             number += 1
         least = least_time(
