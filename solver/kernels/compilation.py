@@ -69,6 +69,13 @@ def expect(steps: float, seconds: float = math.inf) -> None:
         _state["compiled"] = True
 
 
+def load_compiler() -> None:
+    """Import numba now where kernels run compiled, so that no phase's share of time pays for it."""
+    if is_compiled():
+        with unbroken():
+            import numba  # noqa: F401
+
+
 class Kernel:
     """A function on arrays of integers that runs compiled, or by Python on lists.
 

@@ -129,6 +129,7 @@ class Options:
             gap=self.gap,
             workers=self.used_workers,
             seed=self.seed,
+            clock=clock,
         )
 
 

@@ -54,7 +54,7 @@ def test_a_heuristic_that_does_not_end_has_failed_and_the_next_one_runs() -> Non
         ("list-work", "failed"),
     ]
     assert result.heuristics[1].reason == runs.OUT_OF_TIME
-    assert result.value == result.heuristics[0].value
+    assert 0 < result.value <= result.heuristics[0].value
 
 
 def test_a_search_that_does_not_end_is_left_out() -> None:
