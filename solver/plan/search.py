@@ -310,6 +310,12 @@ class PlanSearch:
         if candidate.take(self.quick.shaken(candidate.shown, candidate.rule, tries, seed)):
             self.note(candidate)
 
+    def sweep(self, candidate: Candidate) -> None:
+        """Run `list-sweep` on a candidate that has been measured."""
+        if candidate.level >= Level.MEASURED and not candidate.is_stuck:
+            options = Options(time_limit=0.0)
+            self._run(candidate, self._instance(candidate), ["list-sweep"], options)
+
     def _adopt(
         self, candidate: Candidate, split: tuple[tuple[int, ...], bool | None] | None
     ) -> None:
@@ -393,7 +399,8 @@ class PlanSearch:
             start = walked_start(candidate.shown, candidate.rule)
             offer_start(task, candidate.shown, start, NAME)
         chosen = chosen_heuristics(instance, names)
-        run = Run(task, chosen, options, lambda _: self.tell(candidate))
+        clock = self.clock.within(None if options.deterministic else options.time_limit or None)
+        run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
