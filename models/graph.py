@@ -10,7 +10,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from ppsolve.models.core.dag import CycleError, Dag
+from ppsolve.models.core.dag import find_cycle
 from ppsolve.models.core.problem import (
     FREE,
     IntArray,
@@ -95,13 +95,11 @@ class GraphInstance(Instance):
 
     def _check_acyclic(self) -> None:
         before, after = self.edges()
-        try:
-            Dag(len(self.ops), before, after, np.zeros(len(before), dtype=np.int64))
-        except CycleError as error:
-            names = [self.ops[node].id for node in error.nodes]
+        names = [self.ops[node].id for node in find_cycle(len(self.ops), before, after)]
+        if names:
             raise InputError(
                 f"expected no cycle, found {' -> '.join([*names, names[0]])}", field="precedences"
-            ) from None
+            )
 
     def edges(self) -> tuple[IntArray, IntArray]:
         """Return the precedences as op numbers (before, after), each int64[k]."""

@@ -145,13 +145,17 @@ class _Check:
         # Sorting is stable, so ops that start at one moment stay in the order of their numbers.
         order = np.lexsort((self.start[op], resource))
         op, resource = op[order], resource[order]
+        same = resource[1:] == resource[:-1]
+        # Where no op starts before the end of its neighbour, ends rise: none is left to compare.
+        if not np.any(same & (self.start[op[1:]] < self.end[op[:-1]])):
+            return
         size = len(op)
         by_end = np.argsort(self.end[op], kind="stable")
         rank = np.empty(size, dtype=np.int64)
         rank[by_end] = np.arange(size)
         latest = by_end[np.maximum.accumulate(resource * size + rank) % max(size, 1)]
         running = op[latest[:-1]]
-        clash = (resource[1:] == resource[:-1]) & (self.start[op[1:]] < self.end[running])
+        clash = same & (self.start[op[1:]] < self.end[running])
         for place in np.flatnonzero(clash).tolist():
             yield self._overlap(int(running[place]), int(op[place + 1]), int(resource[place]))
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag, chain_edges
 from ppsolve.models.core.problem import IntArray, Pool
 from ppsolve.models.core.schedule import Schedule
 
@@ -105,34 +104,3 @@ def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
     # Below 2**62 no sum of all events wraps around in int64.
     small = max(whole, default=0) * max(events, 1) < 2**62
     return Fraction(1, denominator), np.array(whole, dtype=np.int64 if small else object)
-
-
-def order_graph(schedule: Schedule) -> Dag:
-    """Return the graph of the precedences and of the order of ops on every resource."""
-    return Dag.of(schedule.problem, chain_edges(schedule.resource_orders()))
-
-
-def slack(schedule: Schedule) -> IntArray:
-    """Return each op's longest delay that keeps the makespan, int64[n] in ticks.
-
-    The order on every resource is kept; memory is not considered.
-    """
-    tails = order_graph(schedule).tails(schedule.problem.duration)
-    return schedule.makespan - schedule.start - tails
-
-
-def critical_path(schedule: Schedule) -> list[int]:
-    """Return a chain of ops up to the last end; each starts as soon as the one before it allows.
-
-    The chain begins at an op that no precedence and no resource holds back: it starts at 0, or
-    memory or a chosen delay made it wait.
-    """
-    if not len(schedule.start):
-        return []
-    graph = order_graph(schedule)
-    tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
-    cause = dict(zip(graph.after[tight].tolist(), graph.before[tight].tolist(), strict=True))
-    path = [int(np.argmax(schedule.end))]
-    while path[-1] in cause:
-        path.append(cause[path[-1]])
-    return path[::-1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.solver.kernels.machine import Jobs, least_end_of_returns
 from ppsolve.solver.structure.implied import PoolOrder
+from ppsolve.solver.structure.units import whole_units
 
 RETURN_MOMENTS = 48
 """Moments at which the returns are counted; any selection of moments gives a valid bound.
@@ -52,35 +52,53 @@ def return_bound(
         Lower bound on the end of the schedule in ticks, 0 where all or no ops acquire.
     """
     ops = ops[np.argsort(-tails[ops], kind="stable")]
-    acquires = np.isin(ops, order.pool.acquire_op)
+    takes = np.zeros(problem.num_ops, dtype=np.bool_)
+    takes[order.pool.acquire_op] = True
+    acquires = takes[ops]
     if not acquires.any() or acquires.all():
         return 0
-    head, tail, length = heads[ops], tails[ops], problem.duration[ops]
-    longest = int(length[acquires].max())
-    cuts = np.unique(head[~acquires])
-    cuts = cuts[:: max(1, len(cuts) // moments)][:moments]
+    jobs = Jobs(heads[ops], problem.duration[ops], tails[ops])
+    cuts = np.unique(jobs.head[~acquires])
+    cuts = cuts[:: max(1, len(cuts) // moments)][:moments].copy()
     fits = _fitting(problem, order, heads, cuts)
-    best = 0
-    for cut, most in zip(cuts.tolist(), fits, strict=True):
-        follows = np.where(acquires | (head >= cut), length, 0)
-        early = np.cumsum(acquires & (head < cut))
-        left = np.cumsum(follows) - np.minimum(early, most) * longest
-        ends = np.where(left > 0, cut + left + tail, 0)
-        best = max(best, int(ends.max()))
-    return best
+    longest = int(jobs.length[acquires].max())
+    return int(least_end_of_returns(jobs, acquires.astype(np.int64), cuts, fits, longest))
 
 
-def _fitting(problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray) -> list[int]:
+def acquiring(problem: Problem, order: PoolOrder) -> list[int]:
+    """Return the resources on which something that has a length acquires from a pool.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    order : PoolOrder
+        The pool.
+
+    Returns
+    -------
+    list of int
+        Resource numbers, going up.
+    """
+    ops = np.unique(order.pool.acquire_op)
+    ops = ops[problem.duration[ops] > 0]
+    occupied = np.zeros(problem.num_resources, dtype=np.bool_)
+    first, count = problem.resource_ptr[ops], np.diff(problem.resource_ptr)[ops]
+    for place in range(int(count.max(initial=0))):
+        occupied[problem.resource_idx[first[count > place] + place]] = True
+    found: list[int] = np.flatnonzero(occupied).tolist()
+    return found
+
+
+def _fitting(problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray) -> IntArray:
     """Return, for each moment, the largest number of acquires that can have started by then."""
     pool = order.pool
     ends = heads[pool.release_op] + problem.duration[pool.release_op]
     by_end = np.argsort(ends, kind="stable")
-    amounts = [pool.amounts[index] for index in pool.release_amount[by_end].tolist()]
-    released = np.searchsorted(ends[by_end], cuts, side="right").tolist()
-    smallest = min(pool.amounts[index] for index in pool.acquire_amount.tolist())
-    fits, available, position = [], pool.limit - pool.initial, 0
-    for count in released:
-        available += sum(amounts[position:count], Fraction(0))
-        position = max(position, count)
-        fits.append(max(0, int(available // smallest)))
+    events = len(pool.acquire_op) + len(pool.release_op)
+    whole, _ = whole_units((*pool.amounts, pool.limit - pool.initial), events)
+    released = np.cumsum(np.append(whole[-1:], whole[pool.release_amount[by_end]]))
+    available = released[np.searchsorted(ends[by_end], cuts, side="right")]
+    smallest = whole[np.unique(pool.acquire_amount)].min()
+    fits: IntArray = np.clip(available // smallest, 0, len(pool.acquire_op)).astype(np.int64)
     return fits

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
-
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, return_bound
-from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
-from ppsolve.solver.bounds.spans import Spans, busy_ops
+from ppsolve.solver.bounds.spans import busy_ops, in_time
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,15 @@ class Rule:
         Returns the bound on this objective in ticks; None: it has none.
     needs_memory : bool
         It says something only of problems with memory pools.
+    is_cheap : bool
+        It is found even when no time is left.
     """
 
     name: str
     makespan: Callable[[Relaxations], int] | None = None
     device_span: Callable[[Relaxations], int] | None = None
     needs_memory: bool = False
+    is_cheap: bool = False
 
 
 RULES = (
@@ -52,18 +52,20 @@ RULES = (
     Rule(
         "critical-path",
         lambda known: _longest_path(known.problem, known.implied.plain),
-        lambda known: Spans(known.problem, known.implied.plain).longest_path(),
+        lambda known: known.plain_spans.longest_path(),
+        is_cheap=True,
     ),
     # Per resource: least head + load + least tail.
     Rule(
         "work",
         lambda known: work_bound(known.problem, known.implied.plain),
         lambda known: known.ordered_spans.work(),
+        is_cheap=True,
     ),
     # Per resource: preemptive relaxation under index order.
     Rule(
         "one-machine",
-        lambda known: _one_machine(known.problem, known.implied.ordered, known.ordered_heads),
+        lambda known: _one_machine(known, known.ordered_heads, known.ordered_tails),
         lambda known: known.ordered_spans.own(),
     ),
     # The same for another resource that lies between ops of the device.
@@ -71,7 +73,7 @@ RULES = (
     # Longest chain once a cap makes acquires wait for releases.
     Rule(
         "memory-cycle",
-        lambda known: _longest_path(known.problem, known.implied.full),
+        lambda known: int((known.full_heads + known.full_tails).max(initial=0)),
         lambda known: known.full_spans.longest_path(),
         needs_memory=True,
     ),
@@ -88,7 +90,7 @@ RULES = (
         "memory-work",
         lambda known: _with_returns(known, known.strong_heads, RETURN_MOMENTS),
         lambda known: known.full_spans.strongest(
-            known.implied.pools, partial(memory_heads, known.implied)
+            known.implied.pools, known.memory_work.raise_heads
         ),
         needs_memory=True,
     ),
@@ -102,30 +104,40 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
     Parameters
     ----------
     implied : ImpliedOrder
-        The problem and its implied order.
+        The problem with its implied order.
     clock : Clock, optional
-        Once it is over, no further rule is tried after the first.
+        Once it is over, only cheap rules are still begun, and others keep what they have found.
 
     Returns
     -------
     list of Bound
-        One for each rule.
+        All of them valid, however little time there was.
 
     Raises
     ------
     MemoryInfeasible
         No schedule keeps the capacity of a pool.
     """
-    known = Relaxations(implied)
+    known = Relaxations(implied, clock)
+    expect(_steps(implied), known.clock.left)
+    _ = implied.full
     on_span = implied.problem.objective is Objective.DEVICE_SPAN
     found: list[Bound] = []
     for rule in RULES:
-        if found and clock is not None and clock.is_over:
-            break
         value_of = rule.device_span if on_span else rule.makespan
-        if value_of is not None and (implied.problem.pools or not rule.needs_memory):
+        if value_of is None or (rule.needs_memory and not implied.problem.pools):
+            continue
+        if rule.is_cheap or not known.clock.is_over:
             found.append(Bound(rule.name, value_of(known)))
     return sorted(found, key=lambda bound: -bound.value)
+
+
+def _steps(implied: ImpliedOrder) -> int:
+    """Return about how many edges the longest paths of all rules pass."""
+    problem = implied.problem
+    edges = 2 * len(problem.before) + 2 * problem.num_ops
+    on_span = problem.objective is Objective.DEVICE_SPAN
+    return 4 * edges * (max(1, len(problem.span_resources)) if on_span else 1)
 
 
 def best_bound(bounds: Iterable[Bound]) -> Bound:
@@ -165,44 +177,34 @@ def work_bound(problem: Problem, graph: Dag | None = None) -> int:
     return best
 
 
-def _one_machine(problem: Problem, graph: Dag, heads: IntArray) -> int:
-    tails = end_tails(problem, graph) - problem.duration
+def _one_machine(known: Relaxations, heads: IntArray, tails: IntArray) -> int:
+    duration = known.problem.duration
+    ends = tails - duration
+    busy = in_time(_busy_ops(known.problem), known.clock)
     return max(
-        (
-            preemptive_bound(heads[ops], problem.duration[ops], tails[ops])
-            for ops in _busy_ops(problem)
-        ),
+        (preemptive_bound(heads[ops], duration[ops], ends[ops]) for ops in busy),
         default=0,
     )
 
 
 def _with_returns(known: Relaxations, heads: IntArray, moments: int) -> int:
-    alone = _one_machine(known.problem, known.implied.full, heads)
-    return max(alone, _returns(known.implied, heads, moments))
+    return max(
+        _one_machine(known, heads, known.full_tails),
+        _returns(known, heads, known.full_tails - known.problem.duration, moments),
+    )
 
 
-def _returns(implied: ImpliedOrder, heads: IntArray, moments: int) -> int:
-    problem = implied.problem
-    tails = end_tails(problem, implied.full) - problem.duration
+def _returns(known: Relaxations, heads: IntArray, tails: IntArray, moments: int) -> int:
+    problem = known.problem
     busy = busy_ops(problem)
     return max(
         (
             return_bound(problem, order, busy[resource], heads, tails, moments)
-            for order in implied.pools
-            for resource in _acquiring(problem, order)
+            for order in in_time(known.implied.pools, known.clock)
+            for resource in acquiring(problem, order)
         ),
         default=0,
     )
-
-
-def _acquiring(problem: Problem, order: PoolOrder) -> list[int]:
-    """Return the resources on which something that has a length acquires from the pool."""
-    acquires = np.zeros(problem.num_ops, dtype=np.bool_)
-    acquires[order.pool.acquire_op] = True
-    acquires &= problem.duration > 0
-    occupied = np.repeat(acquires, np.diff(problem.resource_ptr))
-    found: list[int] = np.unique(problem.resource_idx[occupied]).tolist()
-    return found
 
 
 def _busy_ops(problem: Problem) -> list[IntArray]:

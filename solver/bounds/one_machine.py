@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.kernels.machine import Jobs, empty_tree, least_end
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:
     """Return the least end of one resource when ops may be interrupted.
 
     Jackson's preemptive rule: always run the available op with the longest tail. Exact for the
-    relaxation in O(n log n) (Carlier and Pinson 1989).
+    relaxation (Carlier and Pinson 1989); found in O(n log n) as the largest bound of a set of ops.
 
     Parameters
     ----------
@@ -29,26 +28,7 @@ def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> i
     int
         Lower bound on the end of the schedule in ticks, 0 for no ops.
     """
-    order = np.argsort(heads, kind="stable")
-    head = heads[order].tolist()
-    left = durations[order].tolist()
-    tail = tails[order].tolist()
-    waiting: list[tuple[int, int]] = []
-    now = best = 0
-    position, count = 0, len(head)
-    while position < count or waiting:
-        if not waiting and head[position] > now:
-            now = head[position]
-        while position < count and head[position] <= now:
-            heappush(waiting, (-tail[position], position))
-            position += 1
-        longest, op = waiting[0]
-        until = head[position] if position < count else None
-        if until is None or now + left[op] <= until:
-            now += left[op]
-            heappop(waiting)
-            best = max(best, now - longest)
-        else:
-            left[op] -= until - now
-            now = until
-    return best
+    order = np.argsort(-tails, kind="stable")
+    leaf = np.argsort(np.argsort(heads[order], kind="stable"), kind="stable")
+    jobs = Jobs(heads[order], durations[order], tails[order])
+    return int(least_end(jobs, leaf, empty_tree(len(leaf))))

@@ -7,10 +7,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.spans import Spans
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 _STRONG_HEADS: WeakKeyDictionary[ImpliedOrder, IntArray] = WeakKeyDictionary()
@@ -25,10 +26,13 @@ class Relaxations:
     ----------
     implied : ImpliedOrder
         The problem, n ops, and its implied order: graphs ``plain``, ``ordered`` and ``full``.
+    clock : Clock, optional
+        Costly parts are cut short once it is over, still validly; by default never.
     """
 
-    def __init__(self, implied: ImpliedOrder) -> None:
+    def __init__(self, implied: ImpliedOrder, clock: Clock | None = None) -> None:
         self.implied = implied
+        self.clock = clock or Clock()
         self.problem = implied.problem
 
     @cached_property
@@ -44,21 +48,44 @@ class Relaxations:
     @cached_property
     def strong_heads(self) -> IntArray:
         """Earliest starts under all implied precedences and memory work, int64[n] in ticks."""
-        if self.implied not in _STRONG_HEADS:
-            _STRONG_HEADS[self.implied] = memory_heads(self.implied, self.full_heads)
-        return _STRONG_HEADS[self.implied]
+        if self.implied in _STRONG_HEADS:
+            return _STRONG_HEADS[self.implied]
+        heads = self.memory_work.raise_heads(self.full_heads)
+        if not self.clock.is_over:
+            _STRONG_HEADS[self.implied] = heads
+        return heads
+
+    @cached_property
+    def memory_work(self) -> MemoryWork:
+        """What raises heads by the work which makes room."""
+        return MemoryWork(self.implied, self.clock)
+
+    @cached_property
+    def ordered_tails(self) -> IntArray:
+        """Least times from starts to the end under index order, int64[n] in ticks."""
+        return end_tails(self.problem, self.implied.ordered)
+
+    @cached_property
+    def full_tails(self) -> IntArray:
+        """Least times from starts to the end under all implied precedences, int64[n] in ticks."""
+        return end_tails(self.problem, self.implied.full)
+
+    @cached_property
+    def plain_spans(self) -> Spans:
+        """Device spans under the problem's own precedences."""
+        return Spans(self.problem, self.implied.plain, self.clock)
 
     @cached_property
     def ordered_spans(self) -> Spans:
         """Device spans under index order."""
-        return Spans(self.problem, self.implied.ordered)
+        return Spans(self.problem, self.implied.ordered, self.clock)
 
     @cached_property
     def full_spans(self) -> Spans:
         """Device spans under all implied precedences."""
         if not self.problem.pools:
             return self.ordered_spans
-        return Spans(self.problem, self.implied.full)
+        return Spans(self.problem, self.implied.full, self.clock)
 
 
 def start_heads(problem: Problem, graph: Dag) -> IntArray:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import BoolArray, IntArray, Problem
-from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, return_bound
+from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import PoolOrder
+
+T = TypeVar("T")
 
 NEVER = -(2**62)
 """Head or tail of an op that no path connects with the device."""
 
-MAX_CELLS = 40_000_000
-"""Most cells (ops x devices) of the two tables, 320 MB each; beyond that devices are left out,
-evenly spread, which keeps the bounds valid: each device gives one of its own."""
+MAX_KEPT = 32_000_000
+"""Most heads and tails that are kept for the next rule, 256 MB; those of other devices are found
+again by each rule, which took 4 ms per device at 196,608 ops."""
 
 MAX_STRENGTHENED = 4
 """Devices whose heads are strengthened; the others keep the plain bound.
@@ -33,6 +38,46 @@ def busy_ops(problem: Problem) -> list[IntArray]:
     return [ops[problem.duration[ops] > 0] for ops in problem.ops_by_resource]
 
 
+def in_time(items: Iterable[T], clock: Clock) -> Iterator[T]:
+    """Yield the first item, and the others until a clock is over.
+
+    Parameters
+    ----------
+    items : iterable
+        What to look at, one by one.
+    clock : Clock
+        Asked before each item but the first.
+
+    Yields
+    ------
+    object
+        The items.
+    """
+    for number, item in enumerate(items):
+        if number and clock.is_over:
+            return
+        yield item
+
+
+class Around(NamedTuple):
+    """Longest paths from the first start, and to the last end, on one device.
+
+    Attributes
+    ----------
+    head, tail : int64[n]
+        Ticks; `NEVER` where no op of the device precedes, or follows.
+    """
+
+    head: IntArray
+    tail: IntArray
+
+    def between(self, ops: IntArray) -> IntArray:
+        """Return the ops of `ops` that lie between two ops of the device."""
+        inside: BoolArray = self.head[ops] > NEVER // 2
+        inside &= self.tail[ops] > NEVER // 2
+        return ops[inside]
+
+
 class Spans:
     """Heads and tails relative to the first start and the last end on each span resource.
 
@@ -42,36 +87,42 @@ class Spans:
         n ops, D span resources.
     graph : Dag
         Precedences that hold in some optimal schedule.
+    clock : Clock, optional
+        Once it is over, the devices that are left give no bound; the first one always does.
 
     Attributes
     ----------
     resources : list of int
-        The span resources, one per column: all of them unless the problem is huge.
-    heads, tails : int64[n, columns]
-        Longest paths from the first start, and to the last end, on each, in ticks; `NEVER` where
-        no op of the resource precedes, or follows.
+        The span resources: devices 0..D-1.
     """
 
-    def __init__(self, problem: Problem, graph: Dag) -> None:
+    def __init__(self, problem: Problem, graph: Dag, clock: Clock | None = None) -> None:
         self.problem = problem
         self.busy = busy_ops(problem)
-        every = problem.span_resources.tolist()
-        columns = max(1, MAX_CELLS // max(1, problem.num_ops))
-        self.resources: list[int] = every[:: -(-len(every) // columns)] if every else []
-        heads = np.full((problem.num_ops, len(self.resources)), NEVER, dtype=np.int64)
-        tails = heads.copy()
-        for device, resource in enumerate(self.resources):
-            ops = problem.ops_by_resource[resource]
-            heads[ops, device] = 0
-            tails[ops, device] = problem.duration[ops]
-        self.heads = graph.heads(heads)
-        self.tails = graph.tails(tails)
+        self.resources: list[int] = problem.span_resources.tolist()
+        self._graph = graph
+        self._clock = clock or Clock()
+        self._kept: dict[int, Around] = {}
 
-    def _between(self, device: int, ops: IntArray) -> IntArray:
-        """Return the ops of `ops` that lie between two ops of the device."""
-        between: BoolArray = self.heads[ops, device] > NEVER // 2
-        between &= self.tails[ops, device] > NEVER // 2
-        return ops[between]
+    def around(self, device: int) -> Around:
+        """Return the heads and tails relative to a device."""
+        if device in self._kept:
+            return self._kept[device]
+        ops = self.problem.ops_by_resource[self.resources[device]]
+        tail = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
+        tail[ops] = self.problem.duration[ops]
+        found = Around(self._heads(ops), self._graph.tails(tail))
+        if (len(self._kept) + 1) * 2 * self.problem.num_ops <= MAX_KEPT:
+            self._kept[device] = found
+        return found
+
+    def _heads(self, ops: IntArray) -> IntArray:
+        head = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
+        head[ops] = 0
+        return self._graph.heads(head)
+
+    def _devices(self) -> Iterator[int]:
+        return in_time(range(len(self.resources)), self._clock)
 
     def work(self) -> int:
         """Return the largest load of a device."""
@@ -80,17 +131,24 @@ class Spans:
 
     def longest_path(self) -> int:
         """Return the longest chain from an op of a device to an op of the same device."""
-        both = (self.heads > NEVER // 2) & (self.tails > NEVER // 2)
-        return int(np.where(both, self.heads + self.tails, 0).max(initial=0))
+        return max((self._longest_path(device) for device in self._devices()), default=0)
+
+    def _longest_path(self, device: int) -> int:
+        ops = self.problem.ops_by_resource[self.resources[device]]
+        heads = self._kept[device].head if device in self._kept else self._heads(ops)
+        return int((heads[ops] + self.problem.duration[ops]).max(initial=0))
 
     def own(self) -> int:
         """Return the largest preemptive one-machine bound of a device."""
-        return max((bound for bound, _ in self._own_bounds()), default=0)
+        return max((bound for bound, _ in self._own_bounds), default=0)
 
     def returns(self, pools: Sequence[PoolOrder]) -> int:
         """Return the largest first-return bound of a device."""
-        devices = range(len(self.resources))
-        return max((self._returns(d, pools, self.heads[:, d], 1) for d in devices), default=0)
+        near = self._pools_near(pools)
+        return max(
+            (self._returns(d, near[d], self.around(d).head, 1) for d in self._devices() if near[d]),
+            default=0,
+        )
 
     def strongest(
         self, pools: Sequence[PoolOrder], strengthen: Callable[[IntArray], IntArray]
@@ -111,57 +169,73 @@ class Spans:
         int
             Lower bound on the device span in ticks.
         """
-        best = 0
-        for bound, device in sorted(self._own_bounds(), reverse=True)[:MAX_STRENGTHENED]:
-            heads = strengthen(self.heads[:, device].copy())
+        best, near = 0, self._pools_near(pools)
+        largest = sorted(self._own_bounds, reverse=True)[:MAX_STRENGTHENED]
+        for bound, device in in_time(largest, self._clock):
+            heads = strengthen(self.around(device).head)
             alone = self._on(device, self._ops(device), heads)
-            best = max(best, bound, alone, self._returns(device, pools, heads, RETURN_MOMENTS))
+            returns = self._returns(device, near[device], heads, RETURN_MOMENTS)
+            best = max(best, bound, alone, returns)
         return best
 
+    @cached_property
     def _own_bounds(self) -> list[tuple[int, int]]:
-        devices = range(len(self.resources))
-        return [(self._on(device, self._ops(device)), device) for device in devices]
+        return [(self._on(device, self._ops(device)), device) for device in self._devices()]
 
     def _ops(self, device: int) -> IntArray:
         return self.busy[self.resources[device]]
 
+    def _pools_near(self, pools: Sequence[PoolOrder]) -> list[list[PoolOrder]]:
+        """Return, per device, the pools from which its ops acquire."""
+        using = [(order, set(acquiring(self.problem, order))) for order in pools]
+        return [[order for order, used in using if r in used] for r in self.resources]
+
     def _returns(
         self, device: int, pools: Sequence[PoolOrder], heads: IntArray, moments: int
     ) -> int:
-        ops = self._between(device, self._ops(device))
-        tails = self.tails[:, device] - self.problem.duration
-        return max(
-            (
-                return_bound(self.problem, order, ops, heads, tails, moments)
-                for order in pools
-                if np.isin(ops, order.pool.acquire_op).any()
-            ),
-            default=0,
-        )
+        around = self.around(device)
+        ops, tails = around.between(self._ops(device)), around.tail - self.problem.duration
+        bounds = (return_bound(self.problem, o, ops, heads, tails, moments) for o in pools)
+        return max(bounds, default=0)
 
     def through_others(self) -> int:
         """Bound each device's span by the resource with the most work between its ops."""
         best = 0
-        for device in range(len(self.resources)):
-            estimate, resource = max(
-                ((self._work_between(device, ops), r) for r, ops in enumerate(self.busy)),
-                default=(0, 0),
-            )
+        for device in self._devices():
+            estimate, resource = self._most_between(self.around(device))
             if estimate > best:
                 best = max(best, self._on(device, self.busy[resource]))
         return best
 
     def _on(self, device: int, ops: IntArray, heads: IntArray | None = None) -> int:
-        ops = self._between(device, ops)
+        around = self.around(device)
+        ops = around.between(ops)
         lengths = self.problem.duration[ops]
-        starts = self.heads[ops, device] if heads is None else heads[ops]
-        return preemptive_bound(starts, lengths, self.tails[ops, device] - lengths)
+        starts = around.head[ops] if heads is None else heads[ops]
+        return preemptive_bound(starts, lengths, around.tail[ops] - lengths)
 
-    def _work_between(self, device: int, ops: IntArray) -> int:
-        """Return least head + load + least tail of the ops that lie between ops of the device."""
-        ops = self._between(device, ops)
-        if not len(ops):
-            return 0
-        lengths = self.problem.duration[ops]
-        ends = self.tails[ops, device] - lengths
-        return int(self.heads[ops, device].min() + lengths.sum() + ends.min())
+    def _most_between(self, around: Around) -> tuple[int, int]:
+        """Return the largest least head + load + least tail of a resource, and the resource.
+
+        Only ops that lie between ops of the device count.
+        """
+        resources, ops, first = self._by_resource
+        if not len(resources):
+            return 0, 0
+        length, head, tail = self.problem.duration[ops], around.head[ops], around.tail[ops]
+        inside = (head > NEVER // 2) & (tail > NEVER // 2)
+        far = -NEVER
+        load = np.add.reduceat(np.where(inside, length, 0), first)
+        heads = np.minimum.reduceat(np.where(inside, head, far), first)
+        ends = np.minimum.reduceat(np.where(inside, tail - length, far), first)
+        total = np.where(load > 0, heads + load + ends, 0)  # far + far wraps, and is not used
+        return max(zip(total.tolist(), resources, strict=True))
+
+    @cached_property
+    def _by_resource(self) -> tuple[list[int], IntArray, IntArray]:
+        """Resources that have busy ops, these ops one resource after the other, first places."""
+        resources = [resource for resource, ops in enumerate(self.busy) if len(ops)]
+        sizes = [0, *(len(self.busy[resource]) for resource in resources)]
+        none = np.zeros(0, dtype=np.int64)
+        ops = np.concatenate([none, *(self.busy[resource] for resource in resources)])
+        return resources, ops, np.cumsum(sizes)[:-1]

@@ -211,7 +211,7 @@ def _of_entry(
     if entry.schedule is None:
         why = drawing.reason(entry)
         raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
-    document = entry.schedule.model_dump()
+    document = entry.schedule.model_dump(mode="json")
     problem = kind.lower(instance, round_up=round_up, document=document)
     schedule = kind.read(instance, problem, document)[0]
     if schedule is None:

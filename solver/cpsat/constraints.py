@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
 from ppsolve.solver.cpsat.levels import Orders, add_levels, add_monotony, shares_resource
 from ppsolve.solver.cpsat.redundant.window_work import add_window_work
 from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 from ppsolve.solver.structure.implied import ImpliedOrder, PoolOrder
 

@@ -9,10 +9,10 @@ from itertools import pairwise, product
 import numpy as np
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.cpsat.demands import Demands
 from ppsolve.solver.cpsat.variables import Variables
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 
 

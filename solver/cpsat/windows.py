@@ -82,13 +82,17 @@ def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) 
     later than its first op may, and ends a span later at most.
     """
     ops = [problem.ops_by_resource[r] for r in spans.resources]
-    anchored = (spans.heads > NEVER // 2).all(axis=0) & (not problem.is_anchored)
+    devices = range(len(ops))
+    follows = [(spans.around(device).head > NEVER // 2).all() for device in devices]
+    anchored = np.array(follows, dtype=np.bool_) & (not problem.is_anchored)
     # Tightened starts of devices tighten ends once more; every pass is valid by itself.
     for _ in range(2):
         starts = np.array([latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64)
         starts[anchored] = 0
-        ends = np.where(spans.tails > NEVER // 2, starts + upper - spans.tails, 2**62)
-        latest = np.minimum(latest, ends.min(axis=1))
+        for device in devices:
+            tail = spans.around(device).tail
+            ends = np.where(tail > NEVER // 2, int(starts[device]) + upper - tail, 2**62)
+            latest = np.minimum(latest, ends)
     return latest
 
 
@@ -117,14 +121,13 @@ def _window_distance(problem: Problem, spans: Spans) -> int | None:
     end further than one span from it; distances add up over such links.
     """
     count = len(problem.span_resources)
-    if len(spans.resources) < count:
-        return None
     ops = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
     linked: BoolArray = np.zeros((count, count), dtype=np.bool_)
-    for a in range(count):
-        after = (spans.heads[ops[a]] > NEVER // 2).any(axis=0)
-        before = (spans.tails[ops[a]] > NEVER // 2).any(axis=0)
-        linked[a] = after & before
+    for device in range(count):
+        around = spans.around(device)
+        after = [(around.head[own] > NEVER // 2).any() for own in ops]
+        before = [(around.tail[own] > NEVER // 2).any() for own in ops]
+        linked[:, device] = np.logical_and(after, before)
     linked |= linked.T
     farthest = 0
     for start in range(count):

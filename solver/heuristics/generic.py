@@ -25,7 +25,13 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
 
 def _swept(request: Request) -> Proposal:
     effort = request.effort
-    found = list_sweep(request.problem, effort.clock, bound=effort.bound, goes_on=effort.uses_all)
+    found = list_sweep(
+        request.problem,
+        effort.clock,
+        known=effort.known,
+        bound=effort.bound,
+        goes_on=effort.uses_all,
+    )
     return Proposal(found.normalised())
 
 

@@ -27,12 +27,15 @@ class Effort:
     bound : int
         A lower bound on the objective in ticks, which nothing has to be sought below.
     uses_all : bool
-        Whether to go on until the clock is over, where no other search follows.
+        Whether to go on until the clock is over.
+    known : Schedule, optional
+        The best schedule so far, to improve on as well.
     """
 
     clock: Clock = field(default_factory=Clock)
     bound: int = 0
     uses_all: bool = False
+    known: Schedule | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import random
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.metrics import peak_usage
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
@@ -26,6 +25,7 @@ from ppsolve.solver.kernels.justify import (
     Scratch,
     justify,
 )
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
     gaps_of,

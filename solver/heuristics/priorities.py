@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.core.dag import CycleError, Dag, Edges
+from ppsolve.models.core.dag import CycleError, Edges
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
 from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 
 _CLASSES = {"I": 0, "B": 0, "F": 1, "W": 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle
 
@@ -44,6 +45,9 @@ _KEPT = 3
 
 _RESTART_AFTER = 60
 """Shakes without a better schedule after which another of the kept ones is shaken."""
+
+Exchange = Callable[[Schedule | None], Schedule | None]
+"""Takes a better schedule, or None where there is none, and gives one that was found elsewhere."""
 
 _ARMS = ("shake", "change", "shake", "draw")
 """Ways to look for a better schedule, taken in turn once the effort is used up."""
@@ -88,6 +92,7 @@ def list_sweep(
     known: Schedule | None = None,
     bound: int = 0,
     goes_on: bool = True,
+    exchange: Exchange | None = None,
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
@@ -109,6 +114,8 @@ def list_sweep(
         A lower bound on the objective in ticks; the search ends where it is met.
     goes_on : bool
         Whether it uses all the time of a limited clock, or ends once its effort is spent.
+    exchange : callable, optional
+        Told about each better schedule while the search goes on, and asked now and then.
 
     Returns
     -------
@@ -120,13 +127,21 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    sweep = _Sweep(problem, clock or Clock(), known, bound)
+    sweep = _Sweep(problem, clock or Clock(), known, bound, exchange)
     return sweep.run(goes_on=goes_on)
 
 
 class _Sweep:
-    def __init__(self, problem: Problem, clock: Clock, known: Schedule | None, bound: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        clock: Clock,
+        known: Schedule | None,
+        bound: int,
+        exchange: Exchange | None,
+    ) -> None:
         self.problem, self.clock, self.known, self.bound = problem, clock, known, bound
+        self.exchange = exchange
         self.edges = index_order(problem)
         self.book = RuleBook(problem)
         self.recipes = self.book.recipes()
@@ -150,8 +165,7 @@ class _Sweep:
             self._search(self.justifier)
         if goes_on and self.clock.is_limited:
             self._go_on()
-        best = self.best[0].schedule
-        return compact_spans(best) if self.spans_count else best
+        return self._compacted(self.best[0].schedule)
 
     @property
     def _is_over(self) -> bool:
@@ -211,7 +225,9 @@ class _Sweep:
     def _go_on(self) -> None:
         """Search in all ways in turn until the clock is over or the bound is met."""
         shaken = _Shaken(self.best[0])
+        told: Schedule | None = None
         for arm in cycle(_ARMS):
+            told = self._trade(told)
             if self._is_over:
                 return
             if arm == "draw":
@@ -222,6 +238,19 @@ class _Sweep:
                     self._try(self.book.changed(self.rng.choice(known), self.rng))
             elif self.justifier is not None:
                 shaken = self._shake(self.justifier, shaken)
+
+    def _trade(self, told: Schedule | None) -> Schedule | None:
+        """Tell of a better schedule and take one in return; return the one that was told last."""
+        best = self.best[0].schedule
+        if self.exchange is None:
+            return None
+        other = self.exchange(None if best is told else self._compacted(best))
+        if other is not None:
+            self._keep(_Found(self._score(other), self._count(), other))
+        return best
+
+    def _compacted(self, schedule: Schedule) -> Schedule:
+        return compact_spans(schedule, self.clock) if self.spans_count else schedule
 
     def _shake(self, justifier: Justifier, shaken: _Shaken) -> _Shaken:
         """Perturb a schedule; go on from the result unless it is worse."""

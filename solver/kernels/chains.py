@@ -100,12 +100,13 @@ def longest_tails(graph: Graph, order: Any, tail: Any) -> None:
     tail : int64[n]
         Least ticks from each op's start to the end of all; raised.
     """
+    duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
     for place in range(len(order) - 1, -1, -1):
         op = order[place]
-        for row in range(graph.pointer[op], graph.pointer[op + 1]):
-            least = graph.duration[op] + graph.lag[row] + tail[graph.successor[row]]
-            if least > tail[op]:
-                tail[op] = least
+        longest, length = tail[op], duration[op]
+        for row in range(pointer[op], pointer[op + 1]):
+            longest = max(longest, length + lag[row] + tail[successor[row]])
+        tail[op] = longest
 
 
 @part

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.unrolling import (
@@ -23,6 +22,7 @@ from ppsolve.solver.kfac.requirements import (
     iterations_until_steady,
     most_iterations,
 )
+from ppsolve.solver.structure.dag import Dag
 
 MAX_TRIED = 150_000
 """Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations

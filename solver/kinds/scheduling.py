@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -19,6 +21,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.options import Options
@@ -31,6 +34,11 @@ MAX_EXACT_OPS = 50_000
 Building and loading the model of 49,152 ops (32 devices, 512 micro-batches, a cap) took 8.9 s of
 processor time and the process 389 MB; of 6,144 ops 2.7 s and 145 MB.
 """
+
+COMPANION_WORKERS, COMPANION_OPS = 4, 400
+"""Workers from which one searches by list rules beside CP-SAT, which then has at least three: its
+full set of subsolvers proves more than any schedule saves. Smaller problems are mostly proved
+before the sweep, which has already had its turn, finds more."""
 
 
 class ScheduleTask(Task):
@@ -56,6 +64,11 @@ class ScheduleTask(Task):
     def schedule(self) -> Schedule | None:
         """The best schedule, None while there is none."""
         return None if self.best is None else self.best.schedule
+
+    @property
+    def best_schedule(self) -> Schedule | None:
+        """The best schedule, None while there is none."""
+        return self.schedule
 
     @property
     def value(self) -> int | None:
@@ -178,14 +191,18 @@ class ScheduleTask(Task):
         from ppsolve.solver.cpsat.exact import solve_exactly
 
         watch = _Watch(control.tell, self.value, self.bound.value)
-        answer = solve_exactly(
-            self.implied,
-            lower=self.bound.value,
-            incumbent=self.schedule,
-            limits=control.limits(),
-            on_incumbent=watch.incumbent,
-            on_bound=watch.bound,
-        )
+        limits = control.limits()
+        with self._companion(control) as companion:
+            answer = solve_exactly(
+                self.implied,
+                lower=self.bound.value,
+                incumbent=self.schedule,
+                limits=limits if companion is None else replace(limits, workers=limits.workers - 1),
+                on_incumbent=watch.incumbent,
+                on_bound=watch.bound,
+                feed=None if companion is None else companion.found,
+                on_schedule=None if companion is None else companion.learn,
+            )
         if answer.infeasible:
             if self.schedule is not None:
                 raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
@@ -196,6 +213,18 @@ class ScheduleTask(Task):
         if answer.schedule is not None:
             stop = self.offer_exact(answer.schedule, control) or stop
         return StopReason.PROVED if self.is_closed else stop
+
+    def _companion(self, control: Control) -> AbstractContextManager[Companion | None]:
+        """Return a search that runs beside the exact one where there are workers for both."""
+        options, problem = control.options, self.problem
+        if (
+            options.deterministic
+            or options.used_workers < COMPANION_WORKERS
+            or problem.num_ops < COMPANION_OPS
+        ):
+            return nullcontext()
+        companion = Companion(problem, control.clock, self.schedule, self.bound.value)
+        return companion.at_work()
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
         """Keep a schedule of CP-SAT if it is the best one.

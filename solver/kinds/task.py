@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import Figure, HeuristicEntry, StopReason
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
 from ppsolve.solver.attended import unbroken
@@ -96,6 +97,11 @@ class Task(ABC):
     @abstractmethod
     def best_by(self) -> str | None:
         """What found the best schedule."""
+
+    @property
+    def best_schedule(self) -> Schedule | None:
+        """The best schedule, where there is one that searches can improve."""
+        return None
 
     @property
     def infeasible(self) -> str | None:

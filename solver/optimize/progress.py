@@ -41,8 +41,9 @@ class Progress:
 
 ProgressListener = Callable[[Progress], None]
 
-TICK = 1.0
-"""Most seconds from one event to the next, so that a listener can tell work from a hang."""
+TICK = 0.9
+"""Seconds without news after which the phase is told again, at least once each second, so that a
+listener can tell work from a hang."""
 
 
 class Teller:

@@ -56,6 +56,10 @@ SWEEP_SHARE = 0.3
 LAST_SHARE = 0.2
 """Share that is left for the last schedule of such a heuristic where no exact search follows."""
 
+SEARCH_SHARES = ((1_000, 0.3), (4_000, 0.6))
+"""Ops from which a heuristic that searches goes on after its effort is spent, and shares of the
+time. Below, CP-SAT proves most; from 4,000 ops on it hardly improves a schedule within a minute."""
+
 EXACT_SLACK = 0.35
 """Seconds beyond its clock that a search gets to return what it found."""
 
@@ -185,10 +189,18 @@ class Run:
 
     def _run_search(self, heuristic: Heuristic) -> None:
         """Run a heuristic that searches: until time is over where no exact search follows."""
-        is_last, share = self.task.is_too_large, SWEEP_SHARE
-        if is_last:
+        task = self.task
+        share = SWEEP_SHARE
+        for size, larger in SEARCH_SHARES:
+            share = larger if task.size >= size else share
+        if task.is_too_large:
             share = 1 - LAST_SHARE
-        effort = Effort(self.clock.share(share), self.task.bound.value, uses_all=is_last)
+        effort = Effort(
+            self.clock.share(share),
+            task.bound.value,
+            uses_all=task.size >= SEARCH_SHARES[0][0],
+            known=task.best_schedule,
+        )
         self._announce(SEARCH_STEPS * self.task.size)
         self._run_heuristic(heuristic, self.clock.share(min(1.0, 2 * share)), effort)
 

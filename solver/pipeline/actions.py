@@ -8,11 +8,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.deferred import Deferred
-from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.structure.timing import time_orders
@@ -87,12 +86,12 @@ class Order:
         return cls(*(np.array(list(column), dtype=np.int64) for column in columns))
 
     @classmethod
-    def by_index(cls, stage: ArrayLike, kinds: str) -> Order:
+    def by_index(cls, stage: int | Sequence[int] | IntArray, kinds: str) -> Order:
         """Return an order that runs the micro-batches of each stage and kind by their index.
 
         Parameters
         ----------
-        stage : int or int64[a]
+        stage : int or sequence of int
             Stage of all actions, or of each.
         kinds : str
             Letters of `COMPUTE_KINDS`, one for each of the a actions.
@@ -103,7 +102,7 @@ class Order:
             The order.
         """
         kind = _places(kinds)
-        stages = np.broadcast_to(np.asarray(stage, dtype=np.int64), kind.shape)
+        stages = np.zeros(len(kind), dtype=np.int64) + stage
         return cls(stages, kind, _counts(stages * len(COMPUTE_KINDS) + kind))
 
     def __len__(self) -> int:
@@ -135,11 +134,13 @@ class Order:
         return [first[place] + last[microbatch] for place, microbatch in columns]
 
 
+_PLACES = np.full(256, FREE, dtype=np.int64)
+_PLACES[[ord(letter) for letter in COMPUTE_KINDS]] = np.arange(len(COMPUTE_KINDS))
+
+
 def _places(kinds: str) -> IntArray:
     """Return the places of letters in `COMPUTE_KINDS`."""
-    table = np.full(256, FREE, dtype=np.int64)
-    table[[ord(letter) for letter in COMPUTE_KINDS]] = np.arange(len(COMPUTE_KINDS))
-    return table[np.frombuffer(kinds.encode(), dtype=np.uint8)]
+    return _PLACES[np.frombuffer(kinds.encode(), dtype=np.uint8)]
 
 
 def _counts(keys: IntArray) -> IntArray:
@@ -205,14 +206,14 @@ class _Resolver:
         self.fused_weights = _none()
 
     def ops(self, device: int, order: Order) -> IntArray:
-        order, is_input = in_halves(self.problem, order)
+        order, inputs = in_halves(self.problem, order)
         ops = self._known_ops(order)
         wrong = (ops == FREE) | (self.problem.device[ops] != device)
         if wrong.any():
             raise self._refusal(device, order, ops, int(np.argmax(wrong)))
-        inputs = np.flatnonzero(is_input)
-        self.fused_inputs = np.concatenate([self.fused_inputs, ops[inputs]])
-        self.fused_weights = np.concatenate([self.fused_weights, ops[inputs + 1]])
+        if len(inputs):
+            self.fused_inputs = np.concatenate([self.fused_inputs, ops[inputs]])
+            self.fused_weights = np.concatenate([self.fused_weights, ops[inputs + 1]])
         return ops
 
     def _known_ops(self, order: Order) -> IntArray:
@@ -233,7 +234,7 @@ class _Resolver:
         return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
 
 
-def in_halves(problem: Problem, order: Order) -> tuple[Order, BoolArray]:
+def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
     """Return an order whose full backwards are I, then W, where the problem splits them.
 
     Parameters
@@ -247,16 +248,18 @@ def in_halves(problem: Problem, order: Order) -> tuple[Order, BoolArray]:
     -------
     order : Order
         All actions one by one, without overlaps.
-    is_input : bool[...]
-        Marks the I of each full backward; the W is the action behind it.
+    inputs : int64[...]
+        Place of the I of each full backward; the W is the action behind it.
     """
-    is_full = (order.kind == FULL) & (BACKWARD_INPUT in problem.kinds)
-    place = np.repeat(np.arange(len(order)), np.where(is_full, 2, 1))
-    is_second = np.zeros(len(place), dtype=np.bool_)
-    is_second[1:] = place[1:] == place[:-1]
-    is_input = is_full[place] & ~is_second
-    kind = np.where(is_input, INPUT, np.where(is_second, WEIGHT, order.kind[place]))
-    return Order(order.stage[place], kind, order.microbatch[place]), is_input
+    is_full = order.kind == FULL
+    if BACKWARD_INPUT not in problem.kinds or not is_full.any():
+        return Order(order.stage, order.kind, order.microbatch), _none()
+    place = np.repeat(np.arange(len(order)), is_full + 1)
+    kind = order.kind[place]
+    inputs = np.flatnonzero(is_full)
+    inputs += np.arange(len(inputs))
+    kind[inputs], kind[inputs + 1] = INPUT, WEIGHT
+    return Order(order.stage[place], kind, order.microbatch[place]), inputs
 
 
 def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:

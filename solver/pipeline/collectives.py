@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.dag import Dag
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
@@ -29,11 +28,13 @@ from ppsolve.solver.pipeline.actions import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
     Order,
     action_strings,
     gradient_after_weight,
     orders_of,
 )
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 
 _DIGITS = 100
@@ -191,9 +192,9 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
 
 def _is_whole(order: Order) -> bool:
     """Whether no action is there twice."""
-    keys = np.lexsort((order.microbatch, order.kind, order.stage))
-    columns = (column[keys] for column in (order.stage, order.kind, order.microbatch))
-    return not np.logical_and.reduce([column[1:] == column[:-1] for column in columns]).any()
+    indices = int(order.microbatch.max(initial=0)) + 1
+    keys = (order.stage * len(COMPUTE_KINDS) + order.kind) * indices + order.microbatch
+    return len(set(keys.tolist())) == len(order)
 
 
 def with_collectives(heuristic: Heuristic) -> Heuristic:

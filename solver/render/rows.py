@@ -108,7 +108,8 @@ def chart_rows(
 def _rows_of_resources(document: ScheduleDocument, problem: Problem) -> list[Row]:
     devices = set(problem.span_resources.tolist())
     rows = [Row(name, number in devices) for number, name in enumerate(problem.resource_names)]
-    number_of = {problem.op_name(op): op for op in range(problem.num_ops)}
+    names = problem.op_names(range(problem.num_ops))
+    number_of = {name: op for op, name in enumerate(names)}
     chunks = _chunks(document)
     for position, op in enumerate(document.ops):
         bar = _bar(op, position, chunks)

@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from operator import mul
 from typing import Self
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-
-Successors = Mapping[int, list[int]]
+from ppsolve.solver.structure.units import whole_units
 
 ALWAYS = -1
 """Stands for "from the beginning" or "to the very end" in place of an op."""
 
 
+class Neighbours:
+    """Ops at the other ends of the edges out of each op.
+
+    Parameters
+    ----------
+    num_ops : int
+        Number of ops n.
+    source, target : int64[k]
+        First and second op of each edge.
+    """
+
+    def __init__(self, num_ops: int, source: IntArray, target: IntArray) -> None:
+        order = np.argsort(source, kind="stable")
+        self._pointer = np.searchsorted(source[order], np.arange(num_ops + 1)).tolist()
+        self._targets = target[order].tolist()
+
+    def of(self, op: int) -> list[int]:
+        """Return the neighbours of an op."""
+        found: list[int] = self._targets[self._pointer[op] : self._pointer[op + 1]]
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Direct successors and predecessors of the ops that have any."""
+    """Direct successors and predecessors of every op."""
 
-    successors: Successors
-    predecessors: Successors
+    successors: Neighbours
+    predecessors: Neighbours
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
         """Collect the links of a problem's precedences."""
-        successors: dict[int, list[int]] = defaultdict(list)
-        predecessors: dict[int, list[int]] = defaultdict(list)
-        for before, after in zip(problem.before.tolist(), problem.after.tolist(), strict=True):
-            successors[before].append(after)
-            predecessors[after].append(before)
-        return cls(dict(successors), dict(predecessors))
+        before, after = problem.before, problem.after
+        return cls(
+            Neighbours(problem.num_ops, before, after), Neighbours(problem.num_ops, after, before)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +69,28 @@ class Holds:
     acquire, release : int64[h]
         Hold k lasts from the start of op ``acquire[k]`` to the end of op ``release[k]``;
         `ALWAYS` where there is no such op.
-    amount : tuple of Fraction
-        Amount of each hold, length h.
+    amounts : tuple of Fraction
+        Distinct amounts, going up.
+    index : int64[h]
+        Index of each hold's amount in `amounts`.
     """
 
     base: Fraction
     acquire: IntArray
     release: IntArray
-    amount: tuple[Fraction, ...]
+    amounts: tuple[Fraction, ...]
+    index: IntArray
+
+    @cached_property
+    def amount(self) -> tuple[Fraction, ...]:
+        """Amount of each hold, length h."""
+        return tuple(map(self.amounts.__getitem__, self.index.tolist()))
+
+    @property
+    def total(self) -> Fraction:
+        """Sum of all amounts."""
+        counts = np.bincount(self.index, minlength=len(self.amounts)).tolist()
+        return sum(map(mul, self.amounts, counts), Fraction(0))
 
 
 def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
@@ -78,25 +113,21 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
     Holds
         h holds, amounts in the pool's unit.
     """
-    successors = links.successors
-    remaining = [pool.amounts[index] for index in pool.acquire_amount.tolist()]
-    by_label: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for position, op in enumerate(pool.acquire_op.tolist()):
-        by_label[_label(problem, op)].append(position)
+    whole, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
+    units: list[int] = whole.tolist()
+    remaining = [units[index] for index in pool.acquire_amount.tolist()]
+    acquires, releases = pool.acquire_op.tolist(), pool.release_op.tolist()
     reach: dict[int, set[int]] = {}
-    found: list[tuple[int, int, Fraction]] = []
-    base = pool.initial
-    every_acquire = list(range(len(remaining)))
-    for op, index in zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True):
-        wanted = pool.amounts[index]
-        labelled = problem.microbatch[op] != FREE
-        for position in by_label[_label(problem, op)] if labelled else every_acquire:
+    found: list[tuple[int, int, int]] = []
+    excess = 0
+    candidates = _candidates(problem, pool)
+    for op, index, group in zip(releases, pool.release_amount.tolist(), candidates, strict=True):
+        wanted = units[index]
+        for position in group:
             if wanted == 0:
                 break
-            if remaining[position] == 0:
-                continue
-            acquire = int(pool.acquire_op[position])
-            if not _precedes(successors, reach, acquire, op):
+            acquire = acquires[position]
+            if not remaining[position] or not _precedes(links.successors, reach, acquire, op):
                 continue
             share = min(wanted, remaining[position])
             found.append((acquire, op, share))
@@ -104,42 +135,53 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
             wanted -= share
         if wanted:
             found.append((ALWAYS, op, wanted))
-            base -= wanted
-    found += [
-        (int(pool.acquire_op[position]), ALWAYS, left)
-        for position, left in enumerate(remaining)
-        if left
-    ]
+            excess += wanted
+    found += [(op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left]
+    return _as_holds(found, pool.initial - Fraction(excess, unit), unit)
+
+
+def _as_holds(found: list[tuple[int, int, int]], base: Fraction, unit: int) -> Holds:
+    """Return holds from (acquire, release, amount in units)."""
+    units = sorted({amount for _, _, amount in found})
+    number = {amount: index for index, amount in enumerate(units)}
     return Holds(
         base=base,
         acquire=np.array([acquire for acquire, _, _ in found], dtype=np.int64),
         release=np.array([release for _, release, _ in found], dtype=np.int64),
-        amount=tuple(amount for _, _, amount in found),
+        amounts=tuple(Fraction(amount, unit) for amount in units),
+        index=np.array([number[amount] for _, _, amount in found], dtype=np.int64),
     )
 
 
-def _label(problem: Problem, op: int) -> tuple[int, int]:
-    return int(problem.stage[op]), int(problem.microbatch[op])
+def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
+    """Return, for each release, the places of the acquires that it may give back."""
+    by_label: dict[tuple[int, int], list[int]] = defaultdict(list)
+    stage, microbatch = problem.stage, problem.microbatch
+    taken = zip(stage[pool.acquire_op].tolist(), microbatch[pool.acquire_op].tolist(), strict=True)
+    for position, label in enumerate(taken):
+        by_label[label].append(position)
+    given = zip(stage[pool.release_op].tolist(), microbatch[pool.release_op].tolist(), strict=True)
+    every = range(len(pool.acquire_op))
+    return [every if label[1] == FREE else by_label.get(label, ()) for label in given]
 
 
-def _precedes(successors: Successors, reach: dict[int, set[int]], first: int, last: int) -> bool:
+def _precedes(successors: Neighbours, reach: dict[int, set[int]], first: int, last: int) -> bool:
     """Return true if `last` is `first` or follows it; one or two edges need no full search."""
-    if first == last or last in successors.get(first, ()):
-        return True
-    if any(last in successors.get(op, ()) for op in successors.get(first, ())):
+    near = successors.of(first)
+    if first == last or last in near or any(last in successors.of(op) for op in near):
         return True
     if first not in reach:
         reach[first] = reachable(successors, first)
     return last in reach[first]
 
 
-def reachable(successors: Successors, first: int) -> set[int]:
+def reachable(neighbours: Neighbours, first: int) -> set[int]:
     """Return an op and all ops that it reaches.
 
     Parameters
     ----------
-    successors : mapping of int to list of int
-        Neighbours of the ops that have any: successors, or predecessors to go backwards.
+    neighbours : Neighbours
+        Successors of the ops, or predecessors to go backwards.
     first : int
         The op to begin with.
 
@@ -151,7 +193,7 @@ def reachable(successors: Successors, first: int) -> set[int]:
     seen = {first}
     queue = deque([first])
     while queue:
-        for op in successors.get(queue.popleft(), ()):
+        for op in neighbours.of(queue.popleft()):
             if op not in seen:
                 seen.add(op)
                 queue.append(op)

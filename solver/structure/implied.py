@@ -8,7 +8,6 @@ cap forces releases before acquires; those precedences are implied as well.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +16,12 @@ from functools import cached_property
 
 import numpy as np
 
-from ppsolve.models.core.dag import CycleError, Dag, Edges, chain_edges
+from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, holds_of
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible, check_requirements
+from ppsolve.solver.structure.units import whole_units
 
 
 def index_order(problem: Problem) -> Edges:
@@ -218,38 +219,45 @@ class ImpliedOrder:
         acquires = self._representatives(pool.acquire_op)
         check_requirements(self.problem, pool, holds, acquires, links)
         lanes = self._lanes(holds)
-        pairs = [pair for lane in lanes for pair in self._forced(pool, holds, lanes, lane)]
-        edges = np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
+        none = np.zeros((0, 2), dtype=np.int64)
+        forced = [none, *(self._forced(pool, holds, lanes, lane) for lane in lanes)]
+        edges = np.unique(np.concatenate(forced), axis=0)
         covered = sum(
             len(self.ops(column)) for lane in lanes for column, _ in lane.releases
-        ) == len(holds.amount)
+        ) == len(holds.index)
         whole = covered and all(len(lane.releases) == 1 for lane in lanes)
         exact = whole and len(lanes) == 1 and not self.may_be_instant(lanes[0], lanes)
-        return PoolOrder(pool, holds, tuple(lanes), edges[:, 0], edges[:, 1], exact, whole)
+        before, after = np.ascontiguousarray(edges.T)
+        return PoolOrder(pool, holds, tuple(lanes), before, after, exact, whole)
 
     def _lanes(self, holds: Holds) -> list[Lane]:
-        family, row, column = self._position
-        groups: dict[tuple[int, int, int, Fraction], int] = defaultdict(int)
-        for acquire, release, amount in zip(
-            holds.acquire.tolist(), holds.release.tolist(), holds.amount, strict=True
-        ):
-            if ALWAYS in {acquire, release} or family[acquire] == FREE:
-                continue
-            if family[acquire] == family[release] and row[acquire] == row[release]:
-                key = (int(family[acquire]), int(column[acquire]), int(column[release]), amount)
-                groups[key] += 1
+        groups = self._groups(holds)
         parts: dict[Column, list[tuple[Column, Fraction]]] = defaultdict(list)
-        for (number, first, last, amount), count in groups.items():
+        for number, first, last, index, count in groups:
             if count == len(self.problem.families[number]):
-                parts[Column(number, first)].append((Column(number, last), amount))
+                releases = parts[Column(number, first)]
+                releases.append((Column(number, last), holds.amounts[index]))
         return [
             Lane(acquire, sum((amount for _, amount in releases), Fraction(0)), tuple(releases))
             for acquire, releases in parts.items()
         ]
 
-    def _forced(
-        self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane
-    ) -> list[tuple[int, int]]:
+    def _groups(self, holds: Holds) -> list[list[int]]:
+        """Return family, acquiring and releasing column, amount and number of alike holds.
+
+        Groups come in the order of their first holds; the amount is an index into the pool's.
+        """
+        family, row, column = self._position
+        first, last = holds.acquire, holds.release
+        alike = (first != ALWAYS) & (last != ALWAYS) & (family[first] != FREE)
+        alike &= (family[first] == family[last]) & (row[first] == row[last])
+        first, last = first[alike], last[alike]
+        keys = np.stack((family[first], column[first], column[last], holds.index[alike]), axis=1)
+        groups, place, count = np.unique(keys, axis=0, return_index=True, return_counts=True)
+        found: list[list[int]] = np.column_stack((groups, count))[np.argsort(place)].tolist()
+        return found
+
+    def _forced(self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane) -> IntArray:
         """Return (release op, acquire op) pairs that the capacity forces on one lane.
 
         At the start of acquire j, every lane of the nest has acquired j+1 times, and no column has
@@ -258,23 +266,23 @@ class ImpliedOrder:
         k * gated + j * others >= (j + 1) * amount - available.
         """
         nest = self.nest_of(lanes, lane)
+        pairs = [np.zeros((0, 2), dtype=np.int64)]
         if self.may_be_instant(lane, nest):
-            return []
+            return pairs[0]
         amount = sum((other.amount for other in nest), Fraction(0))
         releases = [part for other in nest for part in other.releases]
         available = pool.limit - holds.base
         acquires = self.ops(lane.acquire)
-        pairs = []
         for column, _ in releases:
             behind = {column} | self._follows[column]
             gated = sum((part for other, part in releases if other in behind), Fraction(0))
             others = sum((part for other, part in releases if other not in behind), Fraction(0))
             required = _required_releases(len(acquires), amount, others, gated, available)
             gate = self.ops(column)
-            for j in np.flatnonzero(required > 0).tolist():
-                place = min(int(required[j]), len(gate)) - 1
-                pairs.append((int(gate[place]), int(acquires[j])))
-        return pairs
+            waiting = required > 0
+            place = np.minimum(required[waiting], len(gate)) - 1
+            pairs.append(np.stack((gate[place], acquires[waiting]), axis=1))
+        return np.concatenate(pairs)
 
     def _representatives(self, ops: IntArray) -> list[int]:
         """Return the ops that have no family or are in the first row of theirs."""
@@ -336,8 +344,10 @@ def _required_releases(
     members: int, amount: Fraction, others: Fraction, gated: Fraction, available: Fraction
 ) -> IntArray:
     """Return the number of releases of the gate that must precede each acquire j."""
-    parts = (amount, others, gated, available)
-    unit = math.lcm(*(part.denominator for part in parts))
-    acquired, elsewhere, gate, limit = (int(part * unit) for part in parts)
-    missing = [(j + 1) * acquired - limit - j * elsewhere for j in range(members)]
-    return np.array([max(0, -(-shortage // gate)) for shortage in missing], dtype=np.int64)
+    whole, _ = whole_units((amount, others, gated, available), 2 * (members + 1))
+    acquired, elsewhere, gate, limit = whole
+    row = np.arange(members).astype(whole.dtype)
+    missing = (row + 1) * acquired - limit - row * elsewhere
+    # One release more than there are says as much as any larger number, and fits 64 bits.
+    required: IntArray = np.clip(-(-missing // gate), 0, members + 1).astype(np.int64)
+    return required

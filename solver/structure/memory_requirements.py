@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from operator import mul
 
-from ppsolve.models.core.problem import Pool, Problem
+import numpy as np
+
+from ppsolve.models.core.problem import BoolArray, IntArray, Pool, Problem
 from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, reachable
 
 MAX_STEPS = 30_000_000
@@ -48,7 +51,7 @@ def check_requirements(
             f"memory: {pool.name} holds {_text(pool.initial)} before anything runs, "
             f"capacity {_text(pool.capacity)}"
         )
-    if holds.base + sum(amount for amount in holds.amount if amount > 0) <= pool.limit:
+    if holds.base + holds.total <= pool.limit:
         return
     chosen = list(acquires)
     if len(chosen) * problem.num_ops > MAX_STEPS:
@@ -61,19 +64,16 @@ def check_requirements(
 def _check_start(
     problem: Problem, pool: Pool, holds: Holds, op: int, before: set[int], after: set[int]
 ) -> None:
-    in_use, holders = holds.base, []
-    for first, last, amount in zip(
-        holds.acquire.tolist(), holds.release.tolist(), holds.amount, strict=True
-    ):
-        begun = first == ALWAYS or first in before
-        lasting = last == ALWAYS or (
-            last in after and bool(problem.duration[op] or problem.duration[last])
-        )
-        if begun and lasting:
-            in_use += amount
-            if first not in (ALWAYS, op):
-                holders.append(problem.op_name(first))
+    begun = _among(holds.acquire, before)
+    lasting = _among(holds.release, after)
+    if not problem.duration[op]:
+        lasting &= (holds.release == ALWAYS) | (problem.duration[holds.release] > 0)
+    held = begun & lasting
+    counts = np.bincount(holds.index[held], minlength=len(holds.amounts)).tolist()
+    in_use = sum(map(mul, holds.amounts, counts), holds.base)
     if in_use > pool.limit:
+        first = np.setdiff1d(holds.acquire[held], (ALWAYS, op))
+        holders = problem.op_names(first)
         others = ", ".join(sorted(set(holders))[:8])
         what = f"together with {others} needs" if others else "alone needs"
         raise MemoryInfeasible(
@@ -81,6 +81,12 @@ def _check_start(
             f"{f' ({_text(pool.initial)} of it static)' if pool.initial else ''}, capacity "
             f"{_text(pool.capacity)}"
         )
+
+
+def _among(ops: IntArray, chosen: set[int]) -> BoolArray:
+    """Return true where an op is `ALWAYS` or among those chosen."""
+    mask: BoolArray = np.isin(ops, [ALWAYS, *chosen])
+    return mask
 
 
 def _text(amount: Fraction) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.bounds import memory_work
-from ppsolve.solver.bounds.memory_work import memory_heads
+from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import number, op, small
@@ -74,7 +74,7 @@ def test_heads_never_fall_and_stay_without_pools() -> None:
     problem = small([op("a", 1, "r"), op("b", 1, "r")], families=[[["a"], ["b"]]])
     implied = ImpliedOrder(problem)
     heads = start_heads(problem, implied.full)
-    assert memory_heads(implied, heads).tolist() == heads.tolist() == [0, 1]
+    assert MemoryWork(implied).raise_heads(heads).tolist() == heads.tolist() == [0, 1]
 
 
 def test_acquires_that_are_left_out_weaken_heads_only(monkeypatch: pytest.MonkeyPatch) -> None:

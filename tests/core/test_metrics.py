@@ -9,10 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppsolve.models.core.metrics import critical_path, measure, peak_usage, slack
+from ppsolve.models.core.metrics import measure, peak_usage
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
+from ppsolve.solver.structure.dag import critical_path, slack
 from tests.strategies import broken_rules, in_use, serial_schedule, tiny_problem
 
 

@@ -29,7 +29,7 @@ amounts = st.fractions(min_value=Fraction(1, 50), max_value=3, max_denominator=6
 
 def holds(*parts: Fraction, base: Fraction = Fraction(0)) -> Holds:
     nothing = np.zeros(len(parts), dtype=np.int64)
-    return Holds(base, nothing, nothing, parts)
+    return Holds(base, nothing, nothing, parts, np.arange(len(parts)))
 
 
 @given(st.lists(amounts, min_size=1, max_size=4), amounts, st.sampled_from(["up", "down"]))

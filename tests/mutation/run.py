@@ -37,6 +37,7 @@ BOUNDS = (
     "tests/bounds/test_memory_work.py",
     "tests/bounds/test_by_hand.py",
     "tests/bounds/test_bounds.py",
+    "tests/kernels/test_memory_work.py",
 )
 PIPELINE = (
     "tests/pipeline/test_instance.py",
@@ -49,11 +50,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "solver/structure/holds.py": ("tests/structure",),
     "solver/structure/implied.py": ("tests/structure", *BOUNDS[:2]),
     "solver/structure/memory_requirements.py": ("tests/structure",),
+    "solver/structure/dag.py": ("tests/structure/test_dag.py", "tests/core/test_metrics.py"),
     "solver/structure/timing.py": ("tests/structure/test_timing.py",),
     "solver/bounds/first_return.py": BOUNDS,
     "solver/bounds/lower_bounds.py": BOUNDS,
     "solver/bounds/memory_work.py": BOUNDS,
     "solver/bounds/one_machine.py": BOUNDS,
+    "solver/bounds/room.py": BOUNDS,
     "solver/bounds/spans.py": BOUNDS,
     "solver/cpsat/constraints.py": CPSAT,
     "solver/cpsat/demands.py": CPSAT,

@@ -1,0 +1,50 @@
+"""A search beside another one: it tells its best and learns."""
+
+from __future__ import annotations
+
+import time
+
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.companion import Companion
+from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.optimize.kinds import lower
+
+PROBLEM = lower(
+    PipelineInstance(
+        num_devices=3,
+        num_microbatches=6,
+        times={
+            "forward": [3, 5, 4],
+            "backward_input": [4, 3, 5],
+            "backward_weight": [2, 4, 3],
+        },
+        p2p={"latency": 1},
+        memory={"capacity": 3, "activation": 1, "released_by_backward_weight": 0.43},
+    )
+)
+
+
+def test_it_tells_of_its_best_schedule() -> None:
+    with Companion(PROBLEM, Clock(60.0), None, 0).at_work() as companion:
+        while (found := companion.found()) is None:
+            time.sleep(0.01)
+    assert check_schedule(PROBLEM, found) == []
+    assert found.value <= list_sweep(PROBLEM).value
+
+
+def test_it_learns_a_better_schedule() -> None:
+    best = list_sweep(PROBLEM)
+    told: list[int] = []
+
+    def exchange(better: object) -> object:
+        if better is not None:
+            told.append(better.value)  # type: ignore[attr-defined]
+        return best
+
+    worse = type(best)(PROBLEM, best.start * 2)
+    clock = Clock(60.0)
+    list_sweep(PROBLEM, clock, known=worse, bound=best.value, exchange=exchange)  # type: ignore[arg-type]
+    assert not clock.is_over
+    assert not told or told[-1] == best.value
