@@ -16,8 +16,8 @@ from ppsolve.solver.plan.space import enumerate_space
 TIME_LIMIT, FINALISTS = 45.0, 12
 """Defaults. Of ``gpt-80x128``, on two cores with other processes, all 540 configurations that fit
 had a schedule after 22 s, and the best one its sweep, which gained 4.2 %, after 37 s; a shorter
-limit loses that, 300 s end at the same schedule. Sweeps reach one to three finalists in 45 s and all
-of 12 in 300 s, so their number matters to long plans and to those of small pipelines."""
+limit loses that, and 300 s ended at the same schedule. Sweeps reach one to three finalists in 45 s,
+so that their number matters to longer plans, and to those of small pipelines."""
 
 RESERVED_SECONDS, RESERVED_SHARE = 1.0, 0.1
 """Part of the limit that is kept for the winner's document and the table. Of 24,576 ops and 1,170
