@@ -207,10 +207,9 @@ class Builder:
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
-        depth = configuration.pipeline_depth
-        size = configuration.microbatch_size
+        depth, size = configuration.pipeline_depth, configuration.microbatch_size
         in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
-        # What has no room for one micro-batch has none for more, and is found out once.
+        # What has no room for one micro-batch has none for more.
         least = self._balanced(size, devices, (1,) * len(devices), quick=quick)
         if least is None:
             return None
@@ -357,7 +356,7 @@ class Pipeline:
 
     def instance(self) -> PipelineInstance:
         """Return the pipeline as an instance."""
-        chosen, optimizer = self.configuration, self.layers.optimizer
+        chosen = self.configuration
         document = {
             "name": self._name(),
             "time_unit": self.request.time_unit,
@@ -369,7 +368,7 @@ class Pipeline:
             "p2p": {"latency": self._latencies()},
             "memory": self._memory(),
             "allreduce": self._allreduces(),
-            "optimizer": self._times("optimizer") if any(optimizer) else None,
+            "optimizer": self._times("optimizer") if any(self.layers.optimizer) else None,
         }
         given = {field: value for field, value in document.items() if value is not None}
         return PipelineInstance.parse(given)
