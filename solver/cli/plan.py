@@ -66,8 +66,8 @@ def register(app: typer.Typer) -> None:
 
 def plan_command(
     request: RequestFile,
-    time_limit: TimeLimit = 45.0,
-    finalists: Finalists = 12,
+    time_limit: TimeLimit = service.TIME_LIMIT,
+    finalists: Finalists = service.FINALISTS,
     gap: Gap = 0.0,
     exhaustive: Exhaustive = False,
     deterministic: opt.Deterministic = False,

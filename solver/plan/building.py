@@ -96,10 +96,8 @@ class Layers:
 
         Parameters
         ----------
-        field : str
-            The figure: a time, ``activation`` or ``state``.
-        boundaries : sequence of int
-            S + 1 ascending layer indices where stages begin and end.
+        field, boundaries
+            A time, ``activation`` or ``state``; S + 1 layer indices where stages begin and end.
 
         Returns
         -------
@@ -209,10 +207,9 @@ class Builder:
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
-        depth = configuration.pipeline_depth
-        size = configuration.microbatch_size
+        depth, size = configuration.pipeline_depth, configuration.microbatch_size
         in_flight = tuple(min(configuration.microbatches, depth - device) for device in devices)
-        # What has no room for one micro-batch has none for more, and is found out once.
+        # What has no room for one micro-batch has none for more.
         least = self._balanced(size, devices, (1,) * len(devices), quick=quick)
         if least is None:
             return None
@@ -359,7 +356,7 @@ class Pipeline:
 
     def instance(self) -> PipelineInstance:
         """Return the pipeline as an instance."""
-        chosen, optimizer = self.configuration, self.layers.optimizer
+        chosen = self.configuration
         document = {
             "name": self._name(),
             "time_unit": self.request.time_unit,
@@ -371,7 +368,7 @@ class Pipeline:
             "p2p": {"latency": self._latencies()},
             "memory": self._memory(),
             "allreduce": self._allreduces(),
-            "optimizer": self._times("optimizer") if any(optimizer) else None,
+            "optimizer": self._times("optimizer") if any(self.layers.optimizer) else None,
         }
         given = {field: value for field, value in document.items() if value is not None}
         return PipelineInstance.parse(given)
@@ -403,7 +400,7 @@ class Pipeline:
         return self.layers.sums(name, self.boundaries)
 
     def _times(self, name: str) -> list[Decimal]:
-        return [self.layers.decimal(ticks) for ticks in self.sums(name)]
+        return list(map(self.layers.decimal, self.sums(name)))
 
     def _memory(self) -> dict[str, Any] | None:
         if self.request.cluster.memory is None:
@@ -421,10 +418,9 @@ class Pipeline:
         c = self.configuration
         shape = (c.microbatch_size, c.backward, c.rank_order, self._shape)
         key = (name, *shape, tuple(self.devices), tuple(self.boundaries))
-        known = self.links.known
-        if key not in known:
-            known[key] = work_out()
-        return known[key]  # type: ignore[no-any-return]
+        if key not in self.links.known:
+            self.links.known[key] = work_out()
+        return self.links.known[key]  # type: ignore[no-any-return]
 
     def lags(self) -> dict[tuple[int, int], int]:
         """Return the ticks of a transfer by pair of devices: of the largest tensor between them."""
@@ -442,15 +438,14 @@ class Pipeline:
         return slowest
 
     def _latencies(self) -> list[list[Decimal]]:
-        depth = self._shape[0]
-        table = [[Decimal(0)] * depth for _ in range(depth)]
+        table = [[Decimal(0)] * self._shape[0] for _ in range(self._shape[0])]
         for (a, b), ticks in self.lags().items():
             table[a][b] = self.layers.decimal(ticks)
         return table
 
     def _allreduces(self) -> list[Decimal] | None:
         ticks = self.allreduces()
-        return None if ticks is None else [self.layers.decimal(time) for time in ticks]
+        return None if ticks is None else list(map(self.layers.decimal, ticks))
 
     def allreduces(self) -> list[int] | None:
         """Return the ticks each stage's all-reduce adds to its last backward, if replicated."""
@@ -462,9 +457,8 @@ class Pipeline:
         by_layer = self.request.cluster.gradient_buckets == "layer"
         backward = self._stages(getattr(self.layers, self.backwards[-1]))
         stages = zip(self.devices, self._stages(self.layers.parameters), backward, strict=True)
-        times = []
+        times, order = [], self.configuration.rank_order
         for device, amounts, last_backward in stages:
-            order = self.configuration.rank_order
             link = self.links.allreduce(device, self._shape, order)
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, self._shape[1]) for amount in buckets]

@@ -63,6 +63,14 @@ class Outline:
         return self.pipeline.configuration.microbatches
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """What all outlines of one and the same pipeline have in common."""
+        arrays = (self.device, self.duration, self.lag, self.held, self.freed, self.room)
+        tails = (self.allreduce, self.optimizer)
+        same = [None if part is None else part.tobytes() for part in (*arrays, *tails)]
+        return (self.microbatches, self.pipeline.layers.tick, *same)
+
+    @property
     def num_ops(self) -> int:
         """Number of ops of micro-batches."""
         return self.duration.size * self.microbatches

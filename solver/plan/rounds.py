@@ -112,19 +112,40 @@ def _ranking(search: PlanSearch) -> list[Candidate]:
     return sorted(standing, key=lambda c: c.standing)
 
 
+def _finalists(search: PlanSearch) -> Iterator[Candidate]:
+    """Yield the best candidates while there is time; of those with one pipeline only the first."""
+    seen = set[tuple[object, ...]]()
+    for candidate in _ranking(search):
+        if candidate.shown is not None and candidate.shown.key not in seen:
+            seen.add(candidate.shown.key)
+            if len(seen) > search.limits.finalists or search.is_late:
+                return
+            if not search.is_beaten(candidate):
+                yield candidate
+
+
 def _refine_finalists(search: PlanSearch) -> None:
     """Look closer and closer at the best candidates: walks near the best, heuristics, solver."""
+    is_free = search.request.search.schedules is None
     for number, tries in enumerate(TRIES):
-        for candidate in _ranking(search)[: search.limits.finalists]:
-            if search.is_late:
-                return
+        for candidate in _finalists(search):
             if _ops(candidate) >= LEAST_SHAKEN:
                 search.tell(candidate, "better schedules")
                 search.shake(candidate, tries, seed=number)
-        level = Level.MEASURED if number == 0 else Level.SOLVED
-        for candidate in _ranking(search)[: search.limits.finalists] if number < 2 else ():
-            while candidate.level < level and search.may_refine(candidate):
-                if search.is_beaten(candidate):
-                    break
-                search.tell(candidate)
-                search.refine(candidate)
+        if number == 0:
+            for candidate in _finalists(search):
+                _raise(search, candidate, Level.MEASURED)
+                if is_free and _ops(candidate) >= LEAST_SHAKEN and not candidate.is_closed:
+                    search.sweep(candidate)
+        elif number == 1:
+            for candidate in _finalists(search):
+                _raise(search, candidate, Level.SOLVED)
+
+
+def _raise(search: PlanSearch, candidate: Candidate, level: Level) -> None:
+    """Refine a candidate up to a level, while it may still win."""
+    while candidate.level < level and search.may_refine(candidate):
+        if search.is_beaten(candidate):
+            return
+        search.tell(candidate)
+        search.refine(candidate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SWEEP_SHARE, Run
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
@@ -310,6 +311,14 @@ class PlanSearch:
         if candidate.take(self.quick.shaken(candidate.shown, candidate.rule, tries, seed)):
             self.note(candidate)
 
+    def sweep(self, candidate: Candidate) -> None:
+        """Run `list-sweep` on a candidate that has been measured."""
+        if candidate.level >= Level.MEASURED and not candidate.is_stuck:
+            left = self.clock.left / (2 * SWEEP_SHARE)  # a run breaks a sweep off at that share
+            clock = Clock(left if math.isfinite(left) else None)
+            options = Options(time_limit=0.0)
+            self._run(candidate, self._instance(candidate), ["list-sweep"], options, clock)
+
     def _adopt(
         self, candidate: Candidate, split: tuple[tuple[int, ...], bool | None] | None
     ) -> None:
@@ -384,6 +393,7 @@ class PlanSearch:
         instance: PipelineInstance,
         names: list[str] | None,
         options: Options,
+        clock: Clock | None = None,
     ) -> None:
         """Run heuristics or the exact solver from the schedule that is known."""
         kind = kind_of(instance)
@@ -393,7 +403,9 @@ class PlanSearch:
             start = walked_start(candidate.shown, candidate.rule)
             offer_start(task, candidate.shown, start, NAME)
         chosen = chosen_heuristics(instance, names)
-        run = Run(task, chosen, options, lambda _: self.tell(candidate))
+        seconds = None if options.deterministic else options.time_limit or None
+        clock = clock or self.clock.within(seconds)
+        run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
