@@ -56,7 +56,7 @@ SWEEP_SHARE = 0.3
 LAST_SHARE = 0.2
 """Share that is left for the last schedule of such a heuristic where no exact search follows."""
 
-EXACT_SLACK = 0.35
+EXACT_SLACK = 0.25
 """Seconds beyond its clock that a search gets to return what it found."""
 
 OUT_OF_TIME = "not run to its end: the time limit was reached"
