@@ -119,7 +119,7 @@ class Run:
         self._teller.close()
         if not is_complete:
             self.task = self.task.snapshot()
-            self._end = _Ending(StopReason.TIME)
+            self._end = _Ending(StopReason.PROVED if self.task.is_closed else StopReason.TIME)
         if self._work.is_interrupted and self._end.reason is not StopReason.INFEASIBLE:
             self._end = _Ending(StopReason.INTERRUPTED)
         return self._result()
