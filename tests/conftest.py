@@ -1,8 +1,12 @@
 """Settings of all tests: none of them judges how fast the machine is."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from ppsolve.solver.kernels import compilation
 
 # 60 examples in place of hypothesis' 100, so that the default run ends within three minutes; each
 # run draws others.
@@ -22,3 +26,11 @@ def pytest_configure() -> None:
     if WORKER and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(WORKER.removeprefix("gw")) % len(cores)]})
+
+
+@pytest.fixture(autouse=True)
+def kernels_as_before() -> Iterator[None]:
+    """Let no test run compiled because a test before it in the same process did."""
+    before = dict(compilation._state)
+    yield
+    compilation._state.update(before)

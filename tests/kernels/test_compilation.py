@@ -81,6 +81,7 @@ def test_the_cache_goes_to_the_user_where_the_package_cannot_be_written(
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setattr(cache, "_PACKAGE", blocked)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     cache.folder.cache_clear()
     try:
