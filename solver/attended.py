@@ -18,7 +18,7 @@ LOOK = 0.05
 SLACK = 0.1
 """Seconds that work gets to return its best once its clock is over, before it is broken off."""
 
-PATIENCE = 0.45
+PATIENCE = 0.35
 """Seconds after which work that cannot be broken off is left behind.
 
 A thread takes notice between two steps of Python, so not while compiled code runs.

@@ -45,7 +45,14 @@ from ppsolve.solver.kfac.requirements import (
     refuse_missing_data,
 )
 from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.task import EXACT, Control, Strategy, Task, WrongScheduleError
+from ppsolve.solver.kinds.task import (
+    EXACT,
+    Control,
+    Strategy,
+    Task,
+    WrongScheduleError,
+    load_exact_solver,
+)
 
 if TYPE_CHECKING:
     from ppsolve.solver.kfac.exact import Budget, ComponentSearch
@@ -183,6 +190,7 @@ class RefreshTask(Task):
         yield self.find_fewest
 
     def _components(self, control: Control) -> list[ComponentSearch]:
+        load_exact_solver()
         from ppsolve.solver.kfac.exact import Budget, ComponentSearch
 
         if self.budget is None:

@@ -60,7 +60,7 @@ SEARCH_SHARES = ((1_000, 0.3), (4_000, 0.6))
 """Ops from which a heuristic that searches goes on after its effort is spent, and shares of the
 time. Below, CP-SAT proves most; from 4,000 ops on it hardly improves a schedule within a minute."""
 
-EXACT_SLACK = 0.35
+EXACT_SLACK = 0.25
 """Seconds beyond its clock that a search gets to return what it found."""
 
 OUT_OF_TIME = "not run to its end: the time limit was reached"
@@ -123,7 +123,7 @@ class Run:
         self._teller.close()
         if not is_complete:
             self.task = self.task.snapshot()
-            self._end = _Ending(StopReason.TIME)
+            self._end = _Ending(StopReason.PROVED if self.task.is_closed else StopReason.TIME)
         if self._work.is_interrupted and self._end.reason is not StopReason.INFEASIBLE:
             self._end = _Ending(StopReason.INTERRUPTED)
         return self._result()

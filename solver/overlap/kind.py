@@ -15,7 +15,7 @@ from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import EXACT, Control
+from ppsolve.solver.kinds.task import EXACT, Control, load_exact_solver
 from ppsolve.solver.overlap.claims import check_order
 from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
 from ppsolve.solver.overlap.programs import plan_of_schedule
@@ -168,6 +168,7 @@ class ProgramTask(ScheduleTask):
         best = self.best
         if self.instance.objective != "makespan_then_bytes" or best is None or best.order is None:
             return None
+        load_exact_solver()
         from ppsolve.solver.overlap.least_bytes import least_bytes
 
         assert best.schedule is not None
