@@ -27,11 +27,14 @@ PROBLEM = lower(
 
 
 def test_it_tells_of_its_best_schedule() -> None:
+    best, told = list_sweep(PROBLEM), []
     with Companion(PROBLEM, Clock(60.0), None, 0).at_work() as companion:
-        while (found := companion.found()) is None:
+        while not told or told[-1].value > best.value:
+            found = companion.found()
+            if found is not None:
+                told.append(found)
             time.sleep(0.01)
-    assert check_schedule(PROBLEM, found) == []
-    assert found.value <= list_sweep(PROBLEM).value
+    assert all(check_schedule(PROBLEM, schedule) == [] for schedule in told)
 
 
 def test_it_learns_a_better_schedule() -> None:
