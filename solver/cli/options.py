@@ -47,7 +47,7 @@ TimeLimit = Annotated[
         "-t",
         metavar="S",
         min=0,
-        help="Wall seconds for everything. 0: all bounds and heuristics, no search.",
+        help="Wall seconds in all. 0: bounds and heuristics only.",
         rich_help_panel=LIMITS,
     ),
 ]

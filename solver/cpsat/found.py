@@ -106,8 +106,8 @@ class Found:
         """Take the last word of a run that has ended: its solution, if any, and its bound."""
         if len(response.solution):
             self.hear_schedule(list(response.solution), round(response.objective_value))
-        with self._lock:
-            self.bound = max(self.bound, int(response.inner_objective_lower_bound))
+        # A run that presolve closes tells its bound nowhere else.
+        self.hear_bound(int(response.inner_objective_lower_bound))
 
     def reason(self, gap: float) -> StopReason | None:
         """Return why nothing more is needed within a gap, None where more is."""

@@ -139,7 +139,8 @@ class Search:
         reason = StopReason.INTERRUPTED if interrupted else StopReason.TIME
         if status is not None:
             reason = stop_reason(solver, status, self._left, interrupted)
-            self._found.hear_response(solver.response_proto)
+            if status != cp_model.INFEASIBLE:
+                self._found.hear_response(solver.response_proto)
             self._spend()
         self._found.close()
         exact = self._model.constraints.memory_is_exact

@@ -325,7 +325,20 @@ class Builder:
         return self.pipeline(configuration, boundaries).instance()
 
     def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
-        """Return the figures of the pipeline that `instance` returns, for the same arguments."""
+        """Return the figures of the pipeline that `instance` returns, for the same arguments.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            The configuration.
+        boundaries : sequence of int
+            First layer of each stage, then the number of layers.
+
+        Returns
+        -------
+        Pipeline
+            The pipeline, field by field.
+        """
         layers = self.layers(configuration.microbatch_size)
         devices = self.stage_to_device(configuration)
         return Pipeline(self.request, configuration, layers, boundaries, devices, self._links)

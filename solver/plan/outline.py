@@ -109,7 +109,7 @@ def outline(pipeline: Pipeline) -> Outline:
 
 
 def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return what forwards take, what other ops give back, and the room; in grains."""
+    """Return the amounts that forwards take and other ops give back, and the room; in grains."""
     stages, capacity = len(device), pipeline.request.cluster.memory
     freed = np.zeros((rows, stages), dtype=np.int64)
     room = np.full(device.max() + 1, UNLIMITED, dtype=np.int64)
@@ -200,7 +200,7 @@ def _pools(shown: Outline) -> tuple[Pool, ...]:
 def _amounts(
     grain: Fraction, held: tuple[int, ...], released: list[tuple[int, Fraction]]
 ) -> tuple[Fraction, ...]:
-    """Return what stages take, then what each part gives back unless it is the same."""
+    """Return the amounts that stages take, then those of each part unless they are the same."""
     taken = tuple(grain * amount for amount in held)
     if len(released) == 1:
         return taken

@@ -56,6 +56,18 @@ class QuickScheduler:
     def outline(self, configuration: Configuration, boundaries: Sequence[int]) -> Outline:
         """Return the outline of a configuration under a split.
 
+        Parameters
+        ----------
+        configuration : Configuration
+            The configuration.
+        boundaries : sequence of int
+            First layer of each stage, then the number of layers.
+
+        Returns
+        -------
+        Outline
+            Its arrays, in ticks of the profile and grains.
+
         Raises
         ------
         InputError
@@ -152,7 +164,20 @@ class QuickScheduler:
 
 
 def walked_start(shown: Outline, rule: WalkRule) -> IntArray:
-    """Return the starts that a rule makes of a pipeline, in ticks of the profile: int64[n]."""
+    """Return the starts that a rule makes of a pipeline.
+
+    Parameters
+    ----------
+    shown : Outline
+        A pipeline on which the rule does not wait for good.
+    rule : WalkRule
+        The rule.
+
+    Returns
+    -------
+    int64[n]
+        Starts in ticks of the profile.
+    """
     walked = best_walk(shown, (rule,))
     assert walked is not None
     return walked.schedule.start

@@ -292,7 +292,15 @@ class PlanSearch:
                 self._finish_shape(candidate, candidate.shown)
 
     def walk(self, candidate: Candidate, rules: tuple[WalkRule, ...]) -> None:
-        """Walk a candidate that has a split by some rules."""
+        """Walk a candidate by some rules, and note it where one of them made it better.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            A candidate; nothing is done where it has no split.
+        rules : tuple of WalkRule
+            The rules to try.
+        """
         if candidate.shown is not None and candidate.take(self.quick.reach(candidate.shown, rules)):
             self.note(candidate)
 

@@ -35,7 +35,7 @@ class WalkRule:
     shifts: tuple[int, ...] = ()
 
     def most(self, stages: int, devices: int, count: int) -> IntArray:
-        """Return how many of `count` micro-batches are between forward and backward: int64[S].
+        """Return the most micro-batches of `count` between forward and backward, by stage.
 
         Parameters
         ----------

@@ -24,6 +24,9 @@ HERE = Path(__file__).resolve().parent
 VERDICTS = {"killed", "equivalent", "speed"}
 FIELDS = {"id", "file", "old", "new", "verdict", "by"}
 
+PLAIN = {"PYTHONDONTWRITEBYTECODE": "1", "PPSOLVE_COMPILE": "never"}
+"""Python runs what the file says now; compiled kernels may lie in a cache."""
+
 Entry = dict[str, str]
 
 
@@ -64,7 +67,7 @@ def survives(entry: Entry, tree: Path) -> bool:
         result = subprocess.run(
             [sys.executable, *command, entry["by"]],
             cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": str(tree), **PLAIN},
             capture_output=True,
         )
     finally:

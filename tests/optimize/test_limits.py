@@ -46,7 +46,7 @@ def run(names: list[str], endless: str, clock: Clock) -> Any:
     return runs.Run(kind_of(PIPELINE).task(PIPELINE), heuristics, options, clock=clock).execute()
 
 
-def test_a_heuristic_that_does_not_end_has_failed_and_the_next_one_runs() -> None:
+def test_a_heuristic_that_does_not_end_has_failed_and_the_run_goes_on() -> None:
     result = run(["1f1b", "list-tail", "list-work"], "list-tail", Clock(2.0))
     assert [(entry.name, entry.status) for entry in result.heuristics] == [
         ("1f1b", "feasible"),

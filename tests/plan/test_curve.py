@@ -111,13 +111,13 @@ class TestMeasuring:
         assert measured.makespans == (1.8, 3.0)
 
     def test_fewer_microbatches_are_never_slower(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def late(kind: Any, one: Heuristic, instance: Any, problem: Problem) -> HeuristicOutcome:
-            outcome = original(kind, one, instance, problem)
+        def late(kind: Any, one: Heuristic, instance: Any, *rest: Any) -> HeuristicOutcome:
+            outcome = original(kind, one, instance, *rest)
             assert outcome.schedule is not None
             if instance.num_microbatches == 5:
                 start = outcome.schedule.start.copy()
                 start[int(outcome.schedule.end.argmax())] += 1000
-                schedule = Schedule(problem, start)
+                schedule = Schedule(rest[0], start)
                 return HeuristicOutcome(one.name, HeuristicStatus.FEASIBLE, schedule)
             return outcome
 
@@ -190,7 +190,7 @@ class TestFailures:
             measure_curve(tight, [8], heuristics=["gpipe"], exact=True, time_limit=0)
 
     def test_wrong_schedule(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def wrong(_: Any, one: Heuristic, __: Any, problem: Problem) -> HeuristicOutcome:
+        def wrong(_: Any, one: Heuristic, __: Any, problem: Problem, *___: Any) -> HeuristicOutcome:
             start = np.zeros(problem.num_ops, dtype=np.int64)
             return HeuristicOutcome(one.name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
 
