@@ -16,7 +16,7 @@ from tests.paths import ROOT
 LONGEST = 120
 PAGES = sorted(
     path
-    for folder in ("", "docs", "examples", "instances", "tests")
+    for folder in ("", "benchmarks", "docs", "examples", "instances", "tests")
     for path in (ROOT / folder).glob("*.md")
 )
 PATH = re.compile(r"(?:models|solver|tests|benchmarks|examples|docs|instances)/[\w/.-]*\w")

@@ -11,6 +11,7 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.bisection import Bisection
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.search import Feed
@@ -30,6 +31,7 @@ def solve_exactly(
 ) -> ExactAnswer:
     """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
+    Where a schedule is known, targets between it and the bound are refuted or met first.
     Such amounts are rounded down first: that bound is a bound of the problem, and that schedule is
     the answer if the checker accepts it. Otherwise the remaining time goes to the model with
     amounts rounded up, whose schedules are all valid.
@@ -48,16 +50,25 @@ def solve_exactly(
     attempt = partial(
         solve,
         implied,
-        incumbent=incumbent,
         on_incumbent=on_incumbent,
         feed=feed,
         on_schedule=on_schedule,
     )
-    first = attempt(lower=lower, limits=limits, on_bound=on_bound)
+    spent, left = 0.0, limits
+    if incumbent is not None:
+        narrowed = Bisection(attempt, lower, incumbent, limits, on_bound)
+        narrowed.run()
+        if narrowed.is_closed or narrowed.is_interrupted:
+            return narrowed.answer()
+        lower, incumbent = narrowed.lower, narrowed.schedule
+        spent, left = narrowed.units, narrowed.left
+    first = attempt(lower=lower, limits=left, incumbent=incumbent, on_bound=on_bound)
+    first = replace(first, deterministic_time=first.deterministic_time + spent)
     if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
         return first
     left = limits.less(time.monotonic() - began, first.deterministic_time)
-    second = attempt(lower=max(lower, first.bound or lower), limits=left, rounding="up")
+    lower = max(lower, first.bound or lower)
+    second = attempt(lower=lower, limits=left, incumbent=incumbent, rounding="up")
     if second.infeasible:
         second = replace(second, schedule=None, infeasible=False)
     proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}

@@ -25,12 +25,18 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
 
 def _swept(request: Request) -> Proposal:
     effort = request.effort
+
+    def exchange(better: Schedule | None) -> None:
+        if better is not None and effort.tell is not None:
+            effort.tell(better)
+
     found = list_sweep(
         request.problem,
         effort.clock,
         known=effort.known,
         bound=effort.bound,
         goes_on=effort.uses_all,
+        exchange=exchange,
     )
     return Proposal(found.normalised())
 

@@ -30,12 +30,15 @@ class Effort:
         Whether to go on until the clock is over.
     known : Schedule, optional
         The best schedule so far, to improve on as well.
+    tell : callable, optional
+        Told of better schedules while the search goes on.
     """
 
     clock: Clock = field(default_factory=Clock)
     bound: int = 0
     uses_all: bool = False
     known: Schedule | None = None
+    tell: Callable[[Schedule], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ right shift alone is 0.03 % longer on average.
 
 _OPS_PER_STEP = 25
 """Ops of all rounds of a search that cost as much as one op that is placed: half of the rounds are
-run, and Python walks 2 million ops a second where it places 150,000 (24 x 72, 10,368 ops)."""
+run. Python took 2.4 s for a search on 24 x 72 (10,368 ops, 6 steps), in which list rules place
+104,000 ops; 62,000 are announced."""
 
 
 def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -45,6 +46,9 @@ _KEPT = 3
 
 _RESTART_AFTER = 60
 """Shakes without a better schedule after which another of the kept ones is shaken."""
+
+_SECONDS_BETWEEN_TRADES = 0.25
+"""Least time between two exchanges: of 24,576 ops with device spans one takes 0.1 s."""
 
 Exchange = Callable[[Schedule | None], Schedule | None]
 """Takes a better schedule, or None where there is none, and gives one that was found elsewhere."""
@@ -115,7 +119,7 @@ def list_sweep(
     goes_on : bool
         Whether it uses all the time of a limited clock, or ends once its effort is spent.
     exchange : callable, optional
-        Told about each better schedule while the search goes on, and asked now and then.
+        Told of better schedules while the search goes on, and asked now and then.
 
     Returns
     -------
@@ -141,7 +145,7 @@ class _Sweep:
         exchange: Exchange | None,
     ) -> None:
         self.problem, self.clock, self.known, self.bound = problem, clock, known, bound
-        self.exchange = exchange
+        self.exchange, self.told, self.next_trade = exchange, known, 0.0
         self.edges = index_order(problem)
         self.book = RuleBook(problem)
         self.recipes = self.book.recipes()
@@ -176,6 +180,8 @@ class _Sweep:
         cost = _GENERATION_COST + (_ROUND_COST if self.justifier else 0)
         share = _RULES_SHARE if self.justifier else 1.0
         for _ in range(max(_MIN_RULES, int(self.passes * share) // cost)):
+            if self.best:
+                self._trade()
             if self.best and self._is_over:
                 break
             self.passes -= cost
@@ -213,21 +219,20 @@ class _Sweep:
         best = self.best[0]
         current = best.schedule
         while self.passes > 0 and not self._is_over:
+            self._trade()
             self.passes -= 2 * _ROUND_COST + 1
             current = justifier.shake(current, 2)
             score = self._score(current)
             if score > best.score:
                 current = best.schedule
             elif score < best.score:
-                best = replace(best, schedule=current, score=score)
-        self.best[0] = best
+                best = self.best[0] = replace(best, schedule=current, score=score)
 
     def _go_on(self) -> None:
         """Search in all ways in turn until the clock is over or the bound is met."""
         shaken = _Shaken(self.best[0])
-        told: Schedule | None = None
         for arm in cycle(_ARMS):
-            told = self._trade(told)
+            self._trade()
             if self._is_over:
                 return
             if arm == "draw":
@@ -239,15 +244,15 @@ class _Sweep:
             elif self.justifier is not None:
                 shaken = self._shake(self.justifier, shaken)
 
-    def _trade(self, told: Schedule | None) -> Schedule | None:
-        """Tell of a better schedule and take one in return; return the one that was told last."""
+    def _trade(self) -> None:
+        """Tell of a better schedule, and take one in return."""
+        if self.exchange is None or time.monotonic() < self.next_trade:
+            return
         best = self.best[0].schedule
-        if self.exchange is None:
-            return None
-        other = self.exchange(None if best is told else self._compacted(best))
+        other = self.exchange(None if best is self.told else self._compacted(best))
+        self.told, self.next_trade = best, time.monotonic() + _SECONDS_BETWEEN_TRADES
         if other is not None:
             self._keep(_Found(self._score(other), self._count(), other))
-        return best
 
     def _compacted(self, schedule: Schedule) -> Schedule:
         return compact_spans(schedule, self.clock) if self.spans_count else schedule

@@ -19,9 +19,10 @@ from ppsolve.solver.kernels.cache import cached_in, is_warm
 PAYING_STEPS = 150_000
 """Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
 
-Import and first use take 0.7 to 0.9 s; Python places 130,000 to 180,000 ops a second, compiled
-code 2 to 3 million (``benchmarks/kernels.py``). Four shipped instances whose sweeps take 45,000 to
-91,000 steps were solved in 0.7 to 1.5 s by Python, in 1.2 to 2.6 s where compiled code was loaded.
+Import and first use take 0.7 to 0.9 s. List rules of a V placement of 24 x 72 (10,368 ops) place
+43,000 ops a second by Python and 2.1 million compiled. Four shipped instances whose sweeps take
+45,000 to 91,000 steps were solved in 0.7 to 1.5 s by Python, in 1.2 to 2.6 s where compiled code
+was loaded; ``benchmarks/speed.py`` measures whole runs.
 """
 
 COMPILING_SECONDS = 20.0

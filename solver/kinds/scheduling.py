@@ -163,6 +163,11 @@ class ScheduleTask(Task):
         self.best = HeuristicOutcome(by, HeuristicStatus.FEASIBLE, schedule, order=order)
         return True
 
+    def hear(self, schedule: Schedule, by: str) -> bool:
+        """Keep a schedule that a search tells of, if it is valid and the best one."""
+        schedule = schedule.normalised()
+        return not check_schedule(self.problem, schedule) and self.offer(schedule, by)
+
     def refuse_wrong(self, schedule: Schedule, by: str) -> None:
         """Raise an error if a schedule breaks a rule.
 

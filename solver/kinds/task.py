@@ -103,6 +103,23 @@ class Task(ABC):
         """The best schedule, where there is one that searches can improve."""
         return None
 
+    def hear(self, schedule: Schedule, by: str) -> bool:
+        """Keep a schedule that a search tells of while it goes on.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of what is solved.
+        by : str
+            Name of the search.
+
+        Returns
+        -------
+        bool
+            Whether it is better than what was known.
+        """
+        return False
+
     @property
     def infeasible(self) -> str | None:
         """Why there can be no schedule, as far as that is proved."""

@@ -13,6 +13,7 @@ from ppsolve.models.core.result import (
     Status,
     StopReason,
 )
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -201,9 +202,15 @@ class Run:
             task.bound.value,
             uses_all=task.size >= SEARCH_SHARES[0][0],
             known=task.best_schedule,
+            tell=lambda better: self._hear(better, heuristic.name),
         )
         self._announce(SEARCH_STEPS * self.task.size)
         self._run_heuristic(heuristic, self.clock.share(min(1.0, 2 * share)), effort)
+
+    def _hear(self, better: Schedule, by: str) -> None:
+        """Keep a schedule of a search that goes on."""
+        if self.task.hear(better, by):
+            self.tell("incumbent", by)
 
     def _run_heuristic(
         self, heuristic: Heuristic, clock: Clock, effort: Effort | None = None

@@ -136,6 +136,11 @@ class ProgramTask(ScheduleTask):
         """The program and its problem."""
         return LoweredOverlap.of(self.instance, self.problem)
 
+    def hear(self, schedule: Schedule, by: str) -> bool:
+        """Keep the program order of a schedule that a search tells of, if it is the best one."""
+        found = realised(self.instance, self.lowered, schedule)
+        return found is not None and self.offer(found[1], by, found[0])
+
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
         """Keep the program order of CP-SAT's schedule, if there is one.
 

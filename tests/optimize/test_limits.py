@@ -16,7 +16,7 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize import run as runs
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.progress import TICK, Teller
-from ppsolve.solver.optimize.registry import chosen_heuristics
+from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic
 from tests.clocks import CountingClock
 
 PIPELINE = ppsolve.PipelineInstance(
@@ -149,3 +149,26 @@ def test_nothing_is_told_once_the_run_is_over() -> None:
     told.teller.tell("incumbent", "a", 7, 5)
     assert told.events == []
     assert not told.teller.is_heard
+
+
+def test_a_search_tells_of_its_best_while_it_goes_on() -> None:
+    names = ["1f1b", "list-sweep"]
+    task = kind_of(PIPELINE).task(PIPELINE)
+    first, better = (task.run_heuristic(find_heuristic(name)) for name in names)
+    assert first.schedule is not None
+    assert better.schedule is not None
+
+    def tells(request: Any) -> Any:
+        request.effort.tell(better.schedule)
+        return forever()
+
+    heuristics = [
+        find_heuristic("1f1b"),
+        replace(find_heuristic("list-sweep"), propose=tells),
+    ]
+    result = runs.Run(
+        kind_of(PIPELINE).task(PIPELINE), heuristics, Options(time_limit=2.0), clock=Clock(2.0)
+    ).execute()
+    assert better.schedule.value < first.schedule.value
+    assert result.value is not None
+    assert result.value <= better.schedule.value
