@@ -171,7 +171,6 @@ def test_any_text_of_an_instance(write, kind, way):
             name = HEURISTIC[kind]
             assert_harmless(run("optimize", "i.json", "-q", *SOLVING, "-o", "result.json"))
             for command in (
-                ["optimize", "i.json", *SOLVING],
                 ["compare", "i.json", "plain.json", *SOLVING],
                 ["simulate", "i.json", "--heuristic", name],
                 ["show", "i.json"],

@@ -124,6 +124,7 @@ def test_fail_on_gap(run):
 
 def test_ctrl_c_prints_and_saves_the_incumbent(here):
     command = [*PROGRAM, "optimize", "hard.json", "-o", "result.json", "--json"]
+    command += ["--heuristics", "list-tail"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here
     )

@@ -64,8 +64,9 @@ class TestSignals:
     @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
     @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
     def test_the_best_so_far_is_printed_and_saved(self, here, name):
+        command = [*PROGRAM, "optimize", "hard.json", "-o", "result.json", "--json"]
         process = subprocess.Popen(
-            [*PROGRAM, "optimize", "hard.json", "-o", "result.json", "--json"],
+            [*command, "--heuristics", "list-tail"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -85,7 +86,7 @@ class TestSignals:
     @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
     @pytest.mark.parametrize("phase", ["bound: ", "heuristic: list-tail"])
     def test_signals_are_heard_in_every_phase(self, here, phase):
-        large = {**HARD, "name": "large", "num_microbatches": 600}
+        large = {**HARD, "name": "large", "num_microbatches": 240}
         (here / "large.json").write_text(json.dumps(large))
         process = subprocess.Popen(
             [*PROGRAM, "optimize", "large.json", "--json", "--verbose"],

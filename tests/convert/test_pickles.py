@@ -155,8 +155,7 @@ def test_there_are_enough_kinds() -> None:
 
 DEEP = {
     *("nested in a pair", "laughs by doubling", "key that is deep", "state that is deep"),
-    "name that is deep",
-    "nested tuples",
+    *("name that is deep", "nested tuples", "key that is deep, in DICT", "shape that is deep"),
 }
 """Bombs of a second or two each, of which a like one is always tried."""
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
@@ -463,7 +463,6 @@ def patterns(draw: st.DrawFn) -> RefreshPattern:
 
 
 class TestRandom:
-    @settings(max_examples=120, deadline=None)
     @given(patterns())
     def test_schedules_keep_the_rules_or_a_reason_is_given(self, pattern: RefreshPattern) -> None:
         try:
