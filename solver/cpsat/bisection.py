@@ -89,7 +89,7 @@ class Bisection:
         return value <= self.lower or value - self.lower <= self._limits.gap * value
 
     def answer(self) -> ExactAnswer:
-        """Return what is known, where nothing more is needed or somebody pressed Ctrl-C."""
+        """Return the best schedule and bound, once no more is needed or Ctrl-C was pressed."""
         value = self.schedule.value
         reason = StopReason.PROVED if value <= self.lower else StopReason.GAP
         if not self.is_closed:

@@ -164,7 +164,20 @@ class ScheduleTask(Task):
         return True
 
     def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep a schedule that a search tells of, if it is valid and the best one."""
+        """Keep a schedule that a search tells of, if it is valid and the best one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of the problem.
+        by : str
+            Name of the search.
+
+        Returns
+        -------
+        bool
+            Whether it was kept.
+        """
         schedule = schedule.normalised()
         return not check_schedule(self.problem, schedule) and self.offer(schedule, by)
 

@@ -137,7 +137,20 @@ class ProgramTask(ScheduleTask):
         return LoweredOverlap.of(self.instance, self.problem)
 
     def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep the program order of a schedule that a search tells of, if it is the best one."""
+        """Keep the program order of a schedule that a search tells of, if it is the best one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of the lowered program.
+        by : str
+            Name of the search.
+
+        Returns
+        -------
+        bool
+            Whether it was kept.
+        """
         found = realised(self.instance, self.lowered, schedule)
         return found is not None and self.offer(found[1], by, found[0])
 
