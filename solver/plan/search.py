@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
-from ppsolve.solver.optimize.run import SWEEP_SHARE, Run
+from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.quick import QuickScheduler, documented, offer_start, walked_start
+from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, documented, offer_start
 from ppsolve.solver.plan.space import Space
 from ppsolve.solver.plan.split import SplitUndecidedError
 from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
@@ -145,10 +144,10 @@ class PlanSearch:
             return
         best = self.winner
         if best is None or candidate is best or candidate.standing < best.standing:
-            if best is not None and best is not candidate:
+            if best is not None and best is not candidate and not best.is_finalist:
                 best.start = None
             self.winner, self.result = candidate, None
-        else:
+        elif not candidate.is_finalist:
             candidate.start = None
 
     def finish(self) -> None:
@@ -158,9 +157,7 @@ class PlanSearch:
             return
         assert winner.shown is not None
         assert winner.step.method is not None
-        start = winner.start
-        if winner.rule is not None:
-            start = walked_start(winner.shown, winner.rule)
+        start = winner.known_start()
         assert start is not None
         instance = self._instance(winner)
         self.result = documented(instance, winner.shown, start, winner.step.method)
@@ -296,28 +293,22 @@ class PlanSearch:
         if candidate.shown is not None and candidate.take(self.quick.reach(candidate.shown, rules)):
             self.note(candidate)
 
-    def shake(self, candidate: Candidate, tries: int, seed: int) -> None:
-        """Look for a better schedule near that of a walked candidate.
+    def sweep(self, candidate: Candidate, steps: int) -> None:
+        """Look for a better schedule by `list-sweep`, from the one that is known.
 
         Parameters
         ----------
         candidate : Candidate
-            A candidate; nothing is done where its best schedule was not walked.
-        tries, seed : int
-            See `QuickScheduler.shaken`.
+            A candidate that has a split.
+        steps : int
+            Schedules tried after the rules of the sweep.
         """
-        if candidate.shown is None or candidate.rule is None:
+        if candidate.shown is None:
             return
-        if candidate.take(self.quick.shaken(candidate.shown, candidate.rule, tries, seed)):
+        candidate.is_finalist = True
+        start = candidate.known_start()
+        if candidate.take(self.quick.swept(candidate.shown, start, steps, self.clock)):
             self.note(candidate)
-
-    def sweep(self, candidate: Candidate) -> None:
-        """Run `list-sweep` on a candidate that has been measured."""
-        if candidate.level >= Level.MEASURED and not candidate.is_stuck:
-            left = self.clock.left / (2 * SWEEP_SHARE)  # a run breaks a sweep off at that share
-            clock = Clock(left if math.isfinite(left) else None)
-            options = Options(time_limit=0.0)
-            self._run(candidate, self._instance(candidate), ["list-sweep"], options, clock)
 
     def _adopt(
         self, candidate: Candidate, split: tuple[tuple[int, ...], bool | None] | None
@@ -393,18 +384,17 @@ class PlanSearch:
         instance: PipelineInstance,
         names: list[str] | None,
         options: Options,
-        clock: Clock | None = None,
     ) -> None:
         """Run heuristics or the exact solver from the schedule that is known."""
         kind = kind_of(instance)
         task = kind.task(instance)
-        if candidate.rule is not None and candidate.shown is not None:
+        start = candidate.known_start() if candidate.rule or candidate.is_finalist else None
+        if start is not None and candidate.shown is not None:
             assert isinstance(task, ScheduleTask)
-            start = walked_start(candidate.shown, candidate.rule)
-            offer_start(task, candidate.shown, start, NAME)
+            offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
-        clock = clock or self.clock.within(seconds)
+        clock = self.clock.within(seconds)
         run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
 
