@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -15,12 +16,14 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
+from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import Step
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.progress import TICK
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.plan.building import Builder
@@ -109,6 +112,9 @@ class PlanSearch:
         self._listener = listener
         self._solved = 0
         self._told: tuple[str, float] = ("", 0.0)
+        self._telling = threading.Lock()
+        self._last: PlanProgress | None = None
+        self._error: BaseException | None = None
         self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
         self.winner: Candidate | None = None
         self.result: Result | None = None
@@ -184,18 +190,43 @@ class PlanSearch:
         phase : str, optional
             What it is given to; by its level by default.
         """
+        if self._error is not None:
+            raise self._error
         phase = phase or PHASES[min(candidate.level, 3)]
-        if self._listener is None or not self._is_news(phase):
-            return
-        self._listener(
-            PlanProgress(
-                seconds=self.elapsed,
-                phase=phase,
-                examined=sum(map(self._is_examined, self.candidates)),
-                enumerated=len(self.candidates),
-                best=None if self.winner is None else self.winner.low,
-                bound=max(candidate.high, 0.0 if self.winner is None else self.winner.low),
-            )
+        with self._telling:
+            if self._listener is not None and self._is_news(phase):
+                self._last = self._progress(candidate, phase)
+                self._listener(self._last)
+
+    def tick(self) -> None:
+        """Tell the last state again where nothing was told for a while.
+
+        Other threads call it, so an error of the listener is raised when there is news.
+        """
+        with self._telling:
+            quiet = self.elapsed - self._told[1] >= TICK - LOOK
+            if self._listener is None or self._last is None or self._error or not quiet:
+                return
+            self._told = (self._told[0], self.elapsed)
+            try:
+                self._listener(replace(self._last, seconds=self.elapsed))
+            except BaseException as error:
+                self._error = error
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return self._listener is not None
+
+    def _progress(self, candidate: Candidate, phase: str) -> PlanProgress:
+        low = 0.0 if self.winner is None else self.winner.low
+        return PlanProgress(
+            seconds=self.elapsed,
+            phase=phase,
+            examined=sum(map(self._is_examined, self.candidates)),
+            enumerated=len(self.candidates),
+            best=None if self.winner is None else low,
+            bound=max(candidate.high, low),
         )
 
     def _is_examined(self, candidate: Candidate) -> bool:
