@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -96,6 +96,7 @@ def list_sweep(
     known: Schedule | None = None,
     bound: int = 0,
     goes_on: bool = True,
+    steps: int | None = None,
     exchange: Exchange | None = None,
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
@@ -118,6 +119,9 @@ def list_sweep(
         A lower bound on the objective in ticks; the search ends where it is met.
     goes_on : bool
         Whether it uses all the time of a limited clock, or ends once its effort is spent.
+    steps : int, optional
+        Schedules that are tried once the effort is spent, instead of going on until the clock is
+        over, and half as many rules before: the same ones on every machine.
     exchange : callable, optional
         Told of better schedules while the search goes on, and asked now and then.
 
@@ -132,7 +136,7 @@ def list_sweep(
         Every rule gets stuck for want of memory.
     """
     sweep = _Sweep(problem, clock or Clock(), known, bound, exchange)
-    return sweep.run(goes_on=goes_on)
+    return sweep.run(goes_on=goes_on, steps=steps)
 
 
 class _Sweep:
@@ -159,27 +163,27 @@ class _Sweep:
         self.best: list[_Found] = []
         self.stuck: MemoryDeadlockError | None = None
 
-    def run(self, *, goes_on: bool) -> Schedule:
-        self._try_rules()
+    def run(self, *, goes_on: bool, steps: int | None) -> Schedule:
+        self._try_rules(max(_MIN_RULES, (steps or 0) // 2))
         if self.known is not None:
             self._keep(_Found(self._score(self.known), self._count(), self.known))
         if self.stuck is not None and not self.best:
             raise self.stuck
         if self.justifier is not None:
             self._search(self.justifier)
-        if goes_on and self.clock.is_limited:
-            self._go_on()
+        if goes_on and (self.clock.is_limited or steps is not None):
+            self._go_on(steps)
         return self._compacted(self.best[0].schedule)
 
     @property
     def _is_over(self) -> bool:
         return self.clock.is_over or (bool(self.best) and self.best[0].score <= (0, self.bound))
 
-    def _try_rules(self) -> None:
+    def _try_rules(self, least: int) -> None:
         """Keep the best schedules of many rules, each justified once."""
         cost = _GENERATION_COST + (_ROUND_COST if self.justifier else 0)
         share = _RULES_SHARE if self.justifier else 1.0
-        for _ in range(max(_MIN_RULES, int(self.passes * share) // cost)):
+        for _ in range(max(least, int(self.passes * share) // cost)):
             if self.best:
                 self._trade()
             if self.best and self._is_over:
@@ -228,10 +232,10 @@ class _Sweep:
             elif score < best.score:
                 best = self.best[0] = replace(best, schedule=current, score=score)
 
-    def _go_on(self) -> None:
-        """Search in all ways in turn until the clock is over or the bound is met."""
+    def _go_on(self, steps: int | None) -> None:
+        """Search in all ways in turn until the clock or the steps are over or the bound is met."""
         shaken = _Shaken(self.best[0])
-        for arm in cycle(_ARMS):
+        for arm in islice(cycle(_ARMS), steps):
             self._trade()
             if self._is_over:
                 return

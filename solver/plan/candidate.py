@@ -12,7 +12,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.goodput.step import Interval, Step
 from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.quick import Reached
+from ppsolve.solver.plan.quick import Reached, walked_start
 from ppsolve.solver.plan.walk import NAME, WalkRule
 
 
@@ -60,8 +60,10 @@ class Candidate:
     rule : WalkRule or None
         What made its best schedule, if that was walked.
     start : int64[n] or None
-        Starts of that schedule in ticks of the profile, where a heuristic made it and no result
-        holds it yet; only the winner keeps them.
+        Starts of the best schedule of a heuristic that no result holds, in ticks of the profile;
+        only the winner and finalists keep them.
+    is_finalist : bool
+        Work goes on from its best schedule.
     """
 
     index: int
@@ -80,6 +82,7 @@ class Candidate:
     shown: Outline | None = None
     rule: WalkRule | None = None
     start: IntArray | None = None
+    is_finalist: bool = False
 
     @property
     def goodput(self) -> Interval:
@@ -125,6 +128,12 @@ class Candidate:
         """
         self.ruled_out, self.reason = rule, reason
 
+    def known_start(self) -> IntArray | None:
+        """Return the starts of its best walk or sweep in ticks of the profile: int64[n]."""
+        if self.rule is not None and self.shown is not None:
+            return walked_start(self.shown, self.rule)
+        return self.start
+
     def learn(self, result: Result) -> None:
         """Take over what a run has found and proved."""
         if result.status is Status.INFEASIBLE:
@@ -132,7 +141,7 @@ class Candidate:
             return
         self.step.learn(result)
         if self.step.method != NAME:
-            self.rule = self.start = None
+            self.rule = None
 
     def take(self, found: Reached | None) -> bool:
         """Take over a quick schedule; return true if it is better than what was known."""

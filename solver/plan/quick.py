@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -10,12 +9,13 @@ from typing import NamedTuple
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, MemoryDeadlockError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import MAX_LOWERED
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.bounds import Bound, best_bound, work_bound
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -25,13 +25,13 @@ from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.pipeline.kind import PipelineTask
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
-from ppsolve.solver.plan.walk import NAME, WalkRule, best_walk
+from ppsolve.solver.plan.walk import NAME, WalkRule, best_walk, refuse_wrong
 
 MOST_WALKED = 250_000
 """Larger pipelines get no quick schedule: the walk and the check of one take half a second."""
 
-MOST_SHIFT = 2
-"""Micro-batches by which one step of `shaken` changes the warm-up of neighbouring stages."""
+SWEEP = "list-sweep"
+"""Name of the heuristic that finalists are swept by."""
 
 
 class Reached(NamedTuple):
@@ -132,35 +132,41 @@ class QuickScheduler:
                 return Reached(makespan, outcome.name, start=schedule.start)
         return None
 
-    def shaken(self, shown: Outline, rule: WalkRule, tries: int, seed: int) -> Reached | None:
-        """Return the best of rules near one: warm-ups of neighbouring stages changed at random.
+    def swept(
+        self, shown: Outline, known: IntArray | None, steps: int, clock: Clock
+    ) -> Reached | None:
+        """Return the schedule of a `list-sweep` of so many steps.
 
         Parameters
         ----------
         shown : Outline
             The pipeline.
-        rule : WalkRule
-            Where to begin.
-        tries : int
-            Rules walked.
-        seed : int
-            Of the changes, so that equal calls have equal answers.
+        known : int64[n] or None
+            A schedule to begin from, in ticks of the profile.
+        steps : int
+            Schedules tried after its rules.
+        clock : Clock
+            Ends it early.
 
         Returns
         -------
         Reached or None
-            The best of these, not counting `rule` itself.
+            Checked; None where every rule waits for good.
+
+        Raises
+        ------
+        WrongScheduleError
+            The checker refuses it.
         """
-        rng, stages = random.Random(seed), len(shown.device)
-        rules = []
-        for _ in range(tries):
-            first, last = sorted(rng.choices(range(stages + 1), k=2))
-            shifts = list(rule.shifts or (0,) * stages)
-            change = rng.choice([step for step in range(-MOST_SHIFT, MOST_SHIFT + 1) if step])
-            for stage in range(first, last):
-                shifts[stage] += change
-            rules.append(WalkRule(rng.choice((0, 1, 2, 4, 16)), rule.warm_up, tuple(shifts)))
-        return self.reach(shown, tuple(rules))
+        problem = outlined(shown)[1]
+        expect(shown.num_ops * steps)
+        first = None if known is None else Schedule(problem, known)
+        try:
+            found = list_sweep(problem, clock, known=first, bound=work_floor(shown), steps=steps)
+        except MemoryDeadlockError:
+            return None
+        refuse_wrong(found, SWEEP)
+        return Reached(float(problem.scale.time(found.makespan)), SWEEP, start=found.start)
 
 
 def walked_start(shown: Outline, rule: WalkRule) -> IntArray:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import math
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -16,19 +16,21 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
+from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import Step
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.progress import TICK
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
-from ppsolve.solver.optimize.run import SWEEP_SHARE, Run
+from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.quick import QuickScheduler, documented, offer_start, walked_start
+from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, documented, offer_start
 from ppsolve.solver.plan.space import Space
 from ppsolve.solver.plan.split import SplitUndecidedError
 from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
@@ -110,6 +112,9 @@ class PlanSearch:
         self._listener = listener
         self._solved = 0
         self._told: tuple[str, float] = ("", 0.0)
+        self._telling = threading.Lock()
+        self._last: PlanProgress | None = None
+        self._error: BaseException | None = None
         self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
         self.winner: Candidate | None = None
         self.result: Result | None = None
@@ -145,10 +150,10 @@ class PlanSearch:
             return
         best = self.winner
         if best is None or candidate is best or candidate.standing < best.standing:
-            if best is not None and best is not candidate:
+            if best is not None and best is not candidate and not best.is_finalist:
                 best.start = None
             self.winner, self.result = candidate, None
-        else:
+        elif not candidate.is_finalist:
             candidate.start = None
 
     def finish(self) -> None:
@@ -158,9 +163,7 @@ class PlanSearch:
             return
         assert winner.shown is not None
         assert winner.step.method is not None
-        start = winner.start
-        if winner.rule is not None:
-            start = walked_start(winner.shown, winner.rule)
+        start = winner.known_start()
         assert start is not None
         instance = self._instance(winner)
         self.result = documented(instance, winner.shown, start, winner.step.method)
@@ -187,18 +190,43 @@ class PlanSearch:
         phase : str, optional
             What it is given to; by its level by default.
         """
+        if self._error is not None:
+            raise self._error
         phase = phase or PHASES[min(candidate.level, 3)]
-        if self._listener is None or not self._is_news(phase):
-            return
-        self._listener(
-            PlanProgress(
-                seconds=self.elapsed,
-                phase=phase,
-                examined=sum(map(self._is_examined, self.candidates)),
-                enumerated=len(self.candidates),
-                best=None if self.winner is None else self.winner.low,
-                bound=max(candidate.high, 0.0 if self.winner is None else self.winner.low),
-            )
+        with self._telling:
+            if self._listener is not None and self._is_news(phase):
+                self._last = self._progress(candidate, phase)
+                self._listener(self._last)
+
+    def tick(self) -> None:
+        """Tell the last state again where nothing was told for a while.
+
+        Other threads call it, so an error of the listener is raised when there is news.
+        """
+        with self._telling:
+            quiet = self.elapsed - self._told[1] >= TICK - LOOK
+            if self._listener is None or self._last is None or self._error or not quiet:
+                return
+            self._told = (self._told[0], self.elapsed)
+            try:
+                self._listener(replace(self._last, seconds=self.elapsed))
+            except BaseException as error:
+                self._error = error
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return self._listener is not None
+
+    def _progress(self, candidate: Candidate, phase: str) -> PlanProgress:
+        low = 0.0 if self.winner is None else self.winner.low
+        return PlanProgress(
+            seconds=self.elapsed,
+            phase=phase,
+            examined=sum(map(self._is_examined, self.candidates)),
+            enumerated=len(self.candidates),
+            best=None if self.winner is None else low,
+            bound=max(candidate.high, low),
         )
 
     def _is_examined(self, candidate: Candidate) -> bool:
@@ -304,28 +332,22 @@ class PlanSearch:
         if candidate.shown is not None and candidate.take(self.quick.reach(candidate.shown, rules)):
             self.note(candidate)
 
-    def shake(self, candidate: Candidate, tries: int, seed: int) -> None:
-        """Look for a better schedule near that of a walked candidate.
+    def sweep(self, candidate: Candidate, steps: int) -> None:
+        """Look for a better schedule by `list-sweep`, from the one that is known.
 
         Parameters
         ----------
         candidate : Candidate
-            A candidate; nothing is done where its best schedule was not walked.
-        tries, seed : int
-            See `QuickScheduler.shaken`.
+            A candidate that has a split.
+        steps : int
+            Schedules tried after the rules of the sweep.
         """
-        if candidate.shown is None or candidate.rule is None:
+        if candidate.shown is None:
             return
-        if candidate.take(self.quick.shaken(candidate.shown, candidate.rule, tries, seed)):
+        candidate.is_finalist = True
+        start = candidate.known_start()
+        if candidate.take(self.quick.swept(candidate.shown, start, steps, self.clock)):
             self.note(candidate)
-
-    def sweep(self, candidate: Candidate) -> None:
-        """Run `list-sweep` on a candidate that has been measured."""
-        if candidate.level >= Level.MEASURED and not candidate.is_stuck:
-            left = self.clock.left / (2 * SWEEP_SHARE)  # a run breaks a sweep off at that share
-            clock = Clock(left if math.isfinite(left) else None)
-            options = Options(time_limit=0.0)
-            self._run(candidate, self._instance(candidate), ["list-sweep"], options, clock)
 
     def _adopt(
         self, candidate: Candidate, split: tuple[tuple[int, ...], bool | None] | None
@@ -401,18 +423,17 @@ class PlanSearch:
         instance: PipelineInstance,
         names: list[str] | None,
         options: Options,
-        clock: Clock | None = None,
     ) -> None:
         """Run heuristics or the exact solver from the schedule that is known."""
         kind = kind_of(instance)
         task = kind.task(instance)
-        if candidate.rule is not None and candidate.shown is not None:
+        start = candidate.known_start() if candidate.rule or candidate.is_finalist else None
+        if start is not None and candidate.shown is not None:
             assert isinstance(task, ScheduleTask)
-            start = walked_start(candidate.shown, candidate.rule)
-            offer_start(task, candidate.shown, start, NAME)
+            offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
-        clock = clock or self.clock.within(seconds)
+        clock = self.clock.within(seconds)
         run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
 

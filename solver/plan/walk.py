@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.kernels.in_flight import walk
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.plan.outline import Outline, links_of, outlined
@@ -26,13 +27,13 @@ class WalkRule:
     warm_up : float or None
         Micro-batches between forward and backward of a stage, at most: this many times what 1F1B
         has there; None: as many as the memory holds.
-    shifts : tuple of int
-        What is added to these numbers, by stage; none by default.
+    passes : int
+        Pairs of passes of justification that follow: all ops later, then earlier, into the gaps.
     """
 
     patience: int = 1
     warm_up: float | None = 1.0
-    shifts: tuple[int, ...] = ()
+    passes: int = 0
 
     def most(self, stages: int, devices: int, count: int) -> IntArray:
         """Return the most micro-batches of `count` between forward and backward, by stage.
@@ -50,8 +51,7 @@ class WalkRule:
         if self.warm_up is None:
             return np.full(stages, count)
         usual = self.warm_up * np.arange(stages, 0, -1) * devices / stages
-        shifted = np.ceil(usual).astype(np.int64) + np.array(self.shifts or 0)
-        most: IntArray = np.clip(shifted, 1, count)
+        most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
         return most
 
 
@@ -68,6 +68,11 @@ RULES = (
 )
 """Rules for promising configurations. On seven of them (24 to 98 thousand ops, little memory) the
 best of 60 rules, of five patiences and twelve warm-ups, was 1.3 to 5.0 % better than `FIRST`."""
+
+PASSES = 4
+"""Pairs of passes that justify a walk. On the four best configurations of ``gpt-80x128`` the first
+gains 3.6 to 5.7 %, the next two 0.6 to 1.7 % more; all four take 0.05 s of 24,640 ops, as much as
+four walks."""
 
 NAME = "walk"
 """Name of these schedules in reports."""
@@ -115,6 +120,8 @@ def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> Walk | None:
         The checker refuses it.
     """
     placed = [(rule, _placed(shown, rule)) for rule in rules]
+    if any(rule.passes for rule in rules):
+        placed = _justified(shown, placed)
     found = [
         (_end(shown, start), place) for place, (_, start) in enumerate(placed) if start is not None
     ]
@@ -123,10 +130,46 @@ def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> Walk | None:
     rule, start = placed[min(found)[1]]
     assert start is not None
     schedule = Schedule(outlined(shown)[1], start)
+    refuse_wrong(schedule, NAME)
+    return Walk(rule, schedule)
+
+
+def refuse_wrong(schedule: Schedule, name: str) -> None:
+    """Check a schedule.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Any schedule.
+    name : str
+        What made it.
+
+    Raises
+    ------
+    WrongScheduleError
+        The checker refuses it.
+    """
     violations = check_schedule(schedule.problem, schedule)
     if violations:
-        raise WrongScheduleError(f"{NAME}: {violations[0]} ({len(violations)} in all)")
-    return Walk(rule, schedule)
+        raise WrongScheduleError(f"{name}: {violations[0]} ({len(violations)} in all)")
+
+
+def justified(rule: WalkRule) -> WalkRule:
+    """Return a rule whose walk is justified."""
+    return replace(rule, passes=PASSES)
+
+
+def _justified(
+    shown: Outline, placed: list[tuple[WalkRule, IntArray | None]]
+) -> list[tuple[WalkRule, IntArray | None]]:
+    problem = outlined(shown)[1]
+    justifier = Justifier(problem)
+    return [
+        (rule, start)
+        if start is None
+        else (rule, justifier.improve(Schedule(problem, start), rule.passes).start)
+        for rule, start in placed
+    ]
 
 
 def _placed(shown: Outline, rule: WalkRule) -> IntArray | None:

@@ -10,7 +10,7 @@ from ppsolve.models.plan.request import parse_request
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.plan.candidate import Candidate
 from ppsolve.solver.plan.rounds import run_rounds
-from ppsolve.solver.plan.search import PlanLimits, PlanSearch
+from ppsolve.solver.plan.search import PlanLimits, PlanProgress, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
 from tests.marks import first
 from tests.plan.cases import reduced_document
@@ -119,3 +119,40 @@ def test_more_schedules_are_never_worse() -> None:
         low = reached(searched(data))
         assert low >= best
         best = low
+
+
+def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() -> None:
+    request = parse_request(reduced_document(0))
+    heard: list[PlanProgress] = []
+
+    class Later(Clock):
+        seconds = 0.0
+
+        @property
+        def elapsed(self) -> float:
+            return self.seconds
+
+    clock = Later()
+    search = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
+    search.tick()  # Nothing was told yet.
+    search.tell(search.candidates[0], "quick schedules")
+    clock.seconds = 0.5
+    search.tick()
+    assert len(heard) == 1
+    clock.seconds = 1.0
+    search.tick()
+    assert [(event.phase, event.seconds) for event in heard] == [
+        ("quick schedules", 0.0),
+        ("quick schedules", 1.0),
+    ]
+
+    def fail(event: PlanProgress) -> None:
+        raise BrokenPipeError
+
+    broken = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
+    broken.tell(broken.candidates[0], "quick schedules")
+    broken._listener = fail
+    clock.seconds = 2.0
+    broken.tick()
+    with pytest.raises(BrokenPipeError):
+        broken.tell(broken.candidates[0], "more schedules")
