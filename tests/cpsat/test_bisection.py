@@ -73,7 +73,7 @@ def test_many_workers_are_all_asked() -> None:
 def test_what_is_not_answered_is_neither_refuted_nor_found() -> None:
     bisection = closed(Oracle(50, hard=range(40, 60)), 10, 100)
     assert 38 <= bisection.lower <= 40
-    assert 60 <= bisection.schedule.value <= 63
+    assert 60 <= bisection.schedule.value < 100
     assert not bisection.is_closed
 
 
