@@ -43,10 +43,13 @@ Building and loading the model of 49,152 ops (32 devices, 512 micro-batches, a c
 processor time and the process 389 MB; of 6,144 ops 2.7 s and 145 MB.
 """
 
-GLANCE_OPS, GLANCE_UNITS = 500, 0.4
+GLANCE_OPS, GLANCE_UNITS = 500, 1.0
 """Ops below which CP-SAT searches before the sweep, and the deterministic time that it gets. The
 sweep of so few ops is run by Python and takes 0.5 s, within which linear pipelines of 96 and 216
-ops are met at their bound (0.01 and 0.03 s) and uneven ones are proved (0.02 and 0.2 s)."""
+ops are met at their bound (0.01 and 0.03 s) and uneven ones are proved (0.02 and 0.2 s). Uneven
+ones of 216 and 384 ops took 6.0, 0.9, 0.9 and over 20 s with 0.4 units, 4.5, 0.7, 1.4 and 8.8 s
+with 1, and 4.4, 1.0, 1.4 and 5.9 s with 3, which a V placement spent on schedules that the sweep
+beat."""
 
 COMPANION_WORKERS, COMPANION_OPS = 4, 400
 """Workers from which one searches by list rules beside CP-SAT, which then has at least three: its
