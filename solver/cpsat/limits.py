@@ -23,6 +23,8 @@ class SearchLimits:
         Search threads.
     seed : int
         Random seed.
+    dynamic_orders : bool
+        Propagate all pairs of ops of one resource together with their precedences.
     clock : Clock, optional
         The clock of the call that the search is part of: the search ends with it.
     """
@@ -32,6 +34,7 @@ class SearchLimits:
     gap: float = 0.0
     workers: int = 1
     seed: int = 0
+    dynamic_orders: bool = False
     clock: Clock | None = None
 
     def start(self) -> Clock:

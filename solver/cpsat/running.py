@@ -160,6 +160,7 @@ def configured(
     if limits.deterministic is not None:
         parameters.max_deterministic_time = limits.deterministic
     parameters.catch_sigint_signal = False
+    parameters.use_dynamic_precedence_in_disjunctive = limits.dynamic_orders
     if light_presolve:
         parameters.cp_model_probing_level = 0
         parameters.symmetry_level = 0

@@ -184,6 +184,10 @@ class Task(ABC):
             What became of it.
         """
 
+    def glance(self, control: Control) -> StopReason | None:
+        """Search exactly for a moment, before heuristics that search; None where that is vain."""
+        return None
+
     @abstractmethod
     def strategies(self, options: Options) -> Iterable[Strategy]:
         """Yield the searches to run in turn until the optimum is proved or a limit is met."""

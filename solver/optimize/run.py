@@ -109,6 +109,7 @@ class Run:
         self.clock = self.whole.before(min(reserve, MOST_RESERVED * limit))
         self._teller = Teller(listener, self.whole, task.shown)
         self._end = _Ending()
+        self._has_glanced = False
         # Made as heuristics end, so that little is left to do for the result.
         self._entries: dict[str, HeuristicEntry] = {}
         self._work = Work(
@@ -154,7 +155,7 @@ class Run:
             self._announce(GREEDY_STEPS * self.task.size)
             self._find_bounds()
             self._run_heuristics()
-            if not self._is_over():
+            if self._end.reason is not StopReason.INTERRUPTED and not self._is_over():
                 self._search()
             if not self._is_impossible() and self._end.reason is not StopReason.INTERRUPTED:
                 self._finish()
@@ -187,7 +188,23 @@ class Run:
                 clock = self.clock if self.task.value is None else greedy
                 self._run_heuristic(heuristic, clock)
             elif not self._is_good_enough() and not self.clock.is_over:
-                self._run_search(heuristic)
+                self._glance()
+                if self._end.reason is StopReason.INTERRUPTED:
+                    return
+                if not self._is_good_enough():
+                    self._run_search(heuristic)
+
+    def _glance(self) -> None:
+        """Let a small problem be proved before any heuristic searches."""
+        if self._has_glanced or self.limits().seconds == 0:
+            return
+        self._has_glanced = True
+        self._teller.phase = EXACT
+        self._work.within(self.clock, self._note_glance, EXACT_SLACK)
+
+    def _note_glance(self) -> None:
+        if self.task.glance(self) is StopReason.INTERRUPTED:
+            self._end.reason = StopReason.INTERRUPTED
 
     def _run_search(self, heuristic: Heuristic) -> None:
         """Run a heuristic that searches: until time is over where no exact search follows."""

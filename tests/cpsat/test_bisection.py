@@ -1,0 +1,119 @@
+"""Questions about targets: what they raise, lower and never claim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.bisection import Bisection
+from ppsolve.solver.cpsat.limits import SearchLimits
+from tests.small import op, small
+
+LIMITS = SearchLimits(seconds=None, deterministic=100.0, workers=2)
+
+
+class Oracle:
+    """A search that knows the optimum of one op that ends no earlier than it."""
+
+    def __init__(self, optimum: int, *, hard: range = range(0), is_exact: bool = True) -> None:
+        self.problem = small([op("a", 1)])
+        self.optimum, self.hard, self.is_exact = optimum, hard, is_exact
+        self.asked: list[tuple[int | None, SearchLimits]] = []
+
+    def schedule(self, value: int) -> Schedule:
+        return Schedule(self.problem, np.array([value - 1], dtype=np.int64))
+
+    def __call__(self, *, lower: int, limits: SearchLimits, **given: Any) -> ExactAnswer:
+        target = given.get("upper")
+        self.asked.append((target, limits))
+        known = given["incumbent"]
+        stop, exact = StopReason.DETERMINISTIC, self.is_exact
+        if target is None or target in self.hard:
+            return ExactAnswer(known, lower, False, stop, exact, 1.0)
+        if target < self.optimum:
+            return ExactAnswer(None, None, True, StopReason.INFEASIBLE, exact, 1.0)
+        return ExactAnswer(self.schedule(target), lower, False, StopReason.GAP, exact, 1.0)
+
+
+def closed(oracle: Oracle, lower: int, value: int, **given: Any) -> Bisection:
+    bisection = Bisection(oracle, lower, oracle.schedule(value), given.pop("limits", LIMITS))
+    bisection.run()
+    return bisection
+
+
+@pytest.mark.parametrize("optimum", [10, 11, 57, 99, 100])
+def test_halving_meets_the_optimum_from_both_sides(optimum: int) -> None:
+    oracle = Oracle(optimum)
+    bisection = closed(oracle, 10, 100)
+    assert (bisection.lower, bisection.schedule.value) == (optimum, optimum)
+    assert bisection.answer().stop_reason is StopReason.PROVED
+    assert len([target for target, _ in oracle.asked if target is not None]) <= 1 + 7
+
+
+def test_the_bound_is_asked_first_by_one_worker_of_two() -> None:
+    oracle = Oracle(10)
+    closed(oracle, 10, 100)
+    [(target, limits)] = oracle.asked
+    assert (target, limits.workers, limits.gap, limits.dynamic_orders) == (10, 1, 1.0, True)
+
+
+def test_many_workers_are_all_asked() -> None:
+    oracle = Oracle(10)
+    closed(oracle, 10, 100, limits=SearchLimits(seconds=None, deterministic=9.0, workers=8))
+    assert oracle.asked[0][1].workers == 8
+
+
+def test_what_is_not_answered_is_neither_refuted_nor_found() -> None:
+    bisection = closed(Oracle(50, hard=range(40, 60)), 10, 100)
+    assert 38 <= bisection.lower <= 40
+    assert 60 <= bisection.schedule.value < 100
+    assert not bisection.is_closed
+
+
+def test_a_round_without_an_answer_doubles_the_effort_and_minimises() -> None:
+    oracle = Oracle(50, hard=range(101))
+    closed(oracle, 10, 100)
+    minimised = [limits.deterministic for target, limits in oracle.asked if target is None]
+    assert minimised[:3] == [4.0, 8.0, 16.0]
+
+
+def test_a_part_of_the_deterministic_time_is_left() -> None:
+    bisection = closed(Oracle(50, hard=range(101)), 10, 100)
+    assert bisection.units == 80.0
+    assert bisection.left.deterministic == 20.0
+
+
+def test_a_gap_that_is_asked_for_ends_the_questions() -> None:
+    limits = SearchLimits(seconds=None, deterministic=100.0, gap=0.2)
+    bisection = closed(Oracle(50), 10, 100, limits=limits)
+    assert bisection.lower <= 50 <= bisection.schedule.value <= 1.25 * bisection.lower
+    assert bisection.answer().stop_reason is StopReason.GAP
+
+
+def test_schedules_of_rounded_memory_are_not_taken_but_refuted_targets_are() -> None:
+    oracle = Oracle(50, is_exact=False)
+    bisection = closed(oracle, 50, 100)
+    assert (bisection.lower, bisection.schedule.value) == (50, 100)
+    assert len(oracle.asked) == 1
+    assert closed(Oracle(100, is_exact=False), 10, 100).lower == 11
+
+
+def test_bounds_are_told_as_they_rise() -> None:
+    oracle, told = Oracle(57), list[int]()
+    Bisection(oracle, 10, oracle.schedule(100), LIMITS, told.append).run()
+    assert told == sorted(set(told))
+    assert told[-1] == 57
+
+
+def test_other_objectives_than_times_are_not_asked_about() -> None:
+    oracle = Oracle(50)
+    oracle.problem = replace(oracle.problem, objective=Objective.COMPLETION)
+    closed(oracle, 10, 100)
+    assert not oracle.asked
