@@ -162,10 +162,12 @@ OUT_OF_MEMORY = "out of memory: allow more of it, or give fewer --workers or a s
 
 _STARVED = re.compile(
     "bad_alloc|cannot allocate memory|failed to map segment|can't start new thread"
-    "|resource temporarily unavailable|unable to allocate",
+    "|resource temporarily unavailable|unable to allocate|returned NULL without setting",
     re.IGNORECASE,
 )
-"""How libraries put it that memory, or room for a thread's stack, was refused to them."""
+"""How libraries, and Python's compiler, put it that memory or room for a stack was refused."""
+
+_STARVING = (ImportError, RuntimeError, OSError, SystemError)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -173,7 +175,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, MemoryError):
             return True
-        if isinstance(error, ImportError | RuntimeError | OSError) and _STARVED.search(str(error)):
+        if isinstance(error, _STARVING) and _STARVED.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
