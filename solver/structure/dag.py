@@ -11,6 +11,7 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.kernels.chains import longest_tails, sort_ops
 from ppsolve.solver.kernels.records import Graph
+from ppsolve.solver.structure.tables import joined, rows_by
 
 
 class Dag:
@@ -62,9 +63,7 @@ class Dag:
         CycleError
             The precedences form a cycle.
         """
-        before = np.concatenate([problem.before, *(edges[0] for edges in extra)])
-        after = np.concatenate([problem.after, *(edges[1] for edges in extra)])
-        lag = np.concatenate([problem.lag, *(edges[2] for edges in extra)])
+        before, after, lag = joined(problem, *extra)
         return cls(problem.num_ops, before, after, problem.duration[before] + lag)
 
     @cached_property
@@ -130,8 +129,7 @@ class Dag:
 
 def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -> Graph:
     """Return edges by source; delays are from start to start."""
-    order = np.argsort(source, kind="stable")
-    pointer = np.searchsorted(source[order], np.arange(num_nodes + 1)).astype(np.int64)
+    pointer, order = rows_by(source, num_nodes)
     none = np.zeros(num_nodes, dtype=np.int64)
     missing = np.bincount(target, minlength=num_nodes).astype(np.int64)
     return Graph(none, none, missing, pointer, target[order], delay[order])

@@ -56,8 +56,8 @@ def graph_of(problem: Problem, *edges: Edges) -> Graph:
     Graph
         Rows in the order of the edges.
     """
-    before, after, lag = _joined(problem, *edges)
-    pointer, order = _rows(before, problem.num_ops)
+    before, after, lag = joined(problem, *edges)
+    pointer, order = rows_by(before, problem.num_ops)
     return Graph(
         problem.duration,
         np.maximum(problem.release, problem.pinned),
@@ -117,15 +117,28 @@ def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sour
     Sources
         Rows in the order of the edges.
     """
-    before, after, lag = _joined(problem, *edges)
+    before, after, lag = joined(problem, *edges)
     if backwards:
         before, after = after, before
-    pointer, order = _rows(after, problem.num_ops)
+    pointer, order = rows_by(after, problem.num_ops)
     return Sources(pointer, before[order], lag[order])
 
 
-def _joined(problem: Problem, *edges: Edges) -> Edges:
-    """Return the precedences of a problem, and further ones behind them, as one table."""
+def joined(problem: Problem, *edges: Edges) -> Edges:
+    """Return the precedences of a problem, and further ones behind them, as one table.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    *edges : Edges
+        Further precedences.
+
+    Returns
+    -------
+    Edges
+        Those of the problem first.
+    """
     tables = [(problem.before, problem.after, problem.lag), *edges]
     before, after, lag = (np.concatenate(columns) for columns in zip(*tables, strict=True))
     return before, after, lag
@@ -136,7 +149,7 @@ def seats_of(problem: Problem) -> Seats:
     """Return the resources that ops of positive length occupy."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
     busy = problem.duration[owner] > 0
-    pointer, _ = _rows(owner[busy], problem.num_ops)
+    pointer, _ = rows_by(owner[busy], problem.num_ops)
     return Seats(pointer, problem.resource_idx[busy], problem.num_resources)
 
 
@@ -245,8 +258,21 @@ def no_memory(problem: Problem) -> Memory:
     )
 
 
-def _rows(key: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Return the pointer of rows 0..count-1, and the order that sorts by row."""
+def rows_by(key: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Return the rows of a table whose entries name theirs.
+
+    Parameters
+    ----------
+    key : int64[k]
+        Row of each entry.
+    count : int
+        Number of rows.
+
+    Returns
+    -------
+    pointer, order : int64[count + 1], int64[k]
+        Entries ``order[pointer[j]:pointer[j + 1]]`` are those of row j, in their order.
+    """
     order = np.argsort(key, kind="stable")
     pointer = np.searchsorted(key[order], np.arange(count + 1)).astype(np.int64)
     return pointer, order
@@ -277,7 +303,7 @@ def _amounts(
         pools.append(np.full(len(op), number, dtype=np.int64))
         amounts.append(np.array(table, dtype=np.int64)[index])
     every = np.concatenate(ops)
-    pointer, order = _rows(every, problem.num_ops)
+    pointer, order = rows_by(every, problem.num_ops)
     return every[order], pointer, np.concatenate(pools)[order], np.concatenate(amounts)[order]
 
 
