@@ -34,19 +34,14 @@ class Network:
     """
 
     def __init__(self, problem: Problem, *extra: Edges) -> None:
-        before = np.concatenate([problem.before, *(edges[0] for edges in extra)])
-        after = np.concatenate([problem.after, *(edges[1] for edges in extra)])
-        lag = np.concatenate([problem.lag, *(edges[2] for edges in extra)])
-        order = np.argsort(before, kind="stable")
+        graph = graph_of(problem, *extra)
         self.problem = problem
-        self.duration: list[int] = problem.duration.tolist()
-        self.pointer: list[int] = np.searchsorted(
-            before[order], np.arange(problem.num_ops + 1)
-        ).tolist()
-        self.successor: list[int] = after[order].tolist()
-        self.lag: list[int] = lag[order].tolist()
-        self.num_predecessors: list[int] = np.bincount(after, minlength=problem.num_ops).tolist()
-        self.earliest: list[int] = np.maximum(problem.release, problem.pinned).tolist()
+        self.duration: list[int] = graph.duration.tolist()
+        self.pointer: list[int] = graph.pointer.tolist()
+        self.successor: list[int] = graph.successor.tolist()
+        self.lag: list[int] = graph.lag.tolist()
+        self.num_predecessors: list[int] = graph.num_predecessors.tolist()
+        self.earliest: list[int] = graph.earliest.tolist()
 
     def occupied(self) -> list[list[int]]:
         """Return the resources that each op occupies: none for ops of length zero."""
