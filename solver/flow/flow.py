@@ -1,0 +1,164 @@
+"""A problem as a flow: every micro-batch passes the same positions, with durations of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.solver.structure.tables import memory_of
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """What m micro-batches pass through: V positions on R resources, with P pools of memory.
+
+    A position is an op of one micro-batch: forward, backward or transfer of a stage. Micro-batches
+    differ in durations and amounts only, so that any of them can take any place in an order. Times
+    are in ticks, amounts in whole units of each pool.
+
+    Parameters
+    ----------
+    ops : int64[m, V]
+        Op numbers in the problem.
+    duration : int64[m, V]
+        Durations.
+    kind, stage : int64[V]
+        Labels of the positions; `kind` indexes the kinds of the problem.
+    resource : int64[V]
+        Resource that a position occupies, or `FREE`.
+    num_resources : int
+        Number of resources R of the problem.
+    before, after, lag : int64[k]
+        Precedences between positions of the same micro-batch.
+    room : int64[P]
+        Free amount of each pool before any op.
+    pool : int64[V]
+        Pool that a position uses, or `FREE`.
+    acquire, release : int64[m, V]
+        Amounts that are acquired at the start and released at the end.
+    """
+
+    ops: IntArray
+    duration: IntArray
+    kind: IntArray
+    stage: IntArray
+    resource: IntArray
+    num_resources: int
+    before: IntArray
+    after: IntArray
+    lag: IntArray
+    room: IntArray
+    pool: IntArray
+    acquire: IntArray
+    release: IntArray
+
+    @property
+    def num_microbatches(self) -> int:
+        """Number of micro-batches m."""
+        return len(self.ops)
+
+    @property
+    def num_positions(self) -> int:
+        """Number of positions V."""
+        return len(self.kind)
+
+
+def flow_of(problem: Problem) -> Flow | None:
+    """Return a problem as a flow.
+
+    Ops of no micro-batch (optimizer, all-reduce) are left out: they follow all others of their
+    stage, whatever the order.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+
+    Returns
+    -------
+    Flow or None
+        None where micro-batches pass different positions (bidirectional pipes), wait for each
+        other, occupy two resources at once or two pools, or where starts are given.
+    """
+    if problem.is_anchored or len(problem.points):
+        return None
+    ops = _vectors(problem)
+    if ops is None:
+        return None
+    resource, edges = _resources(problem, ops), _edges(problem, ops)
+    amounts = _amounts(problem, ops)
+    if resource is None or edges is None or amounts is None:
+        return None
+    return Flow(
+        ops,
+        problem.duration[ops],
+        problem.kind[ops[0]],
+        problem.stage[ops[0]],
+        resource,
+        problem.num_resources,
+        *edges,
+        memory_of(problem).size,
+        *amounts,
+    )
+
+
+def _vectors(problem: Problem) -> IntArray | None:
+    """Return the ops of each micro-batch in one row, by kind and stage."""
+    owned = np.flatnonzero(problem.microbatch != FREE)
+    owner = problem.microbatch[owned]
+    count = int(owner.max(initial=FREE)) + 1
+    if not count or len(owned) % count:
+        return None
+    ops: IntArray = owned[np.lexsort((problem.stage[owned], problem.kind[owned], owner))]
+    ops = ops.reshape(count, -1)
+    labels = problem.kind[ops], problem.stage[ops]
+    is_alike = all((label == label[0]).all() for label in labels)
+    is_owned = (problem.microbatch[ops] == np.arange(count)[:, None]).all()
+    return ops if is_alike and is_owned else None
+
+
+def _resources(problem: Problem, ops: IntArray) -> IntArray | None:
+    counts = np.diff(problem.resource_ptr)
+    if (counts[ops] > 1).any():
+        return None
+    padded = np.append(problem.resource_idx, FREE)
+    resource: IntArray = np.where(counts[ops] == 1, padded[problem.resource_ptr[ops]], FREE)
+    return resource[0] if (resource == resource[0]).all() else None
+
+
+def _edges(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Return the precedences inside a micro-batch, or None where micro-batches differ in them."""
+    position = np.full(problem.num_ops, FREE, dtype=np.int64)
+    position[ops] = np.arange(ops.shape[1])
+    before, after = position[problem.before], position[problem.after]
+    inner = (before != FREE) & (after != FREE)
+    owners = problem.microbatch[problem.before], problem.microbatch[problem.after]
+    table = np.stack([before, after, problem.lag, *owners])[:, inner]
+    rows, counts = np.unique(table[:3], axis=1, return_counts=True)
+    if (table[3] != table[4]).any() or (counts != len(ops)).any():
+        return None
+    return rows[0], rows[1], rows[2]
+
+
+def _amounts(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Return pool, acquired and released amount of each position."""
+    memory = memory_of(problem)
+    pool = np.full(ops.shape[1], FREE, dtype=np.int64)
+    tables = []
+    for pointer, pools, amounts in (
+        (memory.acquire_pointer, memory.acquire_pool, memory.acquire_amount),
+        (memory.release_pointer, memory.release_pool, memory.release_amount),
+    ):
+        owner = np.repeat(np.arange(problem.num_ops), np.diff(pointer))
+        table = np.zeros((len(problem.pools) + 1, problem.num_ops), dtype=np.int64)
+        np.add.at(table, (pools, owner), amounts)
+        tables.append(table[:, ops])
+        for number in range(len(problem.pools)):
+            used = np.flatnonzero(table[number, ops].any(axis=0))
+            if ((pool[used] != FREE) & (pool[used] != number)).any():
+                return None
+            pool[used] = number
+    acquire, release = (table[pool, :, np.arange(len(pool))].T for table in tables)
+    return pool, np.ascontiguousarray(acquire), np.ascontiguousarray(release)
