@@ -1,4 +1,4 @@
-"""A pipeline seen as a flow: rows are micro-batches, columns the positions that all of them pass."""
+"""A pipeline as a flow: rows are micro-batches, columns the positions that all of them pass."""
 
 from __future__ import annotations
 
