@@ -50,14 +50,18 @@ TWICE_THE_DEVICES = Requirement(
     "micro-batches >= 2 x devices",
     lambda instance: instance.num_microbatches >= 2 * instance.num_devices,
 )
-UNEQUAL = Requirement(
-    "micro-batches of unequal length",
-    lambda instance: any(
+
+
+def has_unequal_microbatches(instance: PipelineInstance) -> bool:
+    """Whether micro-batches differ in times, memory or transfers."""
+    return any(
         isinstance(row, tuple) and len(set(row)) > 1
-        for entry in instance.times.by_kind().values()
+        for entry in instance.in_numbers().amounts().values()
         for row in (entry if isinstance(entry, tuple) else ())
-    ),
-)
+    )
+
+
+UNEQUAL = Requirement("unequal micro-batches", has_unequal_microbatches)
 BIDIRECTIONAL = Requirement(
     "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
 )

@@ -68,6 +68,38 @@ class InTurn:
         return self._waiting[self._plan.popleft()].popleft()
 
 
+class BackwardsFirst:
+    """Serves backwards before forwards, and of each the lowest micro-batch.
+
+    Parameters
+    ----------
+    is_forward : callable
+        Says if a position is on the way there.
+    limit : int
+        Most forwards that are served ahead of backwards.
+    """
+
+    def __init__(self, is_forward: Callable[[int], bool], limit: int) -> None:
+        self._is_forward = is_forward
+        self._waiting: list[Visit] = []
+        self._room = limit
+
+    def arrive(self, visit: Visit) -> None:
+        """Note what has arrived."""
+        self._waiting.append(visit)
+        self._waiting.sort(key=lambda each: (self._is_forward(each.position), each.microbatch))
+
+    def choose(self) -> Visit | None:
+        """Return the first that may run, or None where all that waits is too far ahead."""
+        if not self._waiting:
+            return None
+        is_forward = self._is_forward(self._waiting[0].position)
+        if is_forward and not self._room:
+            return None
+        self._room += -1 if is_forward else 1
+        return self._waiting.pop(0)
+
+
 class _End:
     """The end of a visit, ordered by time alone: ties leave a heap as it holds them."""
 

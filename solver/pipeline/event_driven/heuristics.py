@@ -13,7 +13,7 @@ from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Re
 from ppsolve.solver.pipeline.actions import action_strings, schedule_actions
 from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
 from ppsolve.solver.pipeline.event_driven.route import Route, Run
-from ppsolve.solver.pipeline.event_driven.rules import fifo, interleaved_cyclic_1f1b
+from ppsolve.solver.pipeline.event_driven.rules import fifo, interleaved_cyclic_1f1b, relaxed_1f1b
 from ppsolve.solver.pipeline.event_driven.translation import (
     no_earlier,
     orders_of_run,
@@ -21,11 +21,16 @@ from ppsolve.solver.pipeline.event_driven.translation import (
     sending_orders,
     visit_ops,
 )
-from ppsolve.solver.pipeline.published import A_PIPELINE, LOOPED, ONE_PIPE, UNEQUAL
+from ppsolve.solver.pipeline.published import A_PIPELINE, LOOPED, ONE_PIPE, ONE_STAGE, UNEQUAL
 
 WHOLE_GROUPS = Requirement(
     "a multiple of the devices as micro-batches",
     lambda instance: instance.num_microbatches % instance.num_devices == 0,
+)
+
+FEW = Requirement(
+    "at most as many micro-batches as devices",
+    lambda instance: instance.num_microbatches <= instance.num_devices,
 )
 
 
@@ -116,6 +121,13 @@ EVENT_DRIVEN = (
         EventDriven(wait_free_cyclic),
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
+    ),
+    Heuristic(
+        "relaxed-1f1b",
+        "what is there, backwards first (DynaPipe)",
+        EventDriven(relaxed_1f1b),
+        A_PIPELINE,
+        (ONE_PIPE, ONE_STAGE, FEW, UNEQUAL),
     ),
     Heuristic(
         "interleaved-cyclic-1f1b",

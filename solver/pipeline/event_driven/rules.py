@@ -6,7 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
-from ppsolve.solver.pipeline.event_driven.events import FirstCome, InTurn, Waits, serve
+from ppsolve.solver.pipeline.event_driven.events import (
+    BackwardsFirst,
+    FirstCome,
+    InTurn,
+    Waits,
+    serve,
+)
 from ppsolve.solver.pipeline.event_driven.route import Route, Run, Visit
 
 Turn = tuple[bool, int]
@@ -46,6 +52,26 @@ def strict_1f1b(route: Route) -> Run:
         Starts and orders; not complete where the queues wait for each other.
     """
     return _strict(route, {})
+
+
+def relaxed_1f1b(route: Route) -> Run:
+    """Run what is there, backwards first, at most p forwards more than backwards on any queue.
+
+    As published, the cap holds for queues that send too: that of device 0 has no backwards, so that
+    it stops after p micro-batches (DynaPipe, awslabs repository, HEAD 2023-12-08).
+
+    Parameters
+    ----------
+    route : Route
+        The route, with one stage on each device.
+
+    Returns
+    -------
+    Run
+        Starts and orders; not complete beyond p micro-batches.
+    """
+    count, is_forward = route.num_devices, route.shape.is_forward
+    return serve(route, [BackwardsFirst(is_forward, count) for _ in range(route.num_queues)])
 
 
 def interleaved_cyclic_1f1b(route: Route) -> Run:
