@@ -31,10 +31,10 @@ PATTERNS = tuple(
 CLUSTERED = ("1f1b", "relaxed-1f1b", "interleaved-1f1b", "fifo", "wait-free-cyclic")
 """Patterns of DynaPipe's planner; its others run these orders, and wait at barriers besides."""
 
-MAX_OPS = 30_000
-"""Ops that `clusters` places under one pattern, in all its orders together. An op takes 5 to 15 us
-where time goes by in Python, so that 25 orders of 8 devices and 32 micro-batches (512 ops) take
-about 0.4 s under three patterns; larger pipelines get fewer orders, at least two."""
+MAX_OPS = 12_500
+"""Ops that `clusters` places under one pattern, in all its orders together: all 25 up to 500 ops,
+at least two beyond. On 8 devices and 16 micro-batches (256 ops, 480 with transfers) 25 orders under
+three patterns take 0.4 to 0.9 s of processor time (2 cores, tests/data/unequal)."""
 
 
 class Pattern(Protocol):
@@ -52,7 +52,7 @@ def under_patterns(
     Parameters
     ----------
     request : Request
-        Instance and problem.
+        Instance and problem; once its clock is over, the best so far is returned.
     patterns : iterable of Heuristic
         Published schedules; those that do not apply are left out.
     permutations : sequence of int64[m]
@@ -85,7 +85,9 @@ def _proposals(
     heuristic: Heuristic, request: Request, permutations: Sequence[IntArray]
 ) -> Iterable[Proposal]:
     pattern = cast("Pattern", heuristic.propose)
-    for permutation in permutations:
+    for number, permutation in enumerate(permutations):
+        if number and request.effort.clock.is_over:
+            return
         try:
             yield pattern(request, permutation)
         except NotApplicableError:
@@ -165,6 +167,7 @@ ORDERS = (
         clusters,
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
+        is_search=True,
     ),
 )
 """Orders of unequal micro-batches, each under every published schedule."""
