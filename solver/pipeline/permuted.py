@@ -28,13 +28,17 @@ PATTERNS = tuple(
 )
 """Published schedules of one pipe, under which micro-batches may take any order."""
 
-CLUSTERED = ("1f1b", "relaxed-1f1b", "interleaved-1f1b", "fifo", "wait-free-cyclic")
-"""Patterns of DynaPipe's planner; its others run these orders, and wait at barriers besides."""
+WITH_BARRIERS = ("cyclic", "interleaved-cyclic-1f1b")
+"""Patterns that run the orders of another one (`wait-free-cyclic`, `interleaved-1f1b`) and wait at
+barriers besides, so that they are never the best."""
+
+FREE_PATTERNS = tuple(pattern for pattern in PATTERNS if pattern.name not in WITH_BARRIERS)
+"""Patterns that orders of micro-batches are tried under."""
 
 MAX_OPS = 12_500
 """Ops that `clusters` places under one pattern, in all its orders together: all 25 up to 500 ops,
 at least two beyond. On 8 devices and 16 micro-batches (256 ops, 480 with transfers) 25 orders under
-three patterns take 0.4 to 0.9 s of processor time (2 cores, tests/data/unequal)."""
+five patterns take 0.6 to 1.3 s of processor time (tests/data/unequal)."""
 
 
 class Pattern(Protocol):
@@ -134,16 +138,15 @@ class BySize:
     def __call__(self, request: Request) -> Proposal:
         """Return the best schedule; micro-batches of one size go by index."""
         sizes = self.sign * sizes_of(request.instance, request.problem)
-        return under_patterns(request, PATTERNS, [np.argsort(sizes, kind="stable")])
+        return under_patterns(request, FREE_PATTERNS, [np.argsort(sizes, kind="stable")])
 
 
 def clusters(request: Request) -> Proposal:
-    """Return the best schedule of DynaPipe's planner: its schedulers on orders of clusters."""
+    """Return the best of DynaPipe's orders of clusters under all published schedules."""
     problem = request.problem
     count = min(MAX_ORDERS, max(2, MAX_OPS // problem.num_ops))
     permutations = cluster_orders(work_of(problem))[:count]
-    patterns = [heuristic for heuristic in PATTERNS if heuristic.name in CLUSTERED]
-    return under_patterns(request, patterns, permutations)
+    return under_patterns(request, FREE_PATTERNS, permutations)
 
 
 ORDERS = (
@@ -163,7 +166,7 @@ ORDERS = (
     ),
     Heuristic(
         "clusters",
-        "the best of DynaPipe's orders of clusters of micro-batches, under its schedulers",
+        "DynaPipe's orders of clusters of micro-batches, under the best published schedule",
         clusters,
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
