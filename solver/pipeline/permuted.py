@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -72,12 +73,11 @@ def under_patterns(
     NotApplicableError
         No pattern applies, or every order waits for itself under those that do.
     """
-    found = [
-        replace(proposal, pattern=heuristic.name)
-        for heuristic in patterns
-        if heuristic.obstacle(request.instance) is None
-        for proposal in _proposals(heuristic, request, permutations)
-    ]
+    able = [pattern for pattern in patterns if pattern.obstacle(request.instance) is None]
+    found: list[Proposal] = []
+    for permutation in permutations:
+        if not found or not request.effort.clock.is_over:
+            found += _under_each(able, request, permutation)
     if not found:
         raise NotApplicableError("needs a published schedule that applies")
     found.sort(key=lambda proposal: proposal.schedule.normalised().value)
@@ -85,19 +85,13 @@ def under_patterns(
     return next(valid, found[0])
 
 
-def _proposals(
-    heuristic: Heuristic, request: Request, permutations: Sequence[IntArray]
-) -> Iterable[Proposal]:
-    pattern = cast("Pattern", heuristic.propose)
-    for number, permutation in enumerate(permutations):
-        if number and request.effort.clock.is_over:
-            return
-        try:
-            yield pattern(request, permutation)
-        except NotApplicableError:
-            return
-        except (DeadlockError, HeuristicFailedError):
-            continue
+def _under_each(
+    patterns: Iterable[Heuristic], request: Request, permutation: IntArray
+) -> Iterator[Proposal]:
+    for heuristic in patterns:
+        pattern = cast("Pattern", heuristic.propose)
+        with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
+            yield replace(pattern(request, permutation), pattern=heuristic.name)
 
 
 def work_of(problem: Problem) -> IntArray:
