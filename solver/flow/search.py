@@ -84,7 +84,7 @@ def search_permutations(
     size = evaluator.flow.ops.size
     if steps is None and not clock.is_limited:
         steps = min(COUNTED_STEPS * size, MOST_COUNTED)
-    return _Search(evaluator, clock, target, seed, steps, tell).run(list(starts))
+    return _Search(evaluator, clock, target, seed, steps, tell).run(starts)
 
 
 class _Search:
@@ -107,7 +107,7 @@ class _Search:
         self.pace: float | None = None
         self.best: Timed | None = None
 
-    def run(self, starts: Sequence[Timed]) -> Timed | None:
+    def run(self, starts: Iterable[Timed]) -> Timed | None:
         pool = self._begin(starts)
         pool = self._race(pool)
         if pool and not self._is_over:
@@ -129,12 +129,10 @@ class _Search:
             if self.tell is not None:
                 self.tell(found)
 
-    def _begin(self, starts: Sequence[Timed]) -> list[Timed]:
+    def _begin(self, starts: Iterable[Timed]) -> list[Timed]:
         """Return every pattern with the best of some permutations."""
         pool = []
         for start in starts:
-            if self._is_over:
-                break
             permutations = np.stack([start.permutation, *self._orders()])
             values = self.evaluator.values(start.pattern, permutations)
             best = int(values.argmin())
@@ -142,6 +140,8 @@ class _Search:
             if found.is_feasible:
                 pool.append(found)
                 self._note(found)
+                if self._is_over:
+                    break
         return pool
 
     def _orders(self) -> list[IntArray]:
