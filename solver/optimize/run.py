@@ -175,7 +175,7 @@ class Run:
         self.tell("bound", self.task.bound.name)
 
     def _in_turn(self) -> Sequence[Heuristic]:
-        """Return the heuristics, searches last; of a large instance the safe first."""
+        """Return the heuristics by report, searches last, of a large instance the safe first."""
         if not self.clock.is_limited or self.task.size < LARGE_OPS:
             return sorted(self.heuristics, key=lambda h: h.is_search)
         return sorted(self.heuristics, key=lambda h: (h.is_search, not h.is_generic))
