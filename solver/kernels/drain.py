@@ -150,6 +150,50 @@ def _recall(drain: Drain, orders: Orders, node: int) -> None:
     _sort_starts(starts, orders.by_start)
 
 
+@part
+def _is_needless(drain: Drain, left: Any, time: int, member: int, behind: int, found: int) -> bool:
+    """Return true if exchanging a micro-batch with the one behind it is no worse.
+
+    Only their own starts change. Less work, or as much, starts from any moment on.
+
+    Parameters
+    ----------
+    drain : Drain
+        The micro-batches.
+    left : int64[m]
+        1 for those in front of both, and for `member`.
+    time : int
+        Least time at which the resource is done with all of them and both.
+    member, behind : int
+        The two micro-batches.
+    found : int
+        Start of the later position of `member` as it is.
+
+    Returns
+    -------
+    bool
+        Of two that are as good, true for one of the two orders.
+    """
+    lag, ready, last = drain.lag, drain.ready, drain.last
+    left[member], left[behind] = 0, 1
+    sooner = max(ready[behind], _time_of(drain, left) + lag[behind])
+    left[member], left[behind] = 1, 0
+    later = max(ready[member], time + lag[member])
+    start = max(ready[behind], time + lag[behind])
+    is_less = False
+    for cut in (sooner, later):
+        new = last[behind] * (sooner >= cut) + last[member] * (later >= cut)
+        old = last[behind] * (start >= cut) + last[member] * (found >= cut)
+        if new > old:
+            return False
+        is_less |= new < old
+    for cut in (start, found):
+        new = last[behind] * (sooner >= cut) + last[member] * (later >= cut)
+        old = last[behind] * (start >= cut) + last[member] * (found >= cut)
+        is_less |= new < old
+    return is_less or member > behind
+
+
 @Kernel
 def least_drain(drain: Drain, orders: Orders) -> int:
     """Return the least end of the later position over all orders in which the resource finishes.
@@ -181,11 +225,18 @@ def least_drain(drain: Drain, orders: Orders) -> int:
         if orders.depth[node] == count or size + count > nodes:
             return int(bound)
         _recall(drain, orders, node)
-        time = _time_of(drain, left)
+        time, behind = _time_of(drain, left), orders.member[node]
+        time_of_both = time
+        if node > 0:
+            left[behind] = 1
+            time_of_both = _time_of(drain, left)
+            left[behind] = 0
         for member in range(count):
             if left[member] == 0 or (twin[member] >= 0 and left[twin[member]] == 1):
                 continue
             start = max(ready[member], time + lag[member])
+            if node > 0 and _is_needless(drain, left, time_of_both, member, behind, start):
+                continue
             end = max(bound, _end_with(drain, starts, by_start, member, start))
             orders.parent[size], orders.member[size] = node, member
             orders.depth[size], orders.release[size] = orders.depth[node] + 1, start
