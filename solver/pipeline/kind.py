@@ -19,6 +19,8 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
+from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
 
@@ -112,5 +114,8 @@ class PipelineTask(ScheduleTask):
 
 
 PIPELINE = PipelineKind(
-    "pipeline", PipelineInstance, lower_pipeline, tuple(map(with_collectives, PUBLISHED))
+    "pipeline",
+    PipelineInstance,
+    lower_pipeline,
+    tuple(map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))),
 )
