@@ -1,0 +1,254 @@
+"""Micro-batches shared among replicas: a first assignment, and search by exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.kernels.exchange import (
+    TOO_LONG,
+    Choice,
+    Lineups,
+    Sizes,
+    exchange,
+    time_lineup,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """What comes before and after the work of micro-batches on each resource.
+
+    Parameters
+    ----------
+    head, tail : int64[m, R]
+        Least ticks before the first op of a micro-batch on a resource, and after its last one.
+    load : int64[m, R]
+        Ticks of work.
+    """
+
+    head: IntArray
+    tail: IntArray
+    load: IntArray
+
+    def least(self) -> IntArray:
+        """Return the least head and tail together on each resource, int64[R]."""
+        least: IntArray = self.head.min(axis=0) + self.tail.min(axis=0)
+        return least
+
+
+def edges_of(flow: Flow, duration: IntArray) -> Edges:
+    """Return heads, tails and loads of micro-batches on resources.
+
+    Parameters
+    ----------
+    flow : Flow
+        V positions on R resources.
+    duration : int64[m, V]
+        Durations in ticks.
+
+    Returns
+    -------
+    Edges
+        For every micro-batch alone: precedences and lags, nothing in its way.
+    """
+    order = _topological(flow)
+    early, late = np.zeros_like(duration), np.zeros_like(duration)
+    into: list[list[tuple[int, int]]] = [[] for _ in range(flow.num_positions)]
+    out: list[list[tuple[int, int]]] = [[] for _ in range(flow.num_positions)]
+    triples = zip(flow.before.tolist(), flow.after.tolist(), flow.lag.tolist(), strict=True)
+    for before, after, lag in triples:
+        into[after].append((before, lag))
+        out[before].append((after, lag))
+    for v in order:
+        for u, lag in into[v]:
+            np.maximum(early[:, v], early[:, u] + duration[:, u] + lag, out=early[:, v])
+    for v in reversed(order):
+        for w, lag in out[v]:
+            np.maximum(late[:, v], late[:, w] + duration[:, w] + lag, out=late[:, v])
+    shape = (len(duration), flow.num_resources)
+    head, tail = np.full(shape, TOO_LONG), np.full(shape, TOO_LONG)
+    load = np.zeros(shape, dtype=np.int64)
+    for v in np.flatnonzero(flow.resource != FREE).tolist():
+        r = int(flow.resource[v])
+        np.minimum(head[:, r], early[:, v], out=head[:, r])
+        np.minimum(tail[:, r], late[:, v], out=tail[:, r])
+        load[:, r] += duration[:, v]
+    used = np.unique(flow.resource[flow.resource != FREE])
+    return Edges(*(np.ascontiguousarray(table[:, used]) for table in (head, tail, load)))
+
+
+def _topological(flow: Flow) -> list[int]:
+    missing = np.bincount(flow.after, minlength=flow.num_positions).tolist()
+    ready = [v for v, count in enumerate(missing) if not count]
+    for v in ready:
+        for after in flow.after[flow.before == v].tolist():
+            missing[after] -= 1
+            if not missing[after]:
+                ready.append(after)
+    return ready
+
+
+def sizes_of(flow: Flow, duration: IntArray, edges: Edges, alone: IntArray) -> Sizes:
+    """Return durations and amounts as kernels read them.
+
+    Parameters
+    ----------
+    flow : Flow
+        V positions, and the amounts of m micro-batches.
+    duration : int64[m, V]
+        Durations in ticks.
+    edges : Edges
+        Heads, tails and loads.
+    alone : int64[c]
+        Durations of ops of no micro-batch.
+
+    Returns
+    -------
+    Sizes
+        Flat tables with a last row for ops of no micro-batch.
+    """
+    count = len(duration)
+    shape = (count + 1, flow.num_positions + len(alone))
+    tables = []
+    for inner in (duration, flow.acquire, flow.release):
+        table = np.zeros(shape, dtype=np.int64)
+        table[:count, : flow.num_positions] = inner
+        tables.append(table)
+    tables[0][count, flow.num_positions :] = alone
+    return Sizes(
+        tables[0].ravel(),
+        tables[1].ravel(),
+        tables[2].ravel(),
+        edges.load.ravel(),
+        edges.least(),
+        flow.room,
+        shape[1],
+        count,
+    )
+
+
+def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
+    """Yield a few orders of the micro-batches of one replica.
+
+    Parameters
+    ----------
+    work : int64[m]
+        Work of each micro-batch in ticks.
+    members : sequence of int
+        Micro-batches of the replica, as given.
+
+    Yields
+    ------
+    list of int
+        As given, ascending, descending, and short ones at both ends, where pipelines fill and
+        drain.
+    """
+    yield list(members)
+    rising = sorted(members, key=lambda number: int(work[number]))
+    yield rising
+    yield rising[::-1]
+    yield rising[::2] + rising[1::2][::-1]
+
+
+class Exchange:
+    """A search over the micro-batches of replicas.
+
+    Parameters
+    ----------
+    lineups : Lineups
+        Orders of a replica.
+    choice : Choice
+        The lineup for each number of micro-batches.
+    sizes : Sizes
+        Durations and amounts.
+    members : sequence of sequences of int
+        Where to start: micro-batches of each replica by slot.
+    way : int
+        `REORDER`, `EXCHANGE` or `MOVE`.
+    seed : int
+        Seed of the random numbers, from 1.
+    """
+
+    def __init__(
+        self,
+        lineups: Lineups,
+        choice: Choice,
+        sizes: Sizes,
+        members: Sequence[Sequence[int]],
+        way: int,
+        seed: int = 1,
+    ) -> None:
+        self.lineups, self.choice, self.sizes = lineups, choice, sizes
+        rows = int(np.diff(lineups.first).max())
+        self._scratch = np.zeros(rows, dtype=np.int64), np.zeros(len(sizes.room), dtype=np.int64)
+        self.count = np.array([len(those) for those in members], dtype=np.int64)
+        self.member = np.zeros(len(members) * choice.width, dtype=np.int64)
+        for replica, those in enumerate(members):
+            self._put(replica, those)
+        self.value = np.array([self.time(replica) for replica in range(len(members))])
+        work = sizes.load.reshape(sizes.num_microbatches, -1)
+        self.load = np.concatenate([work[list(those)].sum(axis=0) for those in members])
+        self.best_member, self.best_count = self.member.copy(), self.count.copy()
+        self.numbers = np.array([seed, self.value.max(), 0, way], dtype=np.int64)
+
+    def _put(self, replica: int, those: Sequence[int]) -> None:
+        at = replica * self.choice.width
+        self.member[at : at + len(those)] = those
+
+    def time(self, replica: int) -> int:
+        """Return the makespan of a replica in ticks."""
+        lineup = int(self.choice.lineup[self.count[replica]])
+        at = replica * self.choice.width
+        return int(time_lineup(self.lineups, self.sizes, lineup, self.member, at, *self._scratch))
+
+    @property
+    def best(self) -> int:
+        """Makespan of the slowest replica of the best assignment found, in ticks."""
+        return int(self.numbers[1])
+
+    @property
+    def members(self) -> list[list[int]]:
+        """Micro-batches of each replica by slot, in the best assignment found."""
+        rows = self.best_member.reshape(len(self.count), -1).tolist()
+        return [row[:count] for row, count in zip(rows, self.best_count.tolist(), strict=True)]
+
+    def walk(self, steps: int, target: int, heat: int) -> int:
+        """Go on for some steps.
+
+        Parameters
+        ----------
+        steps : int
+            Number of steps.
+        target : int
+            Makespan at which to stop.
+        heat : int
+            Most ticks by which a replica may get slower in a step, plus one.
+
+        Returns
+        -------
+        int
+            Steps that were left when the target was met.
+        """
+        self.numbers[2] = target
+        return int(
+            exchange(
+                self.lineups,
+                self.sizes,
+                self.choice,
+                self.member,
+                self.count,
+                self.load,
+                self.value,
+                self.best_member,
+                self.best_count,
+                self.numbers,
+                *self._scratch,
+                heat,
+                steps,
+            )
+        )
