@@ -186,7 +186,8 @@ def first_members(instance: PipelineInstance) -> Members:
     replicas, count = _replicas_of(instance), instance.num_microbatches
     if not replicas.is_free:
         return replicas.blocks(count)
-    work = [sum(_durations(instance, number)) for number in range(count)]
+    plain = instance.in_numbers()
+    work = [sum(_durations(plain, number)) for number in range(count)]
     members = longest_first(work, replicas.count, replicas.counts == "equal")
     return tuple(tuple(sorted(those)) for those in members)
 
@@ -277,6 +278,8 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
         The same pipeline with these micro-batches, numbered from 0, and one replica.
     """
     update: dict[str, Any] = {"replicas": None, "num_microbatches": len(members)}
+    if instance.lengths is not None:
+        update["lengths"] = tuple(instance.lengths[number] for number in members)
     for name in ("times", "memory", "p2p"):
         part = getattr(instance, name)
         if part is not None:
