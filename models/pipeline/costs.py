@@ -70,10 +70,6 @@ class LengthCost(StrictModel):
                 numbers[name] = as_decimal(value)
             except ValueError as error:
                 raise error_at((*at, name), str(error)) from None
-        if not numbers:
-            raise error_at(
-                at, "expected per_token, per_square or constant, got an object without any"
-            )
         return cls(**numbers)
 
     def of(self, tokens: int, squares: int) -> Decimal:
