@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -142,7 +143,7 @@ def _wrong_counts(replicas: Replicas, counts: list[int]) -> str | None:
     return None
 
 
-def longest_first(work: Sequence[Any], replicas: int, equal: bool) -> list[list[int]]:
+def longest_first(work: Sequence[Any], replicas: int, most: int) -> list[list[int]]:
     """Give each micro-batch, the longest first, to the replica with the least work.
 
     Parameters
@@ -151,22 +152,21 @@ def longest_first(work: Sequence[Any], replicas: int, equal: bool) -> list[list[
         Work of each of the m micro-batches.
     replicas : int
         Number of replicas R.
-    equal : bool
-        Whether every replica gets as many.
+    most : int
+        Most micro-batches of one replica.
 
     Returns
     -------
     list of list of int
         Micro-batches of each replica, by falling work.
     """
-    most = len(work) // replicas if equal else len(work)
     members: list[list[int]] = [[] for _ in range(replicas)]
-    load: list[Any] = [0] * replicas
+    least: list[tuple[Any, int, int]] = [(0, 0, replica) for replica in range(replicas)]
     for microbatch in sorted(range(len(work)), key=lambda number: -work[number]):
-        open_ones = [r for r in range(replicas) if len(members[r]) < most]
-        chosen = min(open_ones, key=lambda r: (load[r], len(members[r]), r))
-        members[chosen].append(microbatch)
-        load[chosen] += work[microbatch]
+        load, count, replica = heapq.heappop(least)
+        members[replica].append(microbatch)
+        if count + 1 < most:
+            heapq.heappush(least, (load + work[microbatch], count + 1, replica))
     return members
 
 
@@ -188,7 +188,8 @@ def first_members(instance: PipelineInstance) -> Members:
         return replicas.blocks(count)
     plain = instance.in_numbers()
     work = [sum(_durations(plain, number)) for number in range(count)]
-    members = longest_first(work, replicas.count, replicas.counts == "equal")
+    most = count // replicas.count if replicas.counts == "equal" else count
+    members = longest_first(work, replicas.count, most)
     return tuple(tuple(sorted(those)) for those in members)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.kernels.exchange import (
     TOO_LONG,
@@ -149,7 +150,7 @@ def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
         drain.
     """
     yield list(members)
-    rising = sorted(members, key=lambda number: int(work[number]))
+    rising = [members[place] for place in np.argsort(work[list(members)], kind="stable").tolist()]
     yield rising
     yield rising[::-1]
     yield rising[::2] + rising[1::2][::-1]
@@ -190,7 +191,8 @@ class Exchange:
         self.member = np.zeros(len(members) * choice.width, dtype=np.int64)
         for replica, those in enumerate(members):
             self._put(replica, those)
-        self.value = np.array([self.time(replica) for replica in range(len(members))])
+        every = range(len(members))
+        self.value = np.array([self.time(replica) for replica in every], dtype=np.int64)
         work = sizes.load.reshape(sizes.num_microbatches, -1)
         self.load = np.concatenate([work[list(those)].sum(axis=0) for those in members])
         self.best_member, self.best_count = self.member.copy(), self.count.copy()
@@ -205,6 +207,20 @@ class Exchange:
         lineup = int(self.choice.lineup[self.count[replica]])
         at = replica * self.choice.width
         return int(time_lineup(self.lineups, self.sizes, lineup, self.member, at, *self._scratch))
+
+    def arrange(self, work: IntArray) -> None:
+        """Put each replica into the best of a few orders; `work` is that of each micro-batch."""
+        for replica, those in enumerate(self.members):
+            best, value = those, int(self.value[replica])
+            for order in arrangements(work, those):
+                self._put(replica, order)
+                time = self.time(replica)
+                if time < value:
+                    best, value = order, time
+            self._put(replica, best)
+            self.value[replica] = value
+        self.best_member[:] = self.member
+        self.numbers[1] = self.value.max()
 
     @property
     def best(self) -> int:
@@ -258,6 +274,10 @@ FIRST_STEPS, WALK_SECONDS = 100, 0.002
 """Steps of the first walk, and length of the following ones, after each of which a search looks at
 its clock."""
 
+WORTH = 0.001
+"""Share by which an answer must get better for a search to go on for as long again. What comes
+later in smaller parts is left to those who wait for it."""
+
 HEAT, COOLING = 0.003, 0.8
 """Share of the makespan by which a replica may get slower at first, and the part of it that is left
 after each walk of the slower half of the time. Mean of the slowest of 32 replicas over 16 recorded
@@ -298,7 +318,7 @@ def run(search: Exchange, clock: Clock, target: int, patience: float) -> None:
     target : int
         Makespan at which to stop, in ticks.
     patience : float
-        Seconds without a better assignment after which to stop.
+        Seconds without an assignment that is better by 0.1 % after which to stop.
     """
     pace, best, since = Pace(clock), search.best, clock.elapsed
     heat = HEAT
@@ -306,7 +326,7 @@ def run(search: Exchange, clock: Clock, target: int, patience: float) -> None:
         left = search.walk(pace.steps, target, 1 + int(search.best * heat))
         pace.note(pace.steps - left)
         heat *= COOLING
-        if search.best < best:
+        if search.best < best * (1 - WORTH):
             best, since = search.best, clock.elapsed
 
 
@@ -324,7 +344,7 @@ def run_each(
     clock : Clock
         Asked between walks of 2 ms.
     patience : float
-        Seconds on the slowest without a better order after which to stop.
+        Seconds on the slowest without an order that is better by 0.1 % after which to stop.
     """
     pace, target = Pace(clock), max(bounds)
     heats = [HEAT] * len(searches)
@@ -338,4 +358,5 @@ def run_each(
         left = search.walk(pace.steps, target, 1 + int(best * heats[slowest]))
         pace.note(pace.steps - left)
         heats[slowest] *= COOLING
-        spent[slowest] = 0.0 if search.best < best else spent[slowest] + clock.elapsed - began
+        gained = search.best < best * (1 - WORTH)
+        spent[slowest] = 0.0 if gained else spent[slowest] + clock.elapsed - began

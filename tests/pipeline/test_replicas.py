@@ -98,9 +98,9 @@ def test_members_are_equal_blocks_where_none_are_given():
 
 
 def test_the_longest_goes_to_the_least_loaded_replica():
-    assert longest_first([1, 9, 4, 6], 2, True) == [[1, 0], [3, 2]]
-    assert longest_first([1, 9, 4, 4], 2, True) == [[1, 0], [2, 3]]
-    assert longest_first([1, 9, 4, 4], 2, False) == [[1], [2, 3, 0]]
+    assert longest_first([1, 9, 4, 6], 2, 2) == [[1, 0], [3, 2]]
+    assert longest_first([1, 9, 4, 4], 2, 2) == [[1, 0], [2, 3]]
+    assert longest_first([1, 9, 4, 4], 2, 4) == [[1], [2, 3, 0]]
 
 
 def test_the_slowest_of_fixed_replicas_is_the_optimum():

@@ -1,0 +1,298 @@
+"""An order and an assignment for every training step, within milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.result import Figure, Status
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.replicas import fault, longest_first
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.exchange import (
+    Edges,
+    Exchange,
+    edges_of,
+    run,
+    run_each,
+    sizes_of,
+)
+from ppsolve.solver.flow.replica_bounds import bound_of_any, bound_of_one
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice, Sizes
+from ppsolve.solver.kinds.entries import relative_gap
+from ppsolve.solver.kinds.task import WrongScheduleError
+from ppsolve.solver.pipeline.replicas.assembly import action_orders, schedule_of
+from ppsolve.solver.pipeline.replicas.shape import Shape
+
+DIGITS = 6
+"""Decimal digits of the time unit that are kept by default."""
+
+MOST_TICKS = 2**40
+"""Longest duration in ticks; sums over all ops of a step stay within int64."""
+
+PATIENCE = 0.02
+"""Seconds without a better answer after which a step is answered."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepAnswer:
+    """What the replicas run in one step.
+
+    Parameters
+    ----------
+    orders : list of list of list of str
+        Actions of each device of each replica, e.g. ``0F3``: stage, kind, micro-batch.
+    assignment : list of list of int
+        Micro-batches of each replica, in the order in which it starts them.
+    makespan, bound : number
+        End of the slowest replica, and the least that it can be, in the unit of the pipeline.
+    gap : float
+        (makespan - bound) / makespan.
+    status : Status
+        OPTIMAL where both are equal, else FEASIBLE.
+    seconds : float
+        Wall time of the answer.
+    schedule : Schedule
+        The checked schedule of all replicas.
+    """
+
+    orders: list[list[list[str]]]
+    assignment: list[list[int]]
+    makespan: Figure
+    bound: Figure
+    gap: float
+    status: Status
+    seconds: float
+    schedule: Schedule = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Durations and amounts of the micro-batches of one step."""
+
+    edges: Edges
+    sizes: Sizes
+
+
+class StepScheduler:
+    """Orders and assignments of the micro-batches of a pipeline, step after step.
+
+    What does not change between steps is worked out once, here: it takes a second or two, and
+    compiles kernels where no cache holds them. A scheduler may be used by several threads.
+
+    Parameters
+    ----------
+    pipeline : PipelineInstance
+        The pipeline, with `replicas` where there are several. Its times and lengths are an example
+        of a step; its memory must hold for the largest micro-batch that is to come.
+    digits : int
+        Decimal digits of the time unit that are kept.
+
+    Raises
+    ------
+    InputError
+        The pipeline has two-way pipes, collectives, or NICs that are shared both ways; or there is
+        no room for a micro-batch.
+    """
+
+    def __init__(self, pipeline: PipelineInstance, *, digits: int = DIGITS) -> None:
+        expect(float("inf"))
+        scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
+        self._shape = Shape(pipeline, scale)
+        self._finishing = 0.0
+        # Loads compiled code, and measures how long answers take.
+        _Search(self._shape, _step(self._shape, None), 1).searches[0].walk(1, 0, 1)
+        self.schedule(deadline=1.0)
+
+    def schedule(
+        self,
+        lengths: Sequence[int | Sequence[int]] | None = None,
+        times: Mapping[str, Any] | None = None,
+        *,
+        deadline: float = 0.5,
+        patience: float = PATIENCE,
+        seed: int = 1,
+    ) -> StepAnswer:
+        """Answer for the micro-batches of one step.
+
+        Parameters
+        ----------
+        lengths : sequence, optional
+            Length of the sequence of each of m micro-batches, or those of its packed sequences, for
+            pipelines whose entries are costs over lengths.
+        times : mapping of str to array, optional
+            By field of the pipeline's times (``forward``, ``backward``, ...): a number, float[S],
+            or float[S, m] by stage and micro-batch, in the pipeline's unit. Others stay as they
+            are.
+        deadline : float
+            Wall seconds for the answer.
+        patience : float
+            Seconds without a better answer after which not to go on.
+        seed : int
+            Seed of the search, from 1.
+
+        Returns
+        -------
+        StepAnswer
+            The best found; checked.
+
+        Raises
+        ------
+        InputError
+            Numbers do not belong to the pipeline, or no order has room for the micro-batches.
+        """
+        clock = Clock(deadline)
+        shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
+        search = _Search(shape, _step(shape, times), seed)
+        search.run(clock.before(2 * self._finishing), patience)
+        return self._answer(search, clock)
+
+    def _answer(self, search: _Search, clock: Clock) -> StepAnswer:
+        began, shape = clock.elapsed, search.shape
+        members = search.members
+        if search.value >= TOO_LONG:
+            raise InputError(
+                "expected room for these micro-batches in some order; give the pipeline the "
+                "largest micro-batches as its example",
+                field="memory.capacity",
+            )
+        schedule = schedule_of(shape, search.choices, search.step.sizes, members)
+        _refuse_wrong(shape, schedule, members, search.value)
+        time_of = shape.scale.time
+        answer = StepAnswer(
+            action_orders(shape, search.choices, members),
+            members,
+            time_of(search.value),
+            time_of(search.bound),
+            relative_gap(search.value, search.bound, search.value),
+            Status.OPTIMAL if search.value == search.bound else Status.FEASIBLE,
+            clock.elapsed,
+            schedule,
+        )
+        self._finishing = max(0.9 * self._finishing, clock.elapsed - began)
+        return answer
+
+
+def _step(shape: Shape, times: Mapping[str, Any] | None) -> _Step:
+    """Return the durations and amounts of one step."""
+    duration = shape.flow.duration if times is None else _with_times(shape, times)
+    edges = edges_of(shape.flow, duration)
+    return _Step(edges, sizes_of(shape.flow, duration, edges, shape.alone))
+
+
+def _with_times(shape: Shape, times: Mapping[str, Any]) -> IntArray:
+    """Return durations with those of a step in place of the pipeline's."""
+    flow, whole = shape.flow, shape.whole
+    duration = flow.duration.copy()
+    stages, count = shape.instance.num_stages, flow.num_microbatches
+    kinds = dict(zip(_fields(shape.instance), shape.instance.times.by_kind(), strict=True))
+    for name, given in times.items():
+        if name not in kinds:
+            raise InputError(f"expected {' or '.join(kinds)}", field=f"times.{name}")
+        ticks = _ticks(shape, f"times.{name}", given, (stages, count))
+        columns = np.flatnonzero(flow.kind == whole.kinds.index(kinds[name]))
+        duration[:, columns] = ticks[flow.stage[columns]].T
+    return duration
+
+
+def _fields(instance: PipelineInstance) -> list[str]:
+    """Return the fields of the times of a pipeline, in the order of its kinds of ops."""
+    if instance.times.is_split:
+        return ["forward", "backward_input", "backward_weight"]
+    return ["forward", "backward"]
+
+
+def _ticks(shape: Shape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
+    """Return times as ticks by stage and micro-batch."""
+    try:
+        table = np.asarray(given, dtype=np.float64)
+        table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
+    except (ValueError, TypeError):
+        raise InputError(
+            f"expected a number, {size[0]} numbers (one per stage), or {size[0]} x {size[1]} (by "
+            "stage and micro-batch)",
+            field=field,
+        ) from None
+    ticks = np.rint(table / float(shape.scale.tick))
+    if not ((ticks >= 0) & (ticks <= MOST_TICKS)).all():
+        most = shape.scale.time(MOST_TICKS)
+        raise InputError(f"expected times from 0 to {most} {shape.scale.unit}", field=field)
+    return ticks.astype(np.int64)
+
+
+def _refuse_wrong(
+    shape: Shape, schedule: Schedule, members: Sequence[Sequence[int]], value: int
+) -> None:
+    """Raise an error where the answer breaks a rule."""
+    wrong = fault(shape.replicas, members, shape.instance.num_microbatches)
+    violations = check_schedule(schedule.problem, schedule)
+    if wrong or violations or schedule.makespan != value:
+        raise WrongScheduleError(f"step: {wrong or violations or schedule.makespan}")
+
+
+class _Search:
+    """A search over one step: the best way to order ops, then micro-batches."""
+
+    def __init__(self, shape: Shape, step: _Step, seed: int) -> None:
+        self.shape, self.step, self.seed = shape, step, seed
+        replicas, edges = shape.replicas, step.edges
+        self.work = edges.load.sum(axis=1)
+        width = shape.ways[0].width
+        if replicas.is_free:
+            members = longest_first(self.work.tolist(), replicas.count, width)
+            self.bound = bound_of_any(edges, replicas.count)
+        else:
+            members = list(map(list, replicas.blocks(len(self.work))))
+            self._bounds = [bound_of_one(edges, np.array(those)) for those in members]
+            self.bound = max(self._bounds)
+        self._start(members)
+
+    def _start(self, members: Sequence[Sequence[int]]) -> None:
+        """Take the way and arrangement that are best for each replica, or for all where free."""
+        shape = self.shape
+        tries = [self._exchange(choice, members, REORDER) for choice in shape.ways]
+        for found in tries:
+            found.arrange(self.work)
+        values = np.array([found.value for found in tries])
+        if shape.replicas.is_free:
+            way = np.full(len(members), int(np.argmin(values.max(axis=1))))
+        else:
+            way = np.argmin(values, axis=0)
+        self.choices = [shape.ways[number] for number in way.tolist()]
+        placed = [tries[number].members[replica] for replica, number in enumerate(way.tolist())]
+        if not shape.replicas.is_free:
+            pairs = zip(self.choices, placed, strict=True)
+            self.searches = [self._exchange(choice, [those], REORDER) for choice, those in pairs]
+            return
+        kind = EXCHANGE if shape.replicas.counts == "equal" else MOVE
+        self.searches = [self._exchange(self.choices[0], placed, kind)]
+
+    def _exchange(self, choice: Choice, members: Sequence[Sequence[int]], way: int) -> Exchange:
+        return Exchange(self.shape.sample, choice, self.step.sizes, members, way, self.seed)
+
+    def run(self, clock: Clock, patience: float) -> None:
+        """Search until the clock is over, the bound is met, or patience ends."""
+        if self.shape.replicas.is_free:
+            run(self.searches[0], clock, self.bound, patience)
+        else:
+            run_each(self.searches, self._bounds, clock, patience)
+
+    @property
+    def value(self) -> int:
+        """Makespan of the slowest replica in ticks."""
+        return max(search.best for search in self.searches)
+
+    @property
+    def members(self) -> list[list[int]]:
+        """Micro-batches of each replica by slot."""
+        return [those for search in self.searches for those in search.members]
