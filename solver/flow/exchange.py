@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.exchange import (
-    TOO_LONG,
     Choice,
     Lineups,
     Sizes,
@@ -20,91 +19,13 @@ from ppsolve.solver.kernels.exchange import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Edges:
-    """What comes before and after the work of micro-batches on each resource.
-
-    Parameters
-    ----------
-    head, tail : int64[m, R]
-        Least ticks before the first op of a micro-batch on a resource, and after its last one.
-    load : int64[m, R]
-        Ticks of work.
-    """
-
-    head: IntArray
-    tail: IntArray
-    load: IntArray
-
-    def least(self) -> IntArray:
-        """Return the least head and tail together on each resource, int64[R]."""
-        least: IntArray = self.head.min(axis=0) + self.tail.min(axis=0)
-        return least
-
-
-def edges_of(flow: Flow, duration: IntArray) -> Edges:
-    """Return heads, tails and loads of micro-batches on resources.
-
-    Parameters
-    ----------
-    flow : Flow
-        V positions on R resources.
-    duration : int64[m, V]
-        Durations in ticks.
-
-    Returns
-    -------
-    Edges
-        For every micro-batch alone: precedences and lags, nothing in its way.
-    """
-    order = _topological(flow)
-    early, late = np.zeros_like(duration), np.zeros_like(duration)
-    into: list[list[tuple[int, int]]] = [[] for _ in range(flow.num_positions)]
-    out: list[list[tuple[int, int]]] = [[] for _ in range(flow.num_positions)]
-    triples = zip(flow.before.tolist(), flow.after.tolist(), flow.lag.tolist(), strict=True)
-    for before, after, lag in triples:
-        into[after].append((before, lag))
-        out[before].append((after, lag))
-    for v in order:
-        for u, lag in into[v]:
-            np.maximum(early[:, v], early[:, u] + duration[:, u] + lag, out=early[:, v])
-    for v in reversed(order):
-        for w, lag in out[v]:
-            np.maximum(late[:, v], late[:, w] + duration[:, w] + lag, out=late[:, v])
-    shape = (len(duration), flow.num_resources)
-    head, tail = np.full(shape, TOO_LONG), np.full(shape, TOO_LONG)
-    load = np.zeros(shape, dtype=np.int64)
-    for v in np.flatnonzero(flow.resource != FREE).tolist():
-        r = int(flow.resource[v])
-        np.minimum(head[:, r], early[:, v], out=head[:, r])
-        np.minimum(tail[:, r], late[:, v], out=tail[:, r])
-        load[:, r] += duration[:, v]
-    used = np.unique(flow.resource[flow.resource != FREE])
-    return Edges(*(np.ascontiguousarray(table[:, used]) for table in (head, tail, load)))
-
-
-def _topological(flow: Flow) -> list[int]:
-    missing = np.bincount(flow.after, minlength=flow.num_positions).tolist()
-    ready = [v for v, count in enumerate(missing) if not count]
-    for v in ready:
-        for after in flow.after[flow.before == v].tolist():
-            missing[after] -= 1
-            if not missing[after]:
-                ready.append(after)
-    return ready
-
-
-def sizes_of(flow: Flow, duration: IntArray, edges: Edges, alone: IntArray) -> Sizes:
+def sizes_of(flow: Flow, alone: IntArray) -> Sizes:
     """Return durations and amounts as kernels read them.
 
     Parameters
     ----------
     flow : Flow
-        V positions, and the amounts of m micro-batches.
-    duration : int64[m, V]
-        Durations in ticks.
-    edges : Edges
-        Heads, tails and loads.
+        m micro-batches, V positions.
     alone : int64[c]
         Durations of ops of no micro-batch.
 
@@ -113,24 +34,26 @@ def sizes_of(flow: Flow, duration: IntArray, edges: Edges, alone: IntArray) -> S
     Sizes
         Flat tables with a last row for ops of no micro-batch.
     """
-    count = len(duration)
-    shape = (count + 1, flow.num_positions + len(alone))
-    tables = []
-    for inner in (duration, flow.acquire, flow.release):
-        table = np.zeros(shape, dtype=np.int64)
-        table[:count, : flow.num_positions] = inner
-        tables.append(table)
-    tables[0][count, flow.num_positions :] = alone
+    count, positions = flow.duration.shape
+    shape = (count + 1, positions + len(alone))
+    duration, acquire, release = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    duration[:count, :positions], duration[count, positions:] = flow.duration, alone
+    acquire[:count, :positions], release[:count, :positions] = flow.acquire, flow.release
+    load, edge = _loads(flow)
     return Sizes(
-        tables[0].ravel(),
-        tables[1].ravel(),
-        tables[2].ravel(),
-        edges.load.ravel(),
-        edges.least(),
-        flow.room,
-        shape[1],
-        count,
+        duration.ravel(), acquire.ravel(), release.ravel(), load, edge, flow.room, shape[1], count
     )
+
+
+def _loads(flow: Flow) -> tuple[IntArray, IntArray]:
+    """Return the work of micro-batches on each resource, and least heads and tails together."""
+    paths = Paths(flow)
+    loads, edges = [], []
+    for resource in np.unique(flow.resource[flow.resource != FREE]).tolist():
+        mine = np.flatnonzero(flow.resource == resource)
+        loads.append(flow.duration[:, mine].sum(axis=1))
+        edges.append(int(paths.head[:, mine].min() + paths.tail[:, mine].min()))
+    return np.stack(loads, axis=1).ravel(), np.array(edges, dtype=np.int64)
 
 
 def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
@@ -330,24 +253,21 @@ def run(search: Exchange, clock: Clock, target: int, patience: float) -> None:
             best, since = search.best, clock.elapsed
 
 
-def run_each(
-    searches: Sequence[Exchange], bounds: Sequence[int], clock: Clock, patience: float
-) -> None:
+def run_each(searches: Sequence[Exchange], target: int, clock: Clock, patience: float) -> None:
     """Search each of several replicas apart, always the slowest.
 
     Parameters
     ----------
     searches : sequence of Exchange
         One for each replica, of one replica each.
-    bounds : sequence of int
-        Bound on each in ticks; the search ends once the slowest meets the largest.
+    target : int
+        Makespan of the slowest at which to stop, in ticks.
     clock : Clock
         Asked between walks of 2 ms.
     patience : float
         Seconds on the slowest without an order that is better by 0.1 % after which to stop.
     """
-    pace, target = Pace(clock), max(bounds)
-    heats = [HEAT] * len(searches)
+    pace, heats = Pace(clock), [HEAT] * len(searches)
     spent = [0.0] * len(searches)
     while not clock.is_over:
         slowest = max(range(len(searches)), key=lambda number: searches[number].best)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
@@ -15,6 +15,9 @@ from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
 from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -131,6 +134,16 @@ class PipelineKind(Kind[PipelineInstance]):
 
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find every analytic bound; of unequal micro-batches those on their flow too."""
+        super().find_bounds(clock)
+        alike = max(map(len, self.problem.families), default=0)
+        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
+            return  # index order says more of micro-batches that are all alike
+        flow = flow_of(self.problem)
+        stronger = [] if flow is None else flow_bounds(flow, clock)
+        self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the best order of whole ops where there are collectives, then the exact search."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,17 +18,17 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.replicas import fault, longest_first
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.exchange import (
-    Edges,
     Exchange,
-    edges_of,
     run,
     run_each,
     sizes_of,
 )
-from ppsolve.solver.flow.replica_bounds import bound_of_any, bound_of_one
+from ppsolve.solver.flow.exchange_bounds import exchange_bound
+from ppsolve.solver.flow.flow import Flow, rows_of
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice, Sizes
+from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.pipeline.replicas.assembly import action_orders, schedule_of
@@ -76,14 +76,6 @@ class StepAnswer:
     schedule: Schedule = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """Durations and amounts of the micro-batches of one step."""
-
-    edges: Edges
-    sizes: Sizes
-
-
 class StepScheduler:
     """Orders and assignments of the micro-batches of a pipeline, step after step.
 
@@ -111,7 +103,7 @@ class StepScheduler:
         self._shape = Shape(pipeline, scale)
         self._finishing = 0.0
         # Loads compiled code, and measures how long answers take.
-        _Search(self._shape, _step(self._shape, None), 1).searches[0].walk(1, 0, 1)
+        _Search(self._shape, self._shape.flow, 1).searches[0].walk(1, 0, 1)
         self.schedule(deadline=1.0)
 
     def schedule(
@@ -153,7 +145,7 @@ class StepScheduler:
         """
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = _Search(shape, _step(shape, times), seed)
+        search = _Search(shape, _flow(shape, times), seed)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
@@ -166,8 +158,8 @@ class StepScheduler:
                 "largest micro-batches as its example",
                 field="memory.capacity",
             )
-        schedule = schedule_of(shape, search.choices, search.step.sizes, members)
-        _refuse_wrong(shape, schedule, members, search.value)
+        schedule = schedule_of(shape, search.choices, search.sizes, members)
+        _refuse_wrong(search, schedule, members)
         time_of = shape.scale.time
         answer = StepAnswer(
             action_orders(shape, search.choices, members),
@@ -183,11 +175,9 @@ class StepScheduler:
         return answer
 
 
-def _step(shape: Shape, times: Mapping[str, Any] | None) -> _Step:
+def _flow(shape: Shape, times: Mapping[str, Any] | None) -> Flow:
     """Return the durations and amounts of one step."""
-    duration = shape.flow.duration if times is None else _with_times(shape, times)
-    edges = edges_of(shape.flow, duration)
-    return _Step(edges, sizes_of(shape.flow, duration, edges, shape.alone))
+    return shape.flow if times is None else replace(shape.flow, duration=_with_times(shape, times))
 
 
 def _with_times(shape: Shape, times: Mapping[str, Any]) -> IntArray:
@@ -230,31 +220,33 @@ def _ticks(shape: Shape, field: str, given: Any, size: tuple[int, int]) -> IntAr
     return ticks.astype(np.int64)
 
 
-def _refuse_wrong(
-    shape: Shape, schedule: Schedule, members: Sequence[Sequence[int]], value: int
-) -> None:
-    """Raise an error where the answer breaks a rule."""
+def _refuse_wrong(search: _Search, schedule: Schedule, members: Sequence[Sequence[int]]) -> None:
+    """Raise an error where the answer breaks a rule, or its value is another one."""
+    shape, value = search.shape, search.value
     wrong = fault(shape.replicas, members, shape.instance.num_microbatches)
-    violations = check_schedule(schedule.problem, schedule)
-    if wrong or violations or schedule.makespan != value:
-        raise WrongScheduleError(f"step: {wrong or violations or schedule.makespan}")
+    if wrong is None:
+        wrong = next(map(str, check_schedule(schedule.problem, schedule)), None)
+    if wrong is None and not search.bound <= value == schedule.makespan:
+        wrong = f"bound {search.bound}, value {value}, makespan {schedule.makespan}"
+    if wrong is not None:
+        raise WrongScheduleError(f"step: {wrong}")
 
 
 class _Search:
     """A search over one step: the best way to order ops, then micro-batches."""
 
-    def __init__(self, shape: Shape, step: _Step, seed: int) -> None:
-        self.shape, self.step, self.seed = shape, step, seed
-        replicas, edges = shape.replicas, step.edges
-        self.work = edges.load.sum(axis=1)
-        width = shape.ways[0].width
+    def __init__(self, shape: Shape, flow: Flow, seed: int) -> None:
+        self.shape, self.seed = shape, seed
+        self.sizes = sizes_of(flow, shape.alone)
+        self.work = self.sizes.load.reshape(flow.num_microbatches, -1).sum(axis=1)
+        replicas, width = shape.replicas, shape.ways[0].width
         if replicas.is_free:
             members = longest_first(self.work.tolist(), replicas.count, width)
-            self.bound = bound_of_any(edges, replicas.count)
+            self.bound = exchange_bound(flow, replicas.count, equal=replicas.counts == "equal")
         else:
             members = list(map(list, replicas.blocks(len(self.work))))
-            self._bounds = [bound_of_one(edges, np.array(those)) for those in members]
-            self.bound = max(self._bounds)
+            bounds = [flow_bounds(rows_of(flow, those))[0].value for those in members]
+            self.bound = max(bounds)
         self._start(members)
 
     def _start(self, members: Sequence[Sequence[int]]) -> None:
@@ -278,14 +270,14 @@ class _Search:
         self.searches = [self._exchange(self.choices[0], placed, kind)]
 
     def _exchange(self, choice: Choice, members: Sequence[Sequence[int]], way: int) -> Exchange:
-        return Exchange(self.shape.sample, choice, self.step.sizes, members, way, self.seed)
+        return Exchange(self.shape.sample, choice, self.sizes, members, way, self.seed)
 
     def run(self, clock: Clock, patience: float) -> None:
         """Search until the clock is over, the bound is met, or patience ends."""
         if self.shape.replicas.is_free:
             run(self.searches[0], clock, self.bound, patience)
         else:
-            run_each(self.searches, self._bounds, clock, patience)
+            run_each(self.searches, self.bound, clock, patience)
 
     @property
     def value(self) -> int:
