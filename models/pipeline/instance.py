@@ -256,6 +256,10 @@ class PipelineInstance(Instance):
         ):
             if is_there:
                 raise InputError(f'expected no "replicas" with such {field}', field=field)
+        if replicas.is_free and self.objective is not Objective.MAKESPAN:
+            raise InputError(
+                'expected "makespan" where micro-batches may be exchanged', field="objective"
+            )
         replicas.check(self.num_microbatches)
 
     def _check_placement(self) -> None:

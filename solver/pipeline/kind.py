@@ -18,7 +18,7 @@ from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.flow import flow_of
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -32,6 +32,12 @@ from ppsolve.solver.pipeline.replicas.task import replicas_task
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
+
+    def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
+        """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
+        known = super().heuristics_of(instance)
+        is_free = instance.replicas is not None and instance.replicas.is_free
+        return tuple(heuristic for heuristic in known if not (is_free and heuristic.is_search))
 
     def problem_of(self, instance: PipelineInstance, *, round_up: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document.

@@ -15,23 +15,16 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.replicas import fault, longest_first
+from ppsolve.models.pipeline.replicas import fault
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.exchange import (
-    Exchange,
-    run,
-    run_each,
-    sizes_of,
-)
-from ppsolve.solver.flow.exchange_bounds import exchange_bound
-from ppsolve.solver.flow.flow import Flow, rows_of
+from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
+from ppsolve.solver.kernels.exchange import TOO_LONG
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.kinds.task import WrongScheduleError
-from ppsolve.solver.pipeline.replicas.assembly import action_orders, schedule_of
+from ppsolve.solver.pipeline.replicas.assembly import action_orders
+from ppsolve.solver.pipeline.replicas.search import Search
 from ppsolve.solver.pipeline.replicas.shape import Shape
 
 DIGITS = 6
@@ -103,7 +96,7 @@ class StepScheduler:
         self._shape = Shape(pipeline, scale)
         self._finishing = 0.0
         # Loads compiled code, and measures how long answers take.
-        _Search(self._shape, self._shape.flow, 1).searches[0].walk(1, 0, 1)
+        Search(self._shape, self._shape.flow, 1).searches[0].walk(1, 0, 1)
         self.schedule(deadline=1.0)
 
     def schedule(
@@ -145,11 +138,11 @@ class StepScheduler:
         """
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = _Search(shape, _flow(shape, times), seed)
+        search = Search(shape, _flow(shape, times), seed)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
-    def _answer(self, search: _Search, clock: Clock) -> StepAnswer:
+    def _answer(self, search: Search, clock: Clock) -> StepAnswer:
         began, shape = clock.elapsed, search.shape
         members = search.members
         if search.value >= TOO_LONG:
@@ -158,7 +151,7 @@ class StepScheduler:
                 "largest micro-batches as its example",
                 field="memory.capacity",
             )
-        schedule = schedule_of(shape, search.choices, search.sizes, members)
+        schedule = search.schedule
         _refuse_wrong(search, schedule, members)
         time_of = shape.scale.time
         answer = StepAnswer(
@@ -220,7 +213,7 @@ def _ticks(shape: Shape, field: str, given: Any, size: tuple[int, int]) -> IntAr
     return ticks.astype(np.int64)
 
 
-def _refuse_wrong(search: _Search, schedule: Schedule, members: Sequence[Sequence[int]]) -> None:
+def _refuse_wrong(search: Search, schedule: Schedule, members: Sequence[Sequence[int]]) -> None:
     """Raise an error where the answer breaks a rule, or its value is another one."""
     shape, value = search.shape, search.value
     wrong = fault(shape.replicas, members, shape.instance.num_microbatches)
@@ -230,61 +223,3 @@ def _refuse_wrong(search: _Search, schedule: Schedule, members: Sequence[Sequenc
         wrong = f"bound {search.bound}, value {value}, makespan {schedule.makespan}"
     if wrong is not None:
         raise WrongScheduleError(f"step: {wrong}")
-
-
-class _Search:
-    """A search over one step: the best way to order ops, then micro-batches."""
-
-    def __init__(self, shape: Shape, flow: Flow, seed: int) -> None:
-        self.shape, self.seed = shape, seed
-        self.sizes = sizes_of(flow, shape.alone)
-        self.work = self.sizes.load.reshape(flow.num_microbatches, -1).sum(axis=1)
-        replicas, width = shape.replicas, shape.ways[0].width
-        if replicas.is_free:
-            members = longest_first(self.work.tolist(), replicas.count, width)
-            self.bound = exchange_bound(flow, replicas.count, equal=replicas.counts == "equal")
-        else:
-            members = list(map(list, replicas.blocks(len(self.work))))
-            bounds = [flow_bounds(rows_of(flow, those))[0].value for those in members]
-            self.bound = max(bounds)
-        self._start(members)
-
-    def _start(self, members: Sequence[Sequence[int]]) -> None:
-        """Take the way and arrangement that are best for each replica, or for all where free."""
-        shape = self.shape
-        tries = [self._exchange(choice, members, REORDER) for choice in shape.ways]
-        for found in tries:
-            found.arrange(self.work)
-        values = np.array([found.value for found in tries])
-        if shape.replicas.is_free:
-            way = np.full(len(members), int(np.argmin(values.max(axis=1))))
-        else:
-            way = np.argmin(values, axis=0)
-        self.choices = [shape.ways[number] for number in way.tolist()]
-        placed = [tries[number].members[replica] for replica, number in enumerate(way.tolist())]
-        if not shape.replicas.is_free:
-            pairs = zip(self.choices, placed, strict=True)
-            self.searches = [self._exchange(choice, [those], REORDER) for choice, those in pairs]
-            return
-        kind = EXCHANGE if shape.replicas.counts == "equal" else MOVE
-        self.searches = [self._exchange(self.choices[0], placed, kind)]
-
-    def _exchange(self, choice: Choice, members: Sequence[Sequence[int]], way: int) -> Exchange:
-        return Exchange(self.shape.sample, choice, self.sizes, members, way, self.seed)
-
-    def run(self, clock: Clock, patience: float) -> None:
-        """Search until the clock is over, the bound is met, or patience ends."""
-        if self.shape.replicas.is_free:
-            run(self.searches[0], clock, self.bound, patience)
-        else:
-            run_each(self.searches, self.bound, clock, patience)
-
-    @property
-    def value(self) -> int:
-        """Makespan of the slowest replica in ticks."""
-        return max(search.best for search in self.searches)
-
-    @property
-    def members(self) -> list[list[int]]:
-        """Micro-batches of each replica by slot."""
-        return [those for search in self.searches for those in search.members]

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.replicas import Members, first_members
+from ppsolve.models.pipeline.joint import lower_joint
+from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.replicas import Members, fault, first_members
 from ppsolve.solver.bounds import Bound
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.flow.exchange_bounds import exchange_bound
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.exchange import TOO_LONG
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Control, Strategy
+from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
 from ppsolve.solver.pipeline.replicas.heuristics import Part, members_of, parts_of
+from ppsolve.solver.pipeline.replicas.search import Search
+from ppsolve.solver.pipeline.replicas.shape import Shape
 
 LEAST_SECONDS = 0.3
 """Least time that the exact search of one replica gets in a round: building its model takes a
 tenth of it for 64 ops. With less, replicas are left as they are more often."""
+
+TELLING_SECONDS = 1.0
+"""Seconds of exchange after which a better assignment is told of."""
+
+EXCHANGE_STEPS = 1e7
+"""Ops placed in a second of exchange, compiled, at the least; announced, so that it is compiled."""
 
 Alone = Callable[[Any, PipelineInstance, Any], ScheduleTask]
 """Makes the task of one replica of its kind, instance and problem."""
@@ -50,7 +68,10 @@ def replicas_task(
         Where the assignment is fixed, one that solves replicas apart, the slowest first; else one
         that exchanges micro-batches too.
     """
-    return FixedTask(kind, instance, kind.lower(instance, round_up=round_up), alone)
+    problem = kind.lower(instance, round_up=round_up)
+    if instance.replicas is not None and instance.replicas.is_free:
+        return FreeTask(kind, instance, problem)
+    return FixedTask(kind, instance, problem, alone)
 
 
 @dataclass
@@ -113,7 +134,7 @@ class FixedTask(ReplicasTask):
         if self.schedule is not None:
             starts = [self.schedule.start[part.ops] for part in parts]
         while not self.is_closed and not control.clock.is_over:
-            values = [_span(part, start) for part, start in zip(parts, starts, strict=True)]
+            values = [_value(part, start) for part, start in zip(parts, starts, strict=True)]
             slowest = int(np.argmax(values))
             if slowest not in tasks:
                 tasks[slowest] = self._task(parts[slowest], starts[slowest], control)
@@ -151,8 +172,107 @@ class FixedTask(ReplicasTask):
         return stop
 
 
-def _span(part: Part, start: Any) -> int:
-    return int((start + part.problem.duration).max())
+class FreeTask(ReplicasTask):
+    """A pipeline whose replicas may exchange micro-batches.
+
+    Every assignment has a problem of its own; `problem` is that of the first one, on which named
+    heuristics run. Bounds hold for all assignments.
+    """
+
+    def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:
+        super().__init__(kind, instance, problem)
+        everyone = tuple(range(instance.num_microbatches))
+        round_up = self.scale.worst_relative_error > 0
+        (whole,) = lower_replicas(instance, (everyone,), round_up=round_up)
+        flow = flow_of(whole)
+        if flow is None:
+            raise InputError(
+                'expected "delay", "link" or "send_queue" where micro-batches may be exchanged',
+                source=instance.name,
+                field="p2p.mode",
+            )
+        self._flow: Flow = flow
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find the bound that holds for all assignments."""
+        replicas = self.instance.replicas
+        value = exchange_bound(self._flow, replicas.count, equal=replicas.counts == "equal")
+        self.bounds = [Bound("exchange", value)]
+        self.bound = self.bounds[0]
+
+    def glance(self, control: Control) -> StopReason | None:
+        """Search for nothing: CP-SAT would prove the optimum of one assignment only."""
+        return None
+
+    def strategies(self, options: Options) -> Iterator[Strategy]:
+        """Yield the exchange of micro-batches."""
+        yield self.exchange
+
+    def exchange(self, control: Control) -> StopReason:
+        """Exchange micro-batches until the time is over or the bound is met."""
+        search = Search(Shape(self.instance, self.scale), self._flow, control.options.seed + 1)
+        self._hear(search, control)
+        expect(EXCHANGE_STEPS, control.clock.left)
+        while not self.is_closed and not control.clock.is_over:
+            search.run(control.clock.within(TELLING_SECONDS), math.inf)
+            self._hear(search, control)
+            if control.options.deterministic and not control.clock.is_limited:
+                break
+        return StopReason.PROVED if self.is_closed else StopReason.TIME
+
+    def _hear(self, search: Search, control: Control) -> None:
+        """Keep the best of a search, if it is valid for the pipeline lowered once more."""
+        if search.value >= TOO_LONG:
+            return
+        found = search.schedule
+        round_up = self.scale.worst_relative_error > 0
+        problem = lower_joint(self.instance, members_of(found.problem), round_up=round_up)
+        self.refuse_wrong(Schedule(problem, found.start), "exchange")
+        if self.hear(Schedule(problem, found.start), "exchange"):
+            control.tell("incumbent", "exchange")
+
+    def hear(self, schedule: Schedule, by: str) -> bool:
+        """Keep a schedule of any assignment if it is valid and the best one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of the problem of its assignment.
+        by : str
+            Name of the search.
+
+        Returns
+        -------
+        bool
+            Whether it was kept.
+        """
+        return not check_schedule(schedule.problem, schedule) and self.offer(schedule, by)
+
+    def refuse_wrong(self, schedule: Schedule, by: str) -> None:
+        """Raise an error if a schedule breaks a rule of the problem of its assignment.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule.
+        by : str
+            What found it.
+
+        Raises
+        ------
+        WrongScheduleError
+            Names the first broken rule.
+        """
+        violations = check_schedule(schedule.problem, schedule)
+        wrong = fault(
+            self.instance.replicas, members_of(schedule.problem), self.instance.num_microbatches
+        )
+        if violations or wrong:
+            raise WrongScheduleError(f"{by}: {wrong or violations[0]}")
+
+
+def _value(part: Part, start: Any) -> int:
+    return Schedule(part.problem, start).value
 
 
 def _by_start(schedule: Schedule) -> Members:
