@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ppsolve.models.documents.base import (
     MAX_NUMBER,
     Number,
     StrictModel,
-    Whole,
     as_decimal,
     describe,
     did_you_mean,
@@ -115,7 +114,15 @@ def _read_length(value: Any, at: tuple[int, ...]) -> int:
     return int(number)
 
 
-Lengths = Annotated[tuple[Whole | tuple[Whole, ...], ...], BeforeValidator(_read_lengths)]
+Length = Annotated[
+    int, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": int(MAX_NUMBER)})
+]
+"""Tokens of one sequence."""
+
+Lengths = Annotated[
+    tuple[Length | Annotated[tuple[Length, ...], Field(min_length=1)], ...],
+    BeforeValidator(_read_lengths),
+]
 """Length of the sequence of each micro-batch, or the lengths of its packed sequences."""
 
 

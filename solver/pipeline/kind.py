@@ -24,6 +24,8 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
+from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
@@ -174,6 +176,9 @@ PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    tuple(with_replicas(with_collectives(heuristic)) for heuristic in PUBLISHED),
+    tuple(
+        with_replicas(with_collectives(heuristic))
+        for heuristic in (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)
+    ),
     PipelineResult,
 )

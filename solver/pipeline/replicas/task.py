@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
@@ -21,6 +21,7 @@ from ppsolve.solver.bounds import Bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.kernels.compilation import expect
@@ -120,15 +121,30 @@ class FixedTask(ReplicasTask):
         super().__init__(kind, instance, problem)
         self._alone = alone
 
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find the bounds of the joint problem, and the largest of any replica's flow."""
+        super().find_bounds(clock)
+        if self.objective is not Objective.MAKESPAN:
+            return
+        largest: dict[str, int] = {}
+        for part in self._parts():
+            flow = flow_of(part.problem)
+            for bound in [] if flow is None else flow_bounds(flow, clock):
+                largest[bound.name] = max(bound.value, largest.get(bound.name, 0))
+        found = [Bound(name, value) for name, value in largest.items() if value > self.bound.value]
+        self._note_bounds(sorted(found, key=lambda bound: -bound.value) + self.bounds)
+
+    def _parts(self) -> list[Part]:
+        round_up = self.scale.worst_relative_error > 0
+        return parts_of(self.instance, members_of(self.problem), round_up=round_up)
+
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the search of one replica after the other, the slowest first."""
         yield self.solve_each
 
     def solve_each(self, control: Control) -> StopReason:
         """Solve replicas apart until the slowest is proved."""
-        round_up = self.scale.worst_relative_error > 0
-        members = members_of(self.problem)
-        parts = parts_of(self.instance, members, round_up=round_up)
+        parts = self._parts()
         tasks: dict[int, ScheduleTask] = {}
         starts = [np.zeros(part.problem.num_ops, dtype=np.int64) for part in parts]
         if self.schedule is not None:
