@@ -10,9 +10,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.replicas import longest_first
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.exchange import Exchange, run, run_each, sizes_of
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, rows_of
+from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
 from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, Choice
 from ppsolve.solver.pipeline.replicas.assembly import schedule_of
 from ppsolve.solver.pipeline.replicas.shape import Shape
