@@ -15,7 +15,7 @@ from ppsolve.solver.kernels.exchange import (
     Lineups,
     Sizes,
     exchange,
-    time_lineup,
+    time_each,
 )
 
 
@@ -111,38 +111,42 @@ class Exchange:
         rows = int(np.diff(lineups.first).max())
         self._scratch = np.zeros(rows, dtype=np.int64), np.zeros(len(sizes.room), dtype=np.int64)
         self.count = np.array([len(those) for those in members], dtype=np.int64)
-        self.member = np.zeros(len(members) * choice.width, dtype=np.int64)
-        for replica, those in enumerate(members):
-            self._put(replica, those)
-        every = range(len(members))
-        self.value = np.array([self.time(replica) for replica in every], dtype=np.int64)
+        self.member = self._placed(members)
+        self.value = np.zeros(len(members), dtype=np.int64)
+        self._time()
         self.load = self._loads(members)
         self.best_member, self.best_count = self.member.copy(), self.count.copy()
         self.numbers = np.array([seed, self.value.max(), 0, way], dtype=np.int64)
 
-    def _put(self, replica: int, those: Sequence[int]) -> None:
-        at = replica * self.choice.width
-        self.member[at : at + len(those)] = those
+    def _placed(self, members: Sequence[Sequence[int]]) -> IntArray:
+        table = np.zeros((len(members), self.choice.width), dtype=np.int64)
+        for row, those in zip(table, members, strict=True):
+            row[: len(those)] = those
+        return table.ravel()
 
-    def time(self, replica: int) -> int:
-        """Return the makespan of a replica in ticks."""
-        lineup = int(self.choice.lineup[self.count[replica]])
-        at = replica * self.choice.width
-        return int(time_lineup(self.lineups, self.sizes, lineup, self.member, at, *self._scratch))
+    def _time(self) -> None:
+        time_each(
+            self.lineups,
+            self.sizes,
+            self.choice,
+            self.member,
+            self.count,
+            self.value,
+            *self._scratch,
+        )
 
     def arrange(self, work: IntArray) -> None:
         """Put each replica into the best of a few orders; `work` is that of each micro-batch."""
-        for replica, those in enumerate(self.members):
-            best, value = those, int(self.value[replica])
-            for order in arrangements(work, those):
-                self._put(replica, order)
-                time = self.time(replica)
-                if time < value:
-                    best, value = order, time
-            self._put(replica, best)
-            self.value[replica] = value
+        rows = self.member.reshape(len(self.count), -1)
+        best, value = rows.copy(), self.value.copy()
+        for orders in zip(*(arrangements(work, those) for those in self.members), strict=True):
+            self.member[:] = self._placed(orders)
+            self._time()
+            better = self.value < value
+            best[better], value[better] = rows[better], self.value[better]
+        rows[:], self.value[:] = best, value
         self.best_member[:] = self.member
-        self.numbers[1] = self.value.max()
+        self.numbers[1] = value.max()
 
     @property
     def best(self) -> int:
@@ -158,8 +162,7 @@ class Exchange:
     def return_to_best(self) -> None:
         """Go on from the best assignment found."""
         self.member[:], self.count[:] = self.best_member, self.best_count
-        replicas = range(len(self.count))
-        self.value[:] = [self.time(replica) for replica in replicas]
+        self._time()
         self.load[:] = self._loads(self.members)
 
     def _loads(self, members: Sequence[Sequence[int]]) -> IntArray:

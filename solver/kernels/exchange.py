@@ -335,6 +335,36 @@ def time_lineup(
 
 
 @Kernel
+def time_each(
+    lineups: Lineups,
+    sizes: Sizes,
+    choice: Choice,
+    member: Any,
+    count: Any,
+    value: Any,
+    end: Any,
+    level: Any,
+) -> None:
+    """Time every replica.
+
+    Parameters
+    ----------
+    lineups, sizes, choice : Lineups, Sizes, Choice
+        Orders, durations and amounts, and the lineup for each number of micro-batches.
+    member, count : int64[R * width], int64[R]
+        Micro-batches of each replica by slot, and their numbers.
+    value : int64[R]
+        Becomes the makespan of each replica.
+    end, level : int64[rows], int64[P]
+        Scratch.
+    """
+    for replica in range(len(count)):
+        lineup = choice.lineup[count[replica]]
+        at = replica * choice.width
+        value[replica] = span_of(lineups, sizes, lineup, member, at, end, level)
+
+
+@Kernel
 def exchange(
     lineups: Lineups,
     sizes: Sizes,
