@@ -12,10 +12,14 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.annealing import Annealer
 from ppsolve.solver.flow.evaluator import Evaluator, Timed
+from ppsolve.solver.flow.exhaustive import best_under
 
 DRAWN = 64
 """Random permutations beside those by size that a pattern begins with. A pattern that overruns a
 pool under all of them is left out."""
+
+ALL_TRIED = 8
+"""Micro-batches up to which a pattern begins with the best of all permutations: of 8, 40,320."""
 
 RACE_STEPS = 20
 """Changes per op in the first round of the race, in which micro-batches change slots only."""
@@ -23,7 +27,7 @@ RACE_STEPS = 20
 SHIFTS = 500
 """Changes in 1,000 that move an op on its device, once patterns change too."""
 
-HEATS = (1.0, 0.3, 3.0)
+HEATS = (0.1,)
 """Mean worsening that is accepted in the beginning, in mean durations of an op, by turns."""
 
 KEPT = 4
@@ -133,16 +137,23 @@ class _Search:
         """Return every pattern with the best of some permutations."""
         pool = []
         for start in starts:
-            permutations = np.stack([start.permutation, *self._orders()])
-            values = self.evaluator.values(start.pattern, permutations)
-            best = int(values.argmin())
-            found = Timed(int(values[best]), start.pattern, permutations[best])
+            found = self._first(start)
             if found.is_feasible:
                 pool.append(found)
                 self._note(found)
                 if self._is_over:
                     break
         return pool
+
+    def _first(self, start: Timed) -> Timed:
+        """Return a pattern with its best permutation, or the best of those by size and drawn."""
+        permutations = np.stack([start.permutation, *self._orders()])
+        values = self.evaluator.values(start.pattern, permutations)
+        best = int(values.argmin())
+        found = Timed(int(values[best]), start.pattern, permutations[best])
+        if len(start.permutation) > ALL_TRIED:
+            return found
+        return best_under(self.evaluator, start.pattern, limit=found.value - 1)[0] or found
 
     def _orders(self) -> list[IntArray]:
         work = self.evaluator.flow.duration.sum(axis=1)
