@@ -37,7 +37,7 @@ LEAST_STEPS, PATIENCE = 2_000, 3
 """Changes per op that are tried at least; and how many times those that led to the best line."""
 
 COUNTED_STEPS, MOST_COUNTED = 100, 100_000
-"""Changes per op, and in all, of a search without a clock: Python tries 10,000 a second."""
+"""Changes per op, and in all, of a search without a clock: Python tries 17,000 a second of 192 ops."""
 
 CALL_SECONDS, LATE = 0.5, 0.7
 """Longest run between two looks at the clock in seconds, and share of the time left that it takes:
@@ -175,7 +175,7 @@ class _Search:
         return found
 
     def _allowed(self, steps: int) -> int:
-        """Return how many of the steps there is time for."""
+        """Return the number of steps, less where there is no time for all of them."""
         steps = int(min(steps, self.most - self.done))
         if not self.clock.is_limited:
             return steps
