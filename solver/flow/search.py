@@ -24,10 +24,10 @@ ALL_TRIED = 8
 RACE_STEPS = 20
 """Changes per op in the first round of the race, in which micro-batches change slots only."""
 
-SHIFTS = 500
+SHIFTS = 700
 """Changes in 1,000 that move an op on its device, once patterns change too."""
 
-HEATS = (0.1,)
+HEATS = (0.1, 0.3, 0.03)
 """Mean worsening that is accepted in the beginning, in mean durations of an op, by turns."""
 
 KEPT = 4
@@ -37,7 +37,8 @@ LEAST_STEPS, PATIENCE = 2_000, 3
 """Changes per op that are tried at least; and how many times those that led to the best line."""
 
 COUNTED_STEPS, MOST_COUNTED = 100, 100_000
-"""Changes per op, and in all, of a search without a clock: Python tries 17,000 a second of 192 ops."""
+"""Changes per op, and in all, of a search without a clock; of 192 ops Python tries 17,000 a
+second."""
 
 CALL_SECONDS, LATE = 0.5, 0.7
 """Longest run between two looks at the clock in seconds, and share of the time left that it takes:
