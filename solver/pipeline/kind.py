@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.solver.bounds import Bound
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.flow import flow_of
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -22,6 +27,14 @@ from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collective
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
+
+STATES = "states"
+"""Name of the search through states in reports."""
+
+MAX_STATES_OPS, MOST_PLACED, STATES_SHARE = 128, 1_000_000, 0.3
+"""Ops up to which states are searched, ops that are placed, and share of the time."""
+
+_NEVER = 2**62
 
 
 @dataclass(frozen=True)
@@ -84,15 +97,43 @@ class PipelineKind(Kind[PipelineInstance]):
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
 
+    @cached_property
+    def flow(self) -> Flow | None:
+        """The flow of unequal micro-batches; index order says more of those that are all alike."""
+        alike = max(map(len, self.problem.families), default=0)
+        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
+            return None
+        return flow_of(self.problem)
+
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic bound; of unequal micro-batches those on their flow too."""
         super().find_bounds(clock)
-        alike = max(map(len, self.problem.families), default=0)
-        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
-            return  # index order says more of micro-batches that are all alike
-        flow = flow_of(self.problem)
-        stronger = [] if flow is None else flow_bounds(flow, clock)
+        stronger = [] if self.flow is None else flow_bounds(self.flow, clock)
         self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
+
+    def glance(self, control: Control) -> StopReason | None:
+        """Search the states of a small flow, then with CP-SAT for a moment."""
+        self.search_states(control)
+        return None if self.is_closed else super().glance(control)
+
+    def search_states(self, control: Control) -> None:
+        """Search the states of a small flow that has all ops of the problem."""
+        flow = self.flow
+        if flow is None or not flow.ops.size == self.size <= MAX_STATES_OPS:
+            return
+        upper = _NEVER if self.value is None else self.value
+        clock = control.clock.share(STATES_SHARE)
+        answer = solve_states(flow, upper, clock=clock, max_placed=MOST_PLACED)
+        if answer is None:
+            return
+        if answer.starts is not None:
+            starts = np.zeros(self.size, dtype=np.int64)
+            starts[flow.ops] = answer.starts
+            if self.offer(Schedule(self.problem, starts), STATES):
+                control.tell("incumbent", STATES)
+        if answer.bound > self.bound.value:
+            self.bound = Bound(STATES, answer.bound)
+            control.tell("bound", STATES)
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the best order of whole ops where there are collectives, then the exact search."""
