@@ -31,7 +31,7 @@ from ppsolve.solver.pipeline.published import PUBLISHED
 STATES = "states"
 """Name of the search through states in reports."""
 
-MAX_STATES_OPS, MOST_PLACED, STATES_SHARE = 128, 1_000_000, 0.3
+MAX_STATES_OPS, MOST_PLACED, STATES_SHARE = 128, 1_000_000, 0.45
 """Ops up to which states are searched, ops that are placed, and share of the time."""
 
 _NEVER = 2**62
