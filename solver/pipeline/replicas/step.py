@@ -33,7 +33,7 @@ DIGITS = 6
 MOST_TICKS = 2**40
 """Longest duration in ticks; sums over all ops of a step stay within int64."""
 
-PATIENCE = 0.02
+PATIENCE = 0.015
 """Seconds without a better answer after which a step is answered."""
 
 
@@ -138,7 +138,7 @@ class StepScheduler:
         """
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = Search(shape, _flow(shape, times), seed)
+        search = Search(shape, _flow(shape, times), seed, clock)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
