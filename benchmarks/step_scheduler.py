@@ -1,9 +1,9 @@
 """Measure answers within training steps: ``python benchmarks/step_scheduler.py``.
 
-Consecutive steps of 8 replicas with 4 stages and 16 log-normal micro-batches each (sigma 0.6, backward
-twice the forward, memory for 4 micro-batches on every device). With ``--trace FILE`` also the steps
-of a recorded run, as JSON: ``{"step": {"forward": [[...] per stage], "backward": [...]}}`` in
-microseconds, equal blocks of micro-batches per replica.
+Consecutive steps of 8 replicas with 4 stages and 16 log-normal micro-batches each (sigma 0.6,
+backward twice the forward, memory for 4 micro-batches on every device). With ``--trace FILE`` also
+the steps of a recorded run, as JSON, in microseconds, equal blocks of micro-batches per replica:
+``{"step": {"forward": [[...] per stage], "backward": [...]}}``.
 """
 
 from __future__ import annotations
