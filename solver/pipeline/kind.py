@@ -25,6 +25,7 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.permutations import PERMUTATIONS
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
@@ -178,7 +179,7 @@ PIPELINE = PipelineKind(
     lower_pipeline,
     tuple(
         with_replicas(with_collectives(heuristic))
-        for heuristic in (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)
+        for heuristic in (*PUBLISHED, *EVENT_DRIVEN, *ORDERS, PERMUTATIONS)
     ),
     PipelineResult,
 )
