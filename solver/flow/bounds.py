@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.bounds.lower_bounds import Bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.drains import drain_bound
+from ppsolve.solver.flow.drains import FEW_NODES, drain_bound
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.kernels.compilation import is_compiled
 from ppsolve.solver.kernels.machine import Ends, Jobs, empty_tree, least_end_with_ends
 
 MAX_PAIRS = 300
@@ -25,6 +27,10 @@ On the 28 published cases of unequal micro-batches 30 lose up to 1.8 % of the be
 MAX_DRAINS = 2
 """Resources from which micro-batches are followed, those that take longest by themselves. On the 28
 cases it is always the last device that gives the best bound."""
+
+
+MORE_NODES = (20_000, 100_000, 500_000)
+"""Nodes of trees that are tried where schedule and bound do not meet."""
 
 
 def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
@@ -49,6 +55,30 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
             break
         found.append(Bound(name, rule(paths)))
     return sorted(found, key=lambda bound: -bound.value)
+
+
+def deeper_bounds(flow: Flow, clock: Clock) -> Iterator[Bound]:
+    """Yield ever larger bounds of ever larger trees of orders, while the time allows.
+
+    Parameters
+    ----------
+    flow : Flow
+        Micro-batches that may pass in any order.
+    clock : Clock
+        No tree is begun that would last longer, as far as the one before it shows.
+
+    Yields
+    ------
+    Bound
+        Ticks; none where kernels are not compiled, as a larger tree would take seconds.
+    """
+    paths, took = Paths(flow), 0.0
+    for nodes, more in pairwise((FEW_NODES, *MORE_NODES)):
+        if not is_compiled() or clock.left <= took * more / nodes:
+            return
+        began = clock.elapsed
+        yield Bound("drain", drain(paths, more))
+        took = clock.elapsed - began
 
 
 def longest_path(paths: Paths) -> int:
@@ -80,13 +110,15 @@ def ends(paths: Paths) -> int:
     return max((_ends_of(paths, number) for number in range(paths.flow.num_resources)), default=0)
 
 
-def drain(paths: Paths) -> int:
+def drain(paths: Paths, nodes: int = FEW_NODES) -> int:
     """Return the largest bound of busy resources and what follows, in both directions of time.
 
     Parameters
     ----------
     paths : Paths
         Heads and tails of the flow.
+    nodes : int
+        Nodes of each tree of orders.
 
     Returns
     -------
@@ -95,7 +127,7 @@ def drain(paths: Paths) -> int:
     """
     values = _alone_on_each(paths)
     busiest = sorted(range(len(values)), key=lambda number: -values[number])[:MAX_DRAINS]
-    return max(drain_bound(paths, busiest), drain_bound(paths.reversed, busiest))
+    return max(drain_bound(way, busiest, nodes) for way in (paths, paths.reversed))
 
 
 RULES: dict[str, Callable[[Paths], int]] = {
