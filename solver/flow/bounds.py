@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.bounds.lower_bounds import Bound
-from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.drains import FEW_NODES, drain_bound
 from ppsolve.solver.flow.flow import Flow
@@ -33,7 +33,7 @@ MORE_NODES = (20_000, 100_000, 500_000)
 """Nodes of trees that are tried where schedule and bound do not meet."""
 
 
-def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
+def flow_bounds(flow: Flow, clock: Clock | None = None, goal: float = math.inf) -> list[Bound]:
     """Return lower bounds on the makespan of a flow, strongest first.
 
     Parameters
@@ -42,6 +42,8 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
         Micro-batches that may pass in any order.
     clock : Clock, optional
         Once it is over, no further rule is begun.
+    goal : float
+        Ticks; nor once a bound is as large as this.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
     paths, clock = Paths(flow), clock or Clock()
     found: list[Bound] = []
     for name, rule in RULES.items():
-        if found and clock.is_over:
+        if found and (clock.is_over or found[-1].value >= goal):
             break
         found.append(Bound(name, rule(paths)))
     return sorted(found, key=lambda bound: -bound.value)
@@ -88,7 +90,7 @@ def longest_path(paths: Paths) -> int:
 
 def one_machine(paths: Paths) -> int:
     """Return the largest preemptive bound of a resource in ticks."""
-    return max(_alone_on_each(paths), default=0)
+    return max(paths.alone, default=0)
 
 
 def ends(paths: Paths) -> int:
@@ -125,7 +127,7 @@ def drain(paths: Paths, nodes: int = FEW_NODES) -> int:
     int
         Ticks.
     """
-    values = _alone_on_each(paths)
+    values = paths.alone
     busiest = sorted(range(len(values)), key=lambda number: -values[number])[:MAX_DRAINS]
     return max(drain_bound(way, busiest, nodes) for way in (paths, paths.reversed))
 
@@ -139,34 +141,20 @@ RULES: dict[str, Callable[[Paths], int]] = {
 """Every lower bound on a flow by name, the simpler one first."""
 
 
-def _alone_on_each(paths: Paths) -> list[int]:
-    """Return the preemptive bound of each resource in ticks."""
-    duration, resources = paths.flow.duration, range(paths.flow.num_resources)
-    return [
-        preemptive_bound(paths.head[ops], duration[ops], paths.tail[ops])
-        for ops in (_ops_of(paths, number) for number in resources)
-    ]
-
-
-def _ops_of(paths: Paths, resource: int) -> tuple[IntArray, IntArray]:
-    """Return micro-batches and positions of the ops that occupy a resource."""
-    positions = np.flatnonzero(paths.flow.resource == resource)
-    row, column = np.nonzero(paths.flow.duration[:, positions])
-    return row, positions[column]
-
-
 def _ends_of(paths: Paths, resource: int) -> int:
     flow = paths.flow
-    row, position = _ops_of(paths, resource)
+    row, position = paths.ops_of(resource)
     order = np.argsort(-paths.tail[row, position], kind="stable")
     row, position = row[order], position[order]
     head = paths.head[row, position]
     by_head = np.argsort(head, kind="stable")
     by_tail = np.arange(len(row))[::-1]
     first, last = end_positions(paths, resource)
+    may_begin, may_end = np.zeros((2, flow.num_positions), dtype=bool)
+    may_begin[first] = may_end[last] = True
     candidates = Ends(
-        by_head[np.isin(position[by_head], first)],
-        by_tail[np.isin(position[by_tail], last)],
+        by_head[may_begin[position[by_head]]],
+        by_tail[may_end[position[by_tail]]],
         row,
         _alone(flow, resource, first, last),
     )

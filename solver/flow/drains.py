@@ -60,12 +60,12 @@ def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
         return
     busy = flow.duration.sum(axis=0)
     to = int(max(later, key=lambda position: (busy[position], paths.head[:, position].sum())))
-    row, column = np.nonzero(flow.duration[:, own])
-    head = paths.head[row, own[column]]
+    row, position = paths.ops_of(resource)
+    head = paths.head[row, position]
     order = np.argsort(-head, kind="stable")
     drain = Drain(
         head[order],
-        flow.duration[row, own[column]][order],
+        flow.duration[row, position][order],
         row[order],
         *_passage(paths, own, elsewhere),
         np.min([paths.gap(position)[:, to] for position in own.tolist()], axis=0),
