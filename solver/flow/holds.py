@@ -21,7 +21,7 @@ MOST_PARTS = 6
 """Largest number of micro-batches at a time that is told from more by itself."""
 
 
-def memory_time(paths: Paths) -> int:
+def memory_time(paths: Paths, replicas: int = 1) -> int:
     """Return the largest bound of a pool by the time for which micro-batches hold parts of it.
 
     From its acquire on, each micro-batch holds what it cannot have released yet, at least as long
@@ -34,13 +34,16 @@ def memory_time(paths: Paths) -> int:
     ----------
     paths : Paths
         Heads and tails of the flow.
+    replicas : int
+        Number of replicas that share out the micro-batches, each with pools of its own.
 
     Returns
     -------
     int
         Ticks.
     """
-    return max((_time_of(paths, pool) for pool in range(len(paths.flow.room))), default=0)
+    pools = range(len(paths.flow.room))
+    return max((_time_of(paths, pool, replicas) for pool in pools), default=0)
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class _Holds:
     length: FloatArray
 
 
-def _time_of(paths: Paths, pool: int) -> int:
+def _time_of(paths: Paths, pool: int, replicas: int) -> int:
     flow = paths.flow
     acquires = np.flatnonzero((flow.pool == pool) & flow.acquire.any(axis=0))
     holds = [_holds_of(paths, pool, position) for position in acquires.tolist()]
@@ -72,7 +75,7 @@ def _time_of(paths: Paths, pool: int) -> int:
         sum(float((weight(each.share) * each.length).sum()) for each in known)
         for weight in _weights(known)
     )
-    return math.ceil(most * (1 - ROUNDING)) + idle
+    return math.ceil(most * (1 - ROUNDING) / replicas) + idle
 
 
 def _holds_of(paths: Paths, pool: int, position: int) -> _Holds | None:
