@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,10 @@ from ppsolve.models.pipeline.collectives import (
     SegmentedOps,
     collective_times,
 )
-from ppsolve.models.pipeline.entries import entry_at, rows_per_microbatch
+from ppsolve.models.pipeline.entries import entry_at, row_of, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.memory import pools_of
+from ppsolve.models.pipeline.replicas import Members, replica_of
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
@@ -64,10 +65,51 @@ def lower_pipeline(
     ------
     InputError
         The times have no common tick within the limit and `round_up` is false, or there are more
-        than `MAX_LOWERED` ops.
+        than `MAX_LOWERED` ops, or the pipeline has replicas.
     """
+    if instance.replicas is not None:
+        raise InputError("expected a pipeline without replicas", field="replicas")
     _refuse_huge(instance)
     return _Lowering(instance.in_numbers(), round_up=round_up, extra_times=extra_times).run()
+
+
+def lower_replicas(
+    instance: PipelineInstance,
+    members: Members,
+    *,
+    round_up: bool = False,
+    scale: TimeScale | None = None,
+) -> list[Problem]:
+    """Lower each replica of a pipeline to a problem of its own, all with the same tick.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with replicas.
+    members : tuple of tuple of int
+        Micro-batches of each replica.
+    round_up : bool
+        As for `lower_pipeline`.
+    scale : TimeScale, optional
+        Tick of all problems, up to whose multiples times are rounded; one of which all times are
+        multiples by default.
+
+    Returns
+    -------
+    list of Problem
+        One for each replica, its micro-batches numbered from 0 in the order of its members;
+        `ppsolve.models.pipeline.joint` puts them together.
+
+    Raises
+    ------
+    InputError
+        As for `lower_pipeline`.
+    """
+    _refuse_huge(instance)
+    instance = instance.in_numbers()
+    scale = scale or _Lowering(instance, round_up=round_up).scale
+    parts = [replica_of(instance, those) for those in members]
+    return [_Lowering(part, scale=scale).run() for part in parts]
 
 
 def _refuse_huge(instance: PipelineInstance) -> None:
@@ -91,7 +133,12 @@ def _decimals(entry: Any) -> Iterator[Decimal]:
 
 class _Lowering:
     def __init__(
-        self, instance: PipelineInstance, *, round_up: bool, extra_times: Iterable[Fraction]
+        self,
+        instance: PipelineInstance,
+        *,
+        round_up: bool = False,
+        extra_times: Iterable[Fraction] = (),
+        scale: TimeScale | None = None,
     ) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
@@ -104,13 +151,14 @@ class _Lowering:
                 if a != b
             }
         )
-        times = [*self._all_times(), *extra_times]
-        self.scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
+        times = chain(self._all_times(), extra_times)
+        self.scale = scale or TimeScale.fit(times, instance.time_unit, round_up=round_up)
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names: dict[int, str] = {}
+        self._known_ticks: dict[tuple[Decimal, int], int] = {}
 
     def _all_times(self) -> Iterator[Fraction]:
         instance = self.instance
@@ -121,30 +169,27 @@ class _Lowering:
         for boundary, source, target in self.boundary_pairs:
             yield self._latency(source, target)
             if instance.p2p.mode != "delay":
-                for microbatch in self._columns_that_differ(boundary):
-                    yield self._transfer_time(boundary, source, target, microbatch)
+                for size in set(self._sizes(boundary)):
+                    yield self._transfer_time(size, source, target)
 
     def _latency(self, source: int, target: int) -> Fraction:
         return entry_at(self.instance.p2p.latency, source, target)
 
-    def _columns_that_differ(self, boundary: int) -> range:
-        """Return the micro-batches with transfers of their own: all, or the first for all."""
-        sizes = self.instance.p2p.bytes
-        own = isinstance(sizes, tuple) and isinstance(sizes[boundary], tuple)
-        return range(self.instance.num_microbatches if own else 1)
+    def _sizes(self, boundary: int) -> tuple[Decimal, ...]:
+        """Return the bytes of the transfers over a boundary: one number for all, or m."""
+        return row_of(self.instance.p2p.bytes, boundary)
 
-    def _transfer_time(self, boundary: int, source: int, target: int, microbatch: int) -> Fraction:
-        p2p = self.instance.p2p
-        size = entry_at(p2p.bytes, boundary, microbatch)
-        return size / entry_at(p2p.bandwidth, source, target)
+    def _transfer_time(self, size: Decimal, source: int, target: int) -> Fraction:
+        return Fraction(size) / entry_at(self.instance.p2p.bandwidth, source, target)
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
         """Return the duration of the transfer of each micro-batch, int64[m]."""
-        ticks = [
-            self.scale.ticks(self._transfer_time(boundary, source, target, microbatch))
-            for microbatch in self._columns_that_differ(boundary)
-        ]
-        return np.broadcast_to(np.array(ticks, np.int64), self.instance.num_microbatches)
+        sizes = self._sizes(boundary)
+        ticks = {
+            size: self.scale.ticks(self._transfer_time(size, source, target)) for size in set(sizes)
+        }
+        row = np.array([ticks[size] for size in sizes], dtype=np.int64)
+        return np.broadcast_to(row, self.instance.num_microbatches)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
@@ -200,10 +245,13 @@ class _Lowering:
     def _ticks_row(
         self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
     ) -> IntArray:
-        value = entry[stage] if isinstance(entry, tuple) else entry
-        values = value if isinstance(value, tuple) else (value,)
-        ticks = [self.scale.ticks(Fraction(v) / segments) for v in values]
-        return np.broadcast_to(np.array(ticks, dtype=np.int64), num_microbatches)
+        row = row_of(entry, stage)
+        for value in row:
+            if (value, segments) not in self._known_ticks:
+                ticks = self.scale.ticks(Fraction(value) / segments)
+                self._known_ticks[value, segments] = ticks
+        ticks_of_row = [self._known_ticks[value, segments] for value in row]
+        return np.broadcast_to(np.array(ticks_of_row, dtype=np.int64), num_microbatches)
 
     @property
     def returning(self) -> OpGrid:

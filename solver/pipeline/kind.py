@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
+from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds
 from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -23,8 +27,11 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.permutations import PERMUTATIONS
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
+from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
+from ppsolve.solver.pipeline.replicas.task import replicas_task
 
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
@@ -36,6 +43,56 @@ MANY_STEPS = 1_000_000
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
+
+    def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
+        """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
+        known = super().heuristics_of(instance)
+        is_free = instance.replicas is not None and instance.replicas.is_free
+        return tuple(heuristic for heuristic in known if not (is_free and heuristic.is_search))
+
+    def problem_of(self, instance: PipelineInstance, *, round_up: bool, document: Any) -> Problem:
+        """Lower a pipeline; one with replicas with the assignment of a document.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+        document : Any
+            The document; without one the first assignment is lowered.
+
+        Returns
+        -------
+        Problem
+            The problem of the pipeline, or of all its replicas.
+        """
+        if instance.replicas is None:
+            return super().problem_of(instance, round_up=round_up, document=document)
+        return lower_joint(instance, read_assignment(document, instance), round_up=round_up)
+
+    def refuted(
+        self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claim of an assignment that is none.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        problem : Problem
+            Its problem.
+        data : dict
+            The document.
+        schedule : Schedule or None
+            The schedule in it.
+
+        Returns
+        -------
+        list of Violation
+            None for a pipeline without replicas.
+        """
+        return [] if instance.replicas is None else assignment_violations(data, instance)
 
     def task(self, instance: PipelineInstance, *, round_up: bool = False) -> ScheduleTask:
         """Return the task of solving a pipeline.
@@ -52,6 +109,8 @@ class PipelineKind(Kind[PipelineInstance]):
         ScheduleTask
             The task.
         """
+        if instance.replicas is not None:
+            return replicas_task(self, instance, round_up=round_up, alone=PipelineTask)
         return PipelineTask(self, instance, self.lower(instance, round_up=round_up))
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
@@ -149,5 +208,9 @@ PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    tuple(map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))),
+    tuple(
+        with_replicas(with_collectives(heuristic))
+        for heuristic in (*PUBLISHED, *EVENT_DRIVEN, *ORDERS, PERMUTATIONS)
+    ),
+    PipelineResult,
 )
