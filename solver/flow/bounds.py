@@ -18,17 +18,17 @@ from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.compilation import is_compiled
 from ppsolve.solver.kernels.machine import Ends, Jobs, empty_tree, least_end_with_ends
 
-MAX_PAIRS = 300
+MAX_PAIRS = 30
 """Pairs of a first and a last op that are tried per resource; more only raise the bound.
 
-On the 28 published cases of unequal micro-batches 30 lose up to 1.8 % of the best bound.
+On the 28 published cases of unequal micro-batches and 512 replicas of a recorded step 10 to 30,000
+give the same best bounds.
 """
-
 
 MAX_DRAINS = 2
 """Resources from which micro-batches are followed, those that take longest by themselves. On the 28
-cases it is always the last device that gives the best bound."""
-
+cases the first one gives the best bound; of 150 random pipelines with uneven stages in 106, the
+second one in 32."""
 
 MORE_NODES = (20_000, 100_000, 500_000)
 """Nodes of trees that are tried where schedule and bound do not meet."""
