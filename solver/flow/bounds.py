@@ -21,7 +21,7 @@ from ppsolve.solver.kernels.machine import Ends, Jobs, empty_tree, least_end_wit
 MAX_PAIRS = 30
 """Pairs of a first and a last op that are tried per resource; more only raise the bound.
 
-On the 28 published cases of unequal micro-batches and 512 replicas of a recorded step 10 to 30,000
+On the 28 published cases of unequal micro-batches and 512 recorded replica-steps 10 to 30,000
 give the same best bounds.
 """
 

@@ -143,3 +143,9 @@ def test_a_pipeline_of_unequal_microbatches_is_bounded_as_a_flow() -> None:
         task.find_bounds()
         assert (task.flow is not None) is expected
         assert task.bound.value == brute_force(task.problem)
+
+
+def test_a_bound_as_large_as_the_goal_ends_the_search_for_more() -> None:
+    found = flow({"forward": [[1, 2], 1], "backward": [1, 1]}, 2)
+    assert [bound.name for bound in flow_bounds(found, goal=2 + 1 + 1 + 1)] == ["path"]
+    assert len(flow_bounds(found, goal=100)) == len(RULES)
