@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ppsolve.models.core.problem import Objective, Problem
@@ -17,7 +18,7 @@ from ppsolve.models.pipeline.replicas import assignment_violations, read_assignm
 from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.flow import flow_of
+from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -30,6 +31,7 @@ from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
+from ppsolve.solver.pipeline.small import search_states
 
 
 @dataclass(frozen=True)
@@ -144,15 +146,25 @@ class PipelineKind(Kind[PipelineInstance]):
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
 
+    @cached_property
+    def flow(self) -> Flow | None:
+        """The flow of unequal micro-batches; index order says more of those that are all alike."""
+        alike = max(map(len, self.problem.families), default=0)
+        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
+            return None
+        return flow_of(self.problem)
+
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic bound; of unequal micro-batches those on their flow too."""
         super().find_bounds(clock)
-        alike = max(map(len, self.problem.families), default=0)
-        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
-            return  # index order says more of micro-batches that are all alike
-        flow = flow_of(self.problem)
-        stronger = [] if flow is None else flow_bounds(flow, clock)
+        stronger = [] if self.flow is None else flow_bounds(self.flow, clock)
         self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
+
+    def glance(self, control: Control) -> StopReason | None:
+        """Search the states of a small flow, then with CP-SAT for a moment."""
+        if self.flow is not None:
+            search_states(self, self.flow, control)
+        return None if self.is_closed else super().glance(control)
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the best order of whole ops where there are collectives, then the exact search."""
