@@ -40,6 +40,10 @@ BOUND_SHARE = 0.1
 MANY_STEPS = 1_000_000
 """Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
 
+STATES_AT_ONCE = 48
+"""Ops up to which states are searched before orders: 2 devices and 8 micro-batches with split
+backwards. Those of larger flows are searched after, with the best makespan as a limit."""
+
 
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
@@ -168,16 +172,22 @@ class PipelineTask(ScheduleTask):
         self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
 
     def glance(self, control: Control) -> StopReason | None:
-        """Search the states of a small flow, then with CP-SAT for a moment."""
+        """Search the states of a tiny flow; where all micro-batches are alike, use CP-SAT."""
+        if self.flow is None:
+            return super().glance(control)
+        # Orders of micro-batches are searched next: what takes longer begins from the best one.
+        return self.search_states(control) if self.size <= STATES_AT_ONCE else None
+
+    def search_states(self, control: Control) -> StopReason:
+        """Search the states of a small flow."""
         if self.flow is not None:
             search_states(self, self.flow, control)
-        return None if self.is_closed else super().glance(control)
+        return StopReason.PROVED if self.is_closed else StopReason.TIME
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the best order of whole ops where there are collectives, then the exact search.
-
-        Before it, more is done for the bound of unequal micro-batches.
-        """
+        """Yield the states of small flows, the best order of whole ops, then the exact search."""
+        if self.flow is not None and self.size > STATES_AT_ONCE:
+            yield self.search_states
         if self.instance.collectives is not None and options.heuristics is None:
             yield self.plan_whole_ops
         if self.flow is not None and not options.deterministic:
@@ -208,13 +218,13 @@ class PipelineTask(ScheduleTask):
         return StopReason.TIME
 
 
+_WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))
+
 PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    tuple(
-        with_replicas(with_collectives(heuristic))
-        for heuristic in (*PUBLISHED, *EVENT_DRIVEN, *ORDERS, PERMUTATIONS)
-    ),
+    # The flow of `permutations` has the collectives: none is added to its schedules.
+    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS))),
     PipelineResult,
 )

@@ -17,7 +17,7 @@ from ppsolve.models.documents.errors import (
 from ppsolve.solver.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.flow.search import LEAST_STEPS, search_permutations
+from ppsolve.solver.flow.search import COUNTED_STEPS, LEAST_STEPS, search_permutations
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.compilation import expect
@@ -57,7 +57,8 @@ def permutations(request: Request) -> Proposal:
     if flow is None or not follows_orders(flow):
         raise NotApplicableError("needs micro-batches that all pass the same ops")
     evaluator = Evaluator(flow, tails_of(problem, flow))
-    expect(LEAST_STEPS * problem.num_ops, effort.clock.left)
+    changes = LEAST_STEPS if effort.clock.is_limited else COUNTED_STEPS
+    expect(changes * flow.ops.size * flow.ops.size // 2, effort.clock.left)
 
     best = search_permutations(
         evaluator,
