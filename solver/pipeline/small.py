@@ -48,7 +48,8 @@ def search_states(task: ScheduleTask, flow: Flow, control: Control) -> None:
         return
     upper = NO_VALUE if task.value is None else task.value
     clock = control.clock.share(SHARE)
-    answer = solve_states(flow, upper, clock=clock, max_placed=MOST_PLACED)
+    lower = task.bound.value
+    answer = solve_states(flow, upper, lower=lower, clock=clock, max_placed=MOST_PLACED)
     if answer is None:
         return
     if answer.starts is not None:
