@@ -41,7 +41,7 @@ MOST_WAYS = 4
 once, and goes on with the best."""
 
 SWEEP_SECONDS = 0.5
-"""Time for a heuristic that searches, once per shape."""
+"""Time for a heuristic that searches, for all numbers of micro-batches of a shape together."""
 
 SPREAD = 2
 """Replicas with any number of micro-batches run from 1 to so many times the mean; bounds hold for
@@ -139,7 +139,7 @@ class Shape:
         instance = _alike(self.instance, count)
         (problem,) = lower_replicas(instance, (tuple(range(count)),), scale=self.scale)
         for heuristic in (*PUBLISHED, *GENERIC):
-            schedule = _tried(heuristic, instance, problem)
+            schedule = _tried(heuristic, instance, problem, SWEEP_SECONDS / len(self.counts()))
             if schedule is not None:
                 yield heuristic.name, schedule
 
@@ -159,10 +159,12 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
         raise InputError(error.errors()[0]["msg"], field="lengths") from None
 
 
-def _tried(heuristic: Heuristic, instance: PipelineInstance, problem: Problem) -> Schedule | None:
+def _tried(
+    heuristic: Heuristic, instance: PipelineInstance, problem: Problem, seconds: float
+) -> Schedule | None:
     if heuristic.obstacle(instance) is not None:
         return None
-    effort = Effort(Clock(SWEEP_SECONDS))
+    effort = Effort(Clock(seconds))
     try:
         schedule: Schedule = heuristic.propose(Request(instance, problem, effort=effort)).schedule
     except (NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError):

