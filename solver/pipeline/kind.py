@@ -32,6 +32,7 @@ from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
+from ppsolve.solver.pipeline.small import search_states
 
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
@@ -152,22 +153,25 @@ class PipelineKind(Kind[PipelineInstance]):
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
 
+    @cached_property
+    def flow(self) -> Flow | None:
+        """The flow of unequal micro-batches; index order says more of those that are all alike."""
+        alike = max(map(len, self.problem.families), default=0)
+        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
+            return None
+        return flow_of(self.problem)
+
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic bound; of unequal micro-batches those on their flow too."""
         super().find_bounds(clock)
         stronger = [] if self.flow is None else flow_bounds(self.flow, clock)
         self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
 
-    @cached_property
-    def flow(self) -> Flow | None:
-        """The flow of unequal micro-batches whose makespan counts.
-
-        None where all are alike: index order says more of them.
-        """
-        alike = max(map(len, self.problem.families), default=0)
-        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
-            return None
-        return flow_of(self.problem)
+    def glance(self, control: Control) -> StopReason | None:
+        """Search the states of a small flow, then with CP-SAT for a moment."""
+        if self.flow is not None:
+            search_states(self, self.flow, control)
+        return None if self.is_closed else super().glance(control)
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the best order of whole ops where there are collectives, then the exact search.

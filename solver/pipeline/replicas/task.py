@@ -176,7 +176,10 @@ class FixedTask(ReplicasTask):
     def _task(self, part: Part, start: Any, control: Control) -> ScheduleTask:
         task = self._alone(self.kind, part.instance, part.problem)
         task.find_bounds(control.clock.share(0.1))
-        task.hear(Schedule(part.problem, start), self.best_by or "")
+        if self.schedule is not None:
+            task.hear(Schedule(part.problem, start), self.best_by or "")
+        share = control.clock.within(max(LEAST_SECONDS, control.clock.left / 2))
+        task.glance(_Share(control.options, share))
         return task
 
     def _search(self, task: ScheduleTask, control: _Share) -> StopReason:
