@@ -21,7 +21,7 @@ processor time), 2 x 12 in 2 of 3; of 4 x 8 and 2 x 16 none, 8 to 14 % above the
 
 MOST_PLACED = 1_000_000
 """Ops that may be placed, 0.5 to 2 s compiled. Of 512 recorded steps (2 stages, 8 micro-batches,
-memory as 1F1B holds) half are proved with 4,200 and all with 84,000."""
+memory as 1F1B holds) half are proved with 1,500 and all with 85,000."""
 
 SHARE = 0.45
 """Share of the time. Of a minute it leaves enough to compile the kernel."""
