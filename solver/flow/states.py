@@ -110,6 +110,7 @@ def solve_states(
     flow: Flow,
     upper: int,
     *,
+    lower: int = 0,
     clock: Clock | None = None,
     max_states: int = 2**16,
     max_placed: float = math.inf,
@@ -122,6 +123,8 @@ def solve_states(
         m micro-batches that pass V positions.
     upper : int
         Only a makespan below this is of use, in ticks.
+    lower : int
+        A makespan that is known to be a lower bound, in ticks: the search ends where it is met.
     clock : Clock, optional
         Asked after each op that is placed.
     max_states : int
@@ -141,7 +144,7 @@ def solve_states(
     clock = Clock() if clock is None else clock
     best: list[int] | None = None
     asked, upper = upper, min(upper, _horizon(flow))
-    bound = placed = last_placed = 0
+    bound, placed, last_placed = min(lower, upper), 0, 0
     width = min(FIRST_WIDTH, max_states)
     while bound < upper and not clock.is_over:
         levels = _Round(shape, batch, width)

@@ -42,6 +42,12 @@ def is_warm(kernel: str = "") -> bool:
     return path is not None and any(path.rglob(f"*.{kernel}-*.nbi" if kernel else "*.nbi"))
 
 
+def is_stored(kernel: str) -> bool:
+    """Return true if the code of a kernel is here; numba writes it after its entry in the index."""
+    path = folder()
+    return path is not None and any(path.rglob(f"*.{kernel}-*.nbc"))
+
+
 def cached_in(compiler: Callable[[bool], Compiled]) -> Compiled:
     """Call a compiler while numba keeps its files in `folder`.
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.solver.attended import unbroken
-from ppsolve.solver.kernels.cache import cached_in, is_warm
+from ppsolve.solver.kernels.cache import cached_in, is_stored, is_warm
 
 PAYING_STEPS = 150_000
 """Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
@@ -35,6 +35,9 @@ SWITCH = "PPSOLVE_COMPILE"
 _lock = threading.RLock()
 _state = {"compiled": os.environ.get(SWITCH) == "always", "due": math.inf}
 """Whether kernels run compiled, and the moment of `time.monotonic` at which an answer is due."""
+
+_awaited: dict[str, Callable[[], bool]] = {}
+"""Kernels that another process compiles, by name, and whether it still runs."""
 
 _parts: set[Callable[..., Any]] = set()
 _translations: dict[Callable[..., Any], Any] = {}
@@ -77,6 +80,25 @@ def load_compiler() -> None:
             import numba  # noqa: F401
 
 
+def await_kernels(names: Iterable[str], is_running: Callable[[], bool]) -> None:
+    """Let cold kernels wait for a process that compiles them into the cache.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The kernels.
+    is_running : callable
+        Returns whether the process still runs; once it has ended, nothing waits for it.
+    """
+    _awaited.update(dict.fromkeys(names, is_running))
+
+
+def _wait_for(kernel: str) -> None:
+    is_running = _awaited.pop(kernel, None)
+    while is_running is not None and is_running() and not is_stored(kernel):
+        time.sleep(0.02)
+
+
 class Kernel:
     """A function on arrays of integers that runs compiled, or by Python on lists.
 
@@ -113,6 +135,7 @@ class Kernel:
 
     def _may_compile(self) -> bool:
         """Whether a cache holds the kernel, or there is time to compile it."""
+        _wait_for(self.function.__name__)
         left = _state["due"] - time.monotonic()
         return left >= COMPILING_SECONDS or is_warm(self.function.__name__)
 

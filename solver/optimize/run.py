@@ -17,8 +17,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.ahead import compile_beside
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
-from ppsolve.solver.kernels.compilation import expect, load_compiler
+from ppsolve.solver.kernels.compilation import COMPILING_SECONDS, expect, load_compiler
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
@@ -166,6 +167,8 @@ class Run:
         """Let compiled code be loaded where it pays and time allows."""
         if self.clock.left >= LOADING_SECONDS:
             expect(steps, self.clock.left)
+            if self.clock.left >= COMPILING_SECONDS:
+                compile_beside()
             load_compiler()
 
     def _find_bounds(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
@@ -17,9 +17,10 @@ from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
 from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -32,6 +33,12 @@ from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
 from ppsolve.solver.pipeline.small import search_states
+
+BOUND_SHARE = 0.1
+"""Part of the time that is left in which the bound of unequal micro-batches is raised further."""
+
+MANY_STEPS = 1_000_000
+"""Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
 
 STATES_AT_ONCE = 48
 """Ops up to which states are searched before orders: 2 devices and 8 micro-batches with split
@@ -183,7 +190,20 @@ class PipelineTask(ScheduleTask):
             yield self.search_states
         if self.instance.collectives is not None and options.heuristics is None:
             yield self.plan_whole_ops
+        if self.flow is not None and not options.deterministic:
+            yield self.raise_bound
         yield from super().strategies(options)
+
+    def raise_bound(self, control: Control) -> StopReason:
+        """Follow more orders of micro-batches, as long as that raises the bound."""
+        expect(MANY_STEPS, control.clock.left)
+        clock = control.clock.share(BOUND_SHARE)
+        for found in deeper_bounds(cast("Flow", self.flow), clock):
+            if found.value <= self.bound.value:
+                break
+            self._note_bounds([found, *(b for b in self.bounds if b.name != found.name)])
+            control.tell("bound", found.name)
+        return StopReason.PROVED if self.is_closed else StopReason.TIME
 
     def plan_whole_ops(self, control: Control) -> StopReason:
         """Order whole ops exactly, and add their collectives greedily."""

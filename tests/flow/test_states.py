@@ -78,6 +78,17 @@ def test_an_optimum_that_is_known_is_proved_without_a_schedule():
     assert (again.value, again.starts, again.bound, again.proved) == (None, None, first.value, True)
 
 
+def test_a_schedule_that_meets_a_known_bound_ends_the_search():
+    flow = drawn(3)
+    known = solve_states(flow, FAR)
+    assert known is not None
+    assert known.value is not None
+    again = solve_states(flow, FAR, lower=known.value, max_states=16)
+    assert again is not None
+    assert (again.value, again.bound, again.proved) == (known.value, known.value, True)
+    assert again.placed <= known.placed
+
+
 def test_no_room_for_any_micro_batch_leaves_nothing():
     flow = pipeline([[1, 2]], [[1, 2]], memory={"capacity": 1, "activation": 1})
     answer = solve_states(replace(flow, room=flow.room * 0), 50)

@@ -14,7 +14,7 @@ from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, rows_of
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
-from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, Choice
+from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
 from ppsolve.solver.pipeline.replicas.assembly import schedule_of
 from ppsolve.solver.pipeline.replicas.shape import Shape
 
@@ -91,6 +91,14 @@ class Search:
 
     def _exchange(self, choice: Choice, members: Sequence[Sequence[int]], way: int) -> Exchange:
         return Exchange(self.shape.sample, choice, self.sizes, members, way, self.seed)
+
+    def warm_up(self) -> None:
+        """Load the compiled code that any step may need."""
+        search = self.searches[0]
+        search.walk(1, 0, 1)
+        flow = rows_of(self.flow, search.members[0])
+        if not self.shape.replicas.is_free and flow.ops.size <= MOST_OPS:
+            solve_states(flow, TOO_LONG, max_states=1)
 
     def run(self, clock: Clock, patience: float) -> None:
         """Search until the clock is over, the bound is met, or patience ends.

@@ -122,8 +122,8 @@ class StepScheduler:
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
         self._shape = Shape(pipeline, scale)
         self._finishing = 0.0
-        # Loads compiled code, and measures how long answers take.
-        Search(self._shape, self._shape.flow, 1).searches[0].walk(1, 0, 1)
+        Search(self._shape, self._shape.flow, 1).warm_up()
+        # Measures how long the end of an answer takes.
         self.schedule(deadline=1.0)
 
     def schedule(

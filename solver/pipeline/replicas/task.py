@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
@@ -42,6 +42,13 @@ TELLING_SECONDS = 1.0
 
 EXCHANGE_STEPS = 1e7
 """Ops placed in a second of exchange, compiled, at the least; announced, so that it is compiled."""
+
+ORDERED = "replicas"
+"""Name of the search over the orders of all replicas in reports."""
+
+GLANCE_SHARE, GLANCE_PATIENCE = 0.5, 1.0
+"""Part of the time for it, and seconds on the slowest replica without a better order after which it
+ends. More time is of use only where replicas have far more than 8 micro-batches."""
 
 Alone = Callable[[Any, PipelineInstance, Any], ScheduleTask]
 """Makes the task of one replica of its kind, instance and problem."""
@@ -138,6 +145,25 @@ class FixedTask(ReplicasTask):
         round_up = self.scale.worst_relative_error > 0
         return parts_of(self.instance, members_of(self.problem), round_up=round_up)
 
+    def glance(self, control: Control) -> StopReason | None:
+        """Order the micro-batches of all replicas, and prove the slowest where it is small."""
+        if self.objective is not Objective.MAKESPAN or control.options.deterministic:
+            return super().glance(control)
+        try:
+            shape = Shape(self.instance, self.scale)
+        except InputError:  # its micro-batches are no flow
+            return super().glance(control)
+        expect(EXCHANGE_STEPS, control.clock.left)
+        clock = control.clock.share(GLANCE_SHARE)
+        search = Search(shape, shape.flow, control.options.seed + 1, clock)
+        search.run(clock, GLANCE_PATIENCE)
+        if search.value < TOO_LONG and self.hear(_numbered(search.schedule, self.problem), ORDERED):
+            control.tell("incumbent", ORDERED)
+        if search.bound > self.bound.value:
+            self.bound = Bound(ORDERED, search.bound)
+            control.tell("bound", ORDERED)
+        return None
+
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the search of one replica after the other, the slowest first."""
         yield self.solve_each
@@ -176,7 +202,10 @@ class FixedTask(ReplicasTask):
     def _task(self, part: Part, start: Any, control: Control) -> ScheduleTask:
         task = self._alone(self.kind, part.instance, part.problem)
         task.find_bounds(control.clock.share(0.1))
-        task.hear(Schedule(part.problem, start), self.best_by or "")
+        if self.schedule is not None:
+            task.hear(Schedule(part.problem, start), self.best_by or "")
+        share = control.clock.within(max(LEAST_SECONDS, control.clock.left / 2))
+        task.glance(_Share(control.options, share))
         return task
 
     def _search(self, task: ScheduleTask, control: _Share) -> StopReason:
@@ -285,6 +314,17 @@ class FreeTask(ReplicasTask):
         )
         if violations or wrong:
             raise WrongScheduleError(f"{by}: {wrong or violations[0]}")
+
+
+def _numbered(found: Schedule, problem: Problem) -> Schedule:
+    """Return a schedule of the same ops with the numbers that they have in another problem."""
+    start = np.empty_like(found.start)
+    start[_by_label(problem)] = found.start[_by_label(found.problem)]
+    return Schedule(problem, start)
+
+
+def _by_label(problem: Problem) -> IntArray:
+    return np.lexsort((problem.microbatch, problem.stage, problem.kind, problem.replica))
 
 
 def _value(part: Part, start: Any) -> int:
