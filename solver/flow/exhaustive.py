@@ -10,7 +10,7 @@ from ppsolve.solver.flow.patterns import Pattern
 from ppsolve.solver.kernels.best_permutation import best_permutation
 from ppsolve.solver.kernels.line import NEVER, Lengths
 
-VISITS = 30_000
+VISITS = 10_000
 """Slots that are filled at most; compiled code fills 4 to 5 million a second, Python 80,000. Of the
 109,600 partial permutations of 8 micro-batches, patterns of 4 devices left 1,000 to 100,000."""
 
