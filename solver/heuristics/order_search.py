@@ -1,0 +1,249 @@
+"""Local search over the orders of ops on resources, by simulated annealing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ppsolve.models.core.dag import Edges
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.flow import flow_of
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.order_search import (
+    BEST,
+    CHANCE_UNIT,
+    CHANCES,
+    RANDOM,
+    Pace,
+    search_orders,
+)
+from ppsolve.solver.kernels.shop import Bench, Shop
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.implied import index_order
+from ppsolve.solver.structure.tables import joined, memory_of, rows_by
+from ppsolve.solver.structure.timing import time_orders
+
+_HOT, _COLD = 0.3, 0.02
+"""Temperatures at which a round of annealing begins and ends, in mean durations."""
+
+_LEVELS = 50
+"""Temperatures of one round."""
+
+_REACH = 16
+"""Most ops that are passed in one move."""
+
+_TRADES = 2
+"""Of 16 steps, those in which micro-batches trade places."""
+
+_STEPS, _STEPS_TIMES_OPS = 500, 500_000
+"""Steps between two looks at the clock: so many, on large problems so many divided by the ops."""
+
+
+def obstacle(problem: Problem) -> str | None:
+    """Return in words why the orders on resources do not decide everything, None where they do."""
+    if problem.objective is not Objective.MAKESPAN:
+        return "needs the makespan as its objective"
+    if problem.is_anchored or len(problem.points):
+        return "needs ops without given starts, and no points"
+    if (np.diff(problem.resource_ptr)[problem.duration > 0] > 1).any():
+        return "needs ops that occupy one resource each"
+    if _homes(problem) is None:
+        return "needs pools whose ops all run on one resource, one pool for each resource"
+    return None
+
+
+def order_search(
+    known: Schedule,
+    clock: Clock | None = None,
+    *,
+    bound: int = 0,
+    steps: int | None = None,
+    seed: int = 1,
+    tell: Callable[[Schedule], None] | None = None,
+) -> Schedule:
+    """Return the best schedule found by changing the orders of ops on their resources.
+
+    Moves are those of job-shop searches on a longest path; besides, micro-batches that pass the
+    same positions trade places as a whole. Rounds of annealing follow each other, each twice as
+    long as the one before and from the best schedule.
+
+    Parameters
+    ----------
+    known : Schedule
+        A feasible schedule to improve, of a problem without an `obstacle`.
+    clock : Clock, optional
+        Once it is over, the best schedule so far is returned.
+    bound : int
+        A lower bound on the makespan in ticks; the search ends where it is met.
+    steps : int, optional
+        Number of steps, instead of going on until the clock is over: the same schedule on every
+        machine. Needed where the clock has no limit.
+    seed : int
+        First random number, from 1 to 2**31 - 2.
+    tell : callable, optional
+        Told of better schedules while the search goes on.
+
+    Returns
+    -------
+    Schedule
+        A schedule no longer than `known`.
+    """
+    clock, best = clock or Clock(), known
+    if steps is None and not clock.is_limited:
+        raise ValueError("expected a limited clock, or steps")
+    search = _Search(known, seed, bound)
+    for heat, count in _annealing(known.problem.num_ops, steps):
+        if clock.is_over or best.makespan <= bound:
+            break
+        expect(2 * count * known.problem.num_ops if steps is None else 0, clock.left)
+        search.run(heat, count)
+        if search.value < best.makespan:
+            best = search.schedule()
+            if tell is not None:
+                tell(best)
+        if heat == _COLD:
+            search.restart()
+    return best
+
+
+def _annealing(num_ops: int, steps: int | None) -> Iterator[tuple[float, int]]:
+    """Yield temperatures in mean durations and numbers of steps, rounds of doubling lengths."""
+    size, looks, left = max(1, min(_STEPS, _STEPS_TIMES_OPS // num_ops)), 1, steps
+    while True:
+        for level in range(_LEVELS):
+            heat = _HOT * (_COLD / _HOT) ** (level / (_LEVELS - 1))
+            for _ in range(looks):
+                count = size if left is None else min(size, left)
+                if count == 0:
+                    return
+                yield heat, count
+                left = None if left is None else left - count
+        looks *= 2
+
+
+class _Search:
+    """Orders on their way: arrays that a kernel changes.
+
+    Parameters
+    ----------
+    known : Schedule
+        Where the search begins.
+    seed, bound : int
+        As in `order_search`.
+    """
+
+    def __init__(self, known: Schedule, seed: int, bound: int) -> None:
+        self._problem = problem = known.problem
+        traders = _traders(problem)
+        edges = [] if len(traders[2]) else _index_order_kept_by(known)
+        self._shop, self._bound = _shop(problem, edges, traders), bound
+        level = Dag.of(problem, *edges).level
+        self._order: IntArray = np.lexsort((level, known.start)).astype(np.int64)
+        self._best = self._order.copy()
+        rooms = np.zeros((2, problem.num_resources), dtype=np.int64)
+        self._bench = Bench(*rooms, *np.zeros((14, problem.num_ops), dtype=np.int64))
+        self._numbers = np.zeros(4, dtype=np.int64)
+        self._numbers[RANDOM], self._numbers[BEST] = seed, known.makespan
+        self._mean = float(problem.duration.mean())
+
+    @property
+    def value(self) -> int:
+        """Makespan of the best orders in ticks."""
+        return int(self._numbers[BEST])
+
+    def run(self, heat: float, steps: int) -> None:
+        """Go so many steps at a temperature in mean durations."""
+        pace = Pace(round(heat * self._mean), _REACH, _TRADES, self._bound)
+        order, best, numbers = self._order, self._best, self._numbers
+        search_orders(self._shop, self._bench, pace, steps, order, best, numbers)
+
+    def restart(self) -> None:
+        """Go back to the best orders."""
+        self._order[:] = self._best
+
+    def schedule(self) -> Schedule:
+        """Return the schedule of the best orders."""
+        place = self._shop.resource[self._best]
+        resources = range(self._problem.num_resources)
+        return time_orders(self._problem, [self._best[place == number] for number in resources])
+
+
+def _index_order_kept_by(known: Schedule) -> list[Edges]:
+    """Return index order where a schedule keeps it, so that alike ops need not change places."""
+    before, after, lag = index_order(known.problem)
+    is_kept = (lag >= 0).all() and (known.start[after] >= known.end[before] + lag).all()
+    return [(before, after, lag)] if is_kept else []
+
+
+def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
+    """Return `row`, `column`, `twin` and `width` of `Shop`; alike micro-batches need no trades."""
+    flow = flow_of(problem)
+    row, column = np.full((2, problem.num_ops), FREE, dtype=np.int64)
+    if flow is None or all(
+        (table == table[0]).all() for table in (flow.duration, flow.acquire, flow.release)
+    ):
+        return row, column, np.zeros(0, dtype=np.int64), 1
+    row[flow.ops] = np.arange(flow.num_microbatches)[:, None]
+    column[flow.ops] = np.arange(flow.num_positions)
+    return row, column, flow.ops.ravel(), flow.num_positions
+
+
+def _shop(
+    problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
+) -> Shop:
+    """Return what is ordered, with precedences `edges` and vectors `traders` (see `_traders`)."""
+    memory, ops = memory_of(problem), np.arange(problem.num_ops)
+    before, after, lag = joined(problem, *edges)
+    into, by_after = rows_by(after, problem.num_ops)
+    out, by_before = rows_by(before, problem.num_ops)
+    room = np.zeros(problem.num_resources + 1, dtype=np.int64)
+    room[_homes(problem)] = memory.size
+    need, freed = np.zeros((2, problem.num_ops), dtype=np.int64)
+    np.add.at(need, np.repeat(ops, np.diff(memory.acquire_pointer)), memory.acquire_amount)
+    np.add.at(freed, np.repeat(ops, np.diff(memory.release_pointer)), memory.release_amount)
+    return Shop(
+        problem.duration,
+        _resources(problem),
+        need,
+        freed,
+        room[:-1],
+        into,
+        before[by_after],
+        lag[by_after],
+        out,
+        after[by_before],
+        lag[by_before],
+        *traders,
+        _chances(),
+    )
+
+
+def _chances() -> IntArray:
+    """Return the quantiles of the exponential distribution in `CHANCE_UNIT`."""
+    shares = [(number + 0.5) / CHANCES for number in range(CHANCES)]
+    return np.array([round(-CHANCE_UNIT * math.log(share)) for share in shares], dtype=np.int64)
+
+
+def _resources(problem: Problem) -> IntArray:
+    """Return the resource that each op keeps others off, `FREE` where there is none."""
+    first = np.append(problem.resource_idx, FREE)[problem.resource_ptr[:-1]]
+    seated = (np.diff(problem.resource_ptr) > 0) & (problem.duration > 0)
+    resource: IntArray = np.where(seated, first, FREE)
+    return resource
+
+
+def _homes(problem: Problem) -> list[int] | None:
+    """Return the resource of each pool's ops, None where a pool has several or shares one."""
+    resource = _resources(problem)
+    homes: list[int] = []
+    for pool in problem.pools:
+        found = np.unique(resource[np.concatenate([pool.acquire_op, pool.release_op])]).tolist()
+        if len(found) > 1 or found == [FREE]:
+            return None
+        homes += found or [FREE]
+    used = [home for home in homes if home != FREE]
+    return homes if len(set(used)) == len(used) else None
