@@ -145,7 +145,8 @@ class _Search:
         self._order: IntArray = np.lexsort((level, known.start)).astype(np.int64)
         self._best = self._order.copy()
         rooms = np.zeros((2, problem.num_resources), dtype=np.int64)
-        self._bench = Bench(*rooms, *np.zeros((14, problem.num_ops), dtype=np.int64))
+        todo = np.zeros((1, 4), dtype=np.int64)
+        self._bench = Bench(*rooms, *todo, *np.zeros((15, problem.num_ops), dtype=np.int64))
         self._numbers = np.zeros(4, dtype=np.int64)
         self._numbers[RANDOM], self._numbers[BEST] = seed, known.makespan
         self._mean = float(problem.duration.mean())

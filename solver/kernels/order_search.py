@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.shop import (
+    BEGIN,
+    END,
+    HEADS,
+    TAILS,
     Bench,
     Shop,
     find_heads,
     find_tails,
-    makespan_of,
+    outdate,
+    outdate_all,
     simulate,
-    time_all,
 )
 
 RANDOM, BEST, CURRENT, MOVES = 0, 1, 2, 3
@@ -63,13 +67,15 @@ def _draw(numbers: Any, count: int) -> int:
 @part
 def _trace(shop: Shop, bench: Bench, numbers: Any) -> int:
     """Follow a longest path, at random where there are several; return its number of ops."""
-    head, tail, duration, longest = bench.head, bench.tail, shop.duration, numbers[CURRENT]
-    op, found = -1, 0
+    head, tail, duration = bench.head, bench.tail, shop.duration
+    op, found, longest = -1, 0, 0
     for other in range(len(head)):
-        if head[other] == 0 and tail[other] == longest:
-            found += 1
+        if head[other] == 0 and tail[other] >= longest:
+            found = 1 if tail[other] > longest else found + 1
+            longest = tail[other]
             if _draw(numbers, found) == 0:
                 op = other
+    numbers[CURRENT] = longest
     length, block = 0, 0
     while op >= 0:
         bench.path[length], bench.first[length] = op, block
@@ -233,27 +239,27 @@ def _put_earlier(shop: Shop, bench: Bench, order: Any, op: int, begin: int, end:
 
 @part
 def _move(shop: Shop, bench: Bench, order: Any, kind: int, count: int, op: int, other: int) -> None:
-    """Make a move and time all ops again."""
-    begin, end, after = bench.place[op], bench.place[other], bench.after[other]
+    """Make a move and note what has to be timed again."""
+    begin, end, previous, after = (
+        bench.place[op],
+        bench.place[other],
+        bench.before[op],
+        bench.after[other],
+    )
     _relink(shop, bench, op, other, count)
     if kind != _EARLIER:
         _put_later(shop, bench, order, op, begin, end)
     if kind == _EARLIER or (count > 2 and kind == _SAME):
         _put_earlier(shop, bench, order, other, begin, bench.place[other])
+    bench.todo[BEGIN], bench.todo[END] = begin, end
     for place in range(count):
-        bench.stale[bench.line[place]] = 1
-    pending = count
+        outdate(bench, bench.line[place])
+    if previous >= 0:
+        bench.dated[previous] = 1
+        bench.todo[TAILS] += 1
     if after >= 0:
         bench.stale[after] = 1
-        pending += 1
-    find_heads(shop, bench, order, begin, pending)
-    for place in range(count):
-        bench.stale[bench.line[place]] = 1
-    pending, previous = count, bench.before[bench.line[0]]
-    if previous >= 0:
-        bench.stale[previous] = 1
-        pending += 1
-    find_tails(shop, bench, order, end, pending)
+        bench.todo[HEADS] += 1
 
 
 @part
@@ -298,16 +304,15 @@ def _is_taken(numbers: Any, chance: Any, heat: int, length: int) -> bool:
 def _try_trade(shop: Shop, bench: Bench, heat: int, op: int, order: Any, numbers: Any) -> bool:
     """Let the vector of an op trade with others; return true if the orders have changed."""
     one, count = shop.row[op], _partners(shop, bench, numbers, op)
-    if count == 0:
-        return False
-    for at in range(count):
-        _trade(shop, bench, order, one, bench.line[at])
-    length = simulate(shop, bench, order)
-    if _is_taken(numbers, shop.chance, heat, length):
-        time_all(shop, bench, order)
-        return True
-    for at in range(count - 1, -1, -1):
-        _trade(shop, bench, order, one, bench.line[at])
+    for turn in range(2 if count > 0 else 0):
+        for place in range(count):
+            at = count - 1 - place if turn else place
+            _trade(shop, bench, order, one, bench.line[at])
+        if turn == 0:
+            length = simulate(shop, bench, order)
+            if _is_taken(numbers, shop.chance, heat, length):
+                outdate_all(shop, bench, order)
+                return True
     return False
 
 
@@ -330,6 +335,15 @@ def _try_stretch(shop: Shop, bench: Bench, pace: Pace, at: int, order: Any, numb
         return False
     _move(shop, bench, order, kind, count, op, other)
     return True
+
+
+@part
+def _keep(order: Any, best: Any, numbers: Any) -> None:
+    """Keep the orders if they are the best."""
+    if numbers[CURRENT] < numbers[BEST]:
+        numbers[BEST] = numbers[CURRENT]
+        for place in range(len(order)):
+            best[place] = order[place]
 
 
 @Kernel
@@ -359,10 +373,14 @@ def search_orders(
     numbers : int64[4]
         See `RANDOM`; written.
     """
-    time_all(shop, bench, order)
-    numbers[CURRENT] = makespan_of(shop, bench)
-    length = _trace(shop, bench, numbers)
+    outdate_all(shop, bench, order)
+    is_changed, length = True, 0
     for _ in range(steps):
+        if is_changed:
+            find_heads(shop, bench, order)
+            find_tails(shop, bench, order)
+            length = _trace(shop, bench, numbers)
+            _keep(order, best, numbers)
         if numbers[BEST] <= pace.target:
             break
         numbers[MOVES] += 1
@@ -372,11 +390,3 @@ def search_orders(
             is_changed = _try_trade(shop, bench, pace.heat, op, order, numbers)
         else:
             is_changed = _try_stretch(shop, bench, pace, at, order, numbers)
-        if not is_changed:
-            continue
-        numbers[CURRENT] = makespan_of(shop, bench)
-        length = _trace(shop, bench, numbers)
-        if numbers[CURRENT] < numbers[BEST]:
-            numbers[BEST] = numbers[CURRENT]
-            for place in range(len(order)):
-                best[place] = order[place]

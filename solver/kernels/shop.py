@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import part
 
+BEGIN, END, HEADS, TAILS = 0, 1, 2, 3
+"""Places in `Bench.todo`."""
+
 
 class Shop(NamedTuple):
     """What is ordered: n ops, each on one resource or on none.
@@ -54,6 +57,9 @@ class Bench(NamedTuple):
     ----------
     last, level : int64[R]
         Anything.
+    todo : int64[4]
+        Place at which ops with a stale head begin and at which those with a stale tail end; their
+        numbers.
     before, after : int64[n]
         Neighbours of each op on its resource, or -1.
     head, ready : int64[n]
@@ -64,8 +70,8 @@ class Bench(NamedTuple):
         Free amount of the pool just before an op.
     place : int64[n]
         Place of each op in the topological order.
-    stale : int64[n]
-        1 for ops whose time has to be found again; all 0 between moves.
+    stale, dated : int64[n]
+        1 for ops whose head, and for ops whose tail, has to be found again.
     path, first, final : int64[n]
         A longest path, and for each of its places the first and last place of its block.
     line, early : int64[n]
@@ -74,6 +80,7 @@ class Bench(NamedTuple):
 
     last: Any
     level: Any
+    todo: Any
     before: Any
     after: Any
     head: Any
@@ -83,6 +90,7 @@ class Bench(NamedTuple):
     free: Any
     place: Any
     stale: Any
+    dated: Any
     path: Any
     first: Any
     final: Any
@@ -111,11 +119,11 @@ def _link(shop: Shop, bench: Bench, order: Any) -> None:
 
 
 @part
-def find_heads(shop: Shop, bench: Bench, order: Any, begin: int, pending: int) -> None:
+def find_heads(shop: Shop, bench: Bench, order: Any) -> None:
     """Find the earliest starts of stale ops, and of all that follow from them, again."""
     duration, source, wait, target = shop.duration, shop.source, shop.wait, shop.target
     head, stale, after = bench.head, bench.stale, bench.after
-    place = begin
+    place, pending, bench.todo[HEADS] = bench.todo[BEGIN], bench.todo[HEADS], 0
     while pending > 0:
         op = order[place]
         place += 1
@@ -143,11 +151,11 @@ def find_heads(shop: Shop, bench: Bench, order: Any, begin: int, pending: int) -
 
 
 @part
-def find_tails(shop: Shop, bench: Bench, order: Any, end: int, pending: int) -> None:
+def find_tails(shop: Shop, bench: Bench, order: Any) -> None:
     """Find the tails of stale ops, and of all that follow from them, again."""
     duration, source, target, delay = shop.duration, shop.source, shop.target, shop.delay
-    tail, stale, before = bench.tail, bench.stale, bench.before
-    place = end
+    tail, stale, before = bench.tail, bench.dated, bench.before
+    place, pending, bench.todo[TAILS] = bench.todo[END], bench.todo[TAILS], 0
     while pending > 0:
         op = order[place]
         place -= 1
@@ -171,15 +179,6 @@ def find_tails(shop: Shop, bench: Bench, order: Any, end: int, pending: int) -> 
         if before[op] >= 0:
             pending += 1 - stale[before[op]]
             stale[before[op]] = 1
-
-
-@part
-def makespan_of(shop: Shop, bench: Bench) -> int:
-    """Return the end of the last op."""
-    longest = 0
-    for op in range(len(bench.head)):
-        longest = max(longest, bench.head[op] + shop.duration[op])
-    return longest
 
 
 @part
@@ -210,13 +209,19 @@ def simulate(shop: Shop, bench: Bench, order: Any) -> int:
 
 
 @part
-def time_all(shop: Shop, bench: Bench, order: Any) -> None:
-    """Link and time all ops from a topological order."""
+def outdate(bench: Bench, op: int) -> None:
+    """Note that head and tail of an op have to be found again."""
+    bench.todo[HEADS] += 1 - bench.stale[op]
+    bench.todo[TAILS] += 1 - bench.dated[op]
+    bench.stale[op], bench.dated[op] = 1, 1
+
+
+@part
+def outdate_all(shop: Shop, bench: Bench, order: Any) -> None:
+    """Link all ops from a topological order, and note that all have to be timed again."""
     count = len(order)
     _link(shop, bench, order)
     for op in range(count):
-        bench.head[op], bench.tail[op], bench.stale[op] = -1, -1, 1
-    find_heads(shop, bench, order, 0, count)
-    for op in range(count):
-        bench.stale[op] = 1
-    find_tails(shop, bench, order, count - 1, count)
+        bench.head[op], bench.tail[op], bench.stale[op], bench.dated[op] = -1, -1, 1, 1
+    todo = bench.todo
+    todo[BEGIN], todo[END], todo[HEADS], todo[TAILS] = 0, count - 1, count, count
