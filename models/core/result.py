@@ -124,13 +124,17 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
 
 @unfolds("orders")
 class HeuristicEntry(Reported):
-    """Result of one heuristic. Figures are absent where it produced no schedule."""
+    """Result of one heuristic. Figures are absent where it produced no schedule.
+
+    `pattern` is the published schedule behind it, where it is the best of several.
+    """
 
     name: str
     kind: str | None = None
     value_unit: str | None = None
     status: HeuristicStatus
     reason: str | None = None
+    pattern: str | None = None
     value: Figure | None = None
     makespan: Figure | None = None
     device_span: Figure | None = None

@@ -201,13 +201,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known[:MAX_LISTED])}{more}"
 
 
-def error_at(at: tuple[int, ...], message: str) -> PydanticCustomError:
+def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:
     """Return an error for a validator to raise about an item deep inside its value.
 
     Parameters
     ----------
-    at : tuple of int
-        Indices from the value to the item.
+    at : tuple of int and str
+        Indices and fields from the value to the item.
     message : str
         Text that says which value was expected.
 

@@ -11,17 +11,29 @@ from pydantic import BeforeValidator
 
 from ppsolve.models.documents.base import Number, as_decimal, describe, error_at
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.costs import LengthCost
 
 MAX_SEGMENTS = 10_000
 """Most segments of one op: far more than a stage has layers, each with two all-reduces at most; a
 mistyped number is refused here by name, before `MAX_OPS` refuses the whole instance."""
 
 
-def _numbers(value: Any, depth: int, what: str, at: tuple[int, ...] = ()) -> Any:
-    """Check a number or nested lists of numbers down to `depth`; lengths are checked later."""
+def _numbers(
+    value: Any, depth: int, what: str, at: tuple[int, ...] = (), *, costs: bool = False
+) -> Any:
+    """Check a number or nested lists of numbers down to `depth`; lengths are checked later.
+
+    With `costs`, a cost over lengths may stand for the innermost list.
+    """
+    if costs and depth > 0:
+        if isinstance(value, LengthCost):
+            return value
+        if isinstance(value, dict):
+            return LengthCost.read(value, at)
     if depth > 0 and isinstance(value, list | tuple | np.ndarray):
         return tuple(
-            _numbers(item, depth - 1, what, (*at, index)) for index, item in enumerate(value)
+            _numbers(item, depth - 1, what, (*at, index), costs=costs)
+            for index, item in enumerate(value)
         )
     if isinstance(value, list | tuple | dict | str) or value is None:
         raise error_at(at, f"expected {what}, got {describe(value)}")
@@ -39,8 +51,8 @@ def _matrix(value: Any) -> Any:
     return _numbers(value, 2, what)
 
 
-def _shape(depth: int, what: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: _numbers(value, depth, what))
+def _shape(depth: int, what: str, *, costs: bool = False) -> BeforeValidator:
+    return BeforeValidator(lambda value: _numbers(value, depth, what, costs=costs))
 
 
 def _segments(value: Any) -> Any:
@@ -65,14 +77,23 @@ PerStage = Annotated[
     Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage")
 ]
 PerStageAndMicrobatch = Annotated[
-    Number | tuple[Number | tuple[Number, ...], ...],
-    _shape(2, "a number, or a list with one entry per stage (a number or one per micro-batch)"),
+    Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...],
+    _shape(
+        2,
+        "a number, or a list with one entry per stage (a number or one per micro-batch)",
+        costs=True,
+    ),
 ]
 PerDevice = Annotated[
     Number | tuple[Number, ...], _shape(1, "a number or a list with one number per device")
 ]
-PerBoundary = Annotated[
-    Number | tuple[Number, ...], _shape(1, "a number or a list with one number per stage boundary")
+PerBoundaryAndMicrobatch = Annotated[
+    Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...],
+    _shape(
+        2,
+        "a number, or a list with one entry per stage boundary (a number or one per micro-batch)",
+        costs=True,
+    ),
 ]
 SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
 DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
@@ -122,3 +143,33 @@ def check_length(field: str, entry: Any, expected: int, what: str) -> None:
             f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
             field=field,
         )
+
+
+def check_per_microbatch(field: str, entry: Any, count: int, what: str, microbatches: int) -> None:
+    """Refuse an entry with a list of the wrong length, outside or inside.
+
+    Parameters
+    ----------
+    field : str
+        Path of the entry in errors.
+    entry : number, tuple or None
+        The entry: per stage or boundary, then per micro-batch.
+    count, microbatches : int
+        The right lengths.
+    what : str
+        Name of one outer item in errors, e.g. ``stage``.
+
+    Raises
+    ------
+    InputError
+        As `check_length` does.
+    """
+    check_length(field, entry, count, what)
+    for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
+        check_length(f"{field}[{index}]", item, microbatches, "micro-batch")
+
+
+def rows_per_microbatch(entry: Any) -> list[tuple[Any, ...]]:
+    """Return the lists of an entry that have one number per micro-batch, in the order of stages."""
+    items = entry if isinstance(entry, tuple) else ()
+    return [item for item in items if isinstance(item, tuple)]

@@ -12,15 +12,18 @@ from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
+from ppsolve.models.pipeline.costs import Lengths, has_costs, sums_of, worked_out
 from ppsolve.models.pipeline.entries import (
     DeviceMatrix,
-    PerBoundary,
+    PerBoundaryAndMicrobatch,
     PerDevice,
     PerStage,
     PerStageAndMicrobatch,
     SegmentsPerStage,
     check_length,
+    check_per_microbatch,
     entry_at,
+    rows_per_microbatch,
 )
 
 MAX_OPS = 5_000_000
@@ -60,7 +63,8 @@ Placement = Annotated[
 class Times(StrictModel):
     """Op durations per stage; an entry may be a list with one duration per micro-batch.
 
-    Either `backward` (fused) or both `backward_input` and `backward_weight` (split).
+    An entry, or the item of a stage, may also be a cost over the lengths of the pipeline. Either
+    `backward` (fused) or both `backward_input` and `backward_weight` (split).
     """
 
     forward: PerStageAndMicrobatch
@@ -96,19 +100,23 @@ class P2P(StrictModel):
 
     Mode ``delay``: a lag, unlimited in parallel. Mode ``link``: an op of bytes / bandwidth on the
     directed link between two devices, then the latency as lag. Mode ``nic``: the same op on the
-    one NIC of the sender and the one of the receiver.
+    one NIC of the sender and the one of the receiver. Mode ``send_queue``: the same op on the one
+    queue of the sender, whatever the receiver (DynaPipe, Jiang et al. 2024). `bytes` is a number
+    or has an entry per boundary: a number, a list with one per micro-batch, or a cost over lengths.
     """
 
-    mode: Literal["delay", "link", "nic"] = "delay"
+    mode: Literal["delay", "link", "nic", "send_queue"] = "delay"
     latency: DeviceMatrix = Field(default=0, validate_default=True)
-    bytes: PerBoundary | None = None
+    bytes: PerBoundaryAndMicrobatch | None = None
     bandwidth: DeviceMatrix | None = None
 
     @model_validator(mode="after")
     def _bytes_need_a_link(self) -> Self:
         present = (self.bytes is not None, self.bandwidth is not None)
         if self.mode == "delay" and any(present):
-            raise ValueError('expected mode "link" or "nic" where bytes or bandwidth are given')
+            raise ValueError(
+                'expected mode "link", "nic" or "send_queue" where bytes or bandwidth are given'
+            )
         if self.mode != "delay" and not all(present):
             raise ValueError(f'expected "bytes" and "bandwidth" with mode "{self.mode}"')
         if self.bandwidth == 0:
@@ -123,10 +131,15 @@ class Memory(StrictModel):
     the weight-gradient backward ends (default 1, as PyTorch's weight gradient needs the saved
     activation), the rest until the input-gradient backward ends. With fused backwards the share is
     ignored.
+
+    While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
+    excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs
+    over lengths.
     """
 
     capacity: PerDevice
-    activation: PerStage
+    activation: PerStageAndMicrobatch
+    forward_peak: PerStageAndMicrobatch | None = None
     released_by_backward_weight: Annotated[Number, Field(le=1)] = Field(
         default=1, validate_default=True
     )
@@ -183,7 +196,11 @@ class Collectives(StrictModel):
 
 
 class PipelineInstance(Instance):
-    """One training step of a pipeline-parallel model. All times share `time_unit`."""
+    """One training step of a pipeline-parallel model. All times share `time_unit`.
+
+    `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
+    packed sequences. Costs of times, memory and transfers are worked out over them.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["pipeline"] = "pipeline"
@@ -193,6 +210,7 @@ class PipelineInstance(Instance):
     num_devices: Annotated[Whole, Field(ge=1, le=4096)]
     stages_per_device: Annotated[Whole, Field(ge=1, le=1024)] | None = None
     num_microbatches: Annotated[Whole, Field(ge=1, le=1_000_000)]
+    lengths: Lengths | None = None
     placement: Placement = "linear"
     times: Times
     p2p: P2P = P2P()
@@ -210,18 +228,18 @@ class PipelineInstance(Instance):
                 f"expected at most {MAX_OPS} ops (stages x micro-batches x 3)",
                 field="num_microbatches",
             )
-        for field, entry in self.times:
-            check_length(f"times.{field}", entry, self.num_stages, "stage")
-            self._check_per_microbatch(f"times.{field}", entry)
+        self._check_lengths()
+        for field, entry in self.amounts().items():
+            what, count = self._items_of(field)
+            check_per_microbatch(field, entry, count, what, self.num_microbatches)
         if self.memory is not None:
             check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
-            check_length("memory.activation", self.memory.activation, self.num_stages, "stage")
             check_length("memory.static", self.memory.static, self.num_stages, "stage")
+        self._check_forward_peak(self.in_numbers().memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
         check_length("optimizer", self.optimizer, self.num_stages, "stage")
         if self.collectives is not None:
             self._check_collectives(self.collectives)
-        check_length("p2p.bytes", self.p2p.bytes, self.num_stages - 1, "stage boundary")
         self._check_matrix("p2p.latency", self.p2p.latency)
         self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
         self._check_bandwidth()
@@ -292,9 +310,29 @@ class PipelineInstance(Instance):
                 field="collectives",
             )
 
-    def _check_per_microbatch(self, field: str, entry: Any) -> None:
-        for stage, item in enumerate(entry if isinstance(entry, tuple) else ()):
-            check_length(f"{field}[{stage}]", item, self.num_microbatches, "micro-batch")
+    def _check_lengths(self) -> None:
+        if self.lengths is not None and len(self.lengths) != self.num_microbatches:
+            raise InputError(
+                f"expected {self.num_microbatches} entries (one per micro-batch), got "
+                f"{len(self.lengths)}",
+                field="lengths",
+            )
+
+    def _check_forward_peak(self, memory: Memory | None) -> None:
+        if memory is None or memory.forward_peak is None:
+            return
+        peak, kept = memory.forward_peak, memory.activation
+        rows = any(rows_per_microbatch(entry) for entry in (peak, kept))
+        for stage in range(self.num_stages):
+            for microbatch in range(self.num_microbatches if rows else 1):
+                numbers = [entry_at(entry, stage, microbatch) for entry in (peak, kept)]
+                if numbers[0] < numbers[1]:
+                    where = f"stage {stage}" + (f", micro-batch {microbatch}" if rows else "")
+                    least, found = (f"{float(number):g}" for number in reversed(numbers))
+                    raise InputError(
+                        f"expected at least the activation ({least}) of {where}, got {found}",
+                        field="memory.forward_peak",
+                    )
 
     def _check_matrix(self, field: str, entry: Any) -> None:
         if not isinstance(entry, tuple):
@@ -324,6 +362,44 @@ class PipelineInstance(Instance):
                             "expected a bandwidth > 0 on a link that is used, got 0",
                             field=f"p2p.bandwidth[{source}][{target}]",
                         )
+
+    def amounts(self) -> dict[str, Any]:
+        """Return every entry that may differ from micro-batch to micro-batch, by its path."""
+        found = {f"times.{field}": entry for field, entry in self.times}
+        if self.memory is not None:
+            for field in ("activation", "forward_peak"):
+                found[f"memory.{field}"] = getattr(self.memory, field)
+        return {**found, "p2p.bytes": self.p2p.bytes}
+
+    def _items_of(self, field: str) -> tuple[str, int]:
+        """Return the name of one item of an entry of `amounts`, and the number of items."""
+        if field == "p2p.bytes":
+            return "stage boundary", self.num_stages - 1
+        return "stage", self.num_stages
+
+    def in_numbers(self) -> Self:
+        """Return the pipeline with numbers per micro-batch in place of costs over lengths.
+
+        Raises
+        ------
+        InputError
+            There are costs and no lengths, or a number is too large; names the entry.
+        """
+        costs = {field: entry for field, entry in self.amounts().items() if has_costs(entry)}
+        if not costs:
+            return self
+        sums = None if self.lengths is None else sums_of(self.lengths)
+        groups: dict[str, dict[str, Any]] = {}
+        for path, entry in costs.items():
+            group, field = path.split(".")
+            numbers = worked_out(path, entry, self._items_of(path)[1], sums)
+            groups.setdefault(group, {})[field] = numbers
+        return self.model_copy(
+            update={
+                group: getattr(self, group).model_copy(update=fields)
+                for group, fields in groups.items()
+            }
+        )
 
     @property
     def num_stages(self) -> int:

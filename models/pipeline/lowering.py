@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Pool, Problem, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.collectives import (
@@ -22,8 +22,9 @@ from ppsolve.models.pipeline.collectives import (
     SegmentedOps,
     collective_times,
 )
-from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.entries import entry_at, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.memory import pools_of
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
@@ -66,7 +67,7 @@ def lower_pipeline(
         than `MAX_LOWERED` ops.
     """
     _refuse_huge(instance)
-    return _Lowering(instance, round_up=round_up, extra_times=extra_times).run()
+    return _Lowering(instance.in_numbers(), round_up=round_up, extra_times=extra_times).run()
 
 
 def _refuse_huge(instance: PipelineInstance) -> None:
@@ -120,14 +121,30 @@ class _Lowering:
         for boundary, source, target in self.boundary_pairs:
             yield self._latency(source, target)
             if instance.p2p.mode != "delay":
-                yield self._transfer_time(boundary, source, target)
+                for microbatch in self._columns_that_differ(boundary):
+                    yield self._transfer_time(boundary, source, target, microbatch)
 
     def _latency(self, source: int, target: int) -> Fraction:
         return entry_at(self.instance.p2p.latency, source, target)
 
-    def _transfer_time(self, boundary: int, source: int, target: int) -> Fraction:
+    def _columns_that_differ(self, boundary: int) -> range:
+        """Return the micro-batches with transfers of their own: all, or the first for all."""
+        sizes = self.instance.p2p.bytes
+        own = isinstance(sizes, tuple) and isinstance(sizes[boundary], tuple)
+        return range(self.instance.num_microbatches if own else 1)
+
+    def _transfer_time(self, boundary: int, source: int, target: int, microbatch: int) -> Fraction:
         p2p = self.instance.p2p
-        return entry_at(p2p.bytes, boundary) / entry_at(p2p.bandwidth, source, target)
+        size = entry_at(p2p.bytes, boundary, microbatch)
+        return size / entry_at(p2p.bandwidth, source, target)
+
+    def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
+        """Return the duration of the transfer of each micro-batch, int64[m]."""
+        ticks = [
+            self.scale.ticks(self._transfer_time(boundary, source, target, microbatch))
+            for microbatch in self._columns_that_differ(boundary)
+        ]
+        return np.broadcast_to(np.array(ticks, np.int64), self.instance.num_microbatches)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
@@ -146,7 +163,7 @@ class _Lowering:
             scale=self.scale,
             objective=instance.objective,
             span_resources=self.compute,
-            pools=self._pools(),
+            pools=pools_of(self.instance, self.grid, self.devices),
             families=self._families(),
             explicit_names=self.explicit_names,
         )
@@ -241,10 +258,9 @@ class _Lowering:
                     if source == target:
                         self.builder.add_precedences(before, after)
                         continue
-                    ticks = self.scale.ticks(self._transfer_time(boundary, source, target))
                     transfer = self.builder.add_ops(
                         kind,
-                        np.full(len(columns), ticks, dtype=np.int64),
+                        self._transfer_ticks(boundary, source, target)[columns],
                         np.array(resources[source, target]),
                         stage=sender,
                         device=source,
@@ -259,6 +275,10 @@ class _Lowering:
         pairs = sorted({(source, target) for _, source, target in self.boundary_pairs})
         if self.instance.p2p.mode == "link":
             return {(a, b): [self.builder.add_resource(f"link {a}->{b}")] for a, b in pairs}
+        if self.instance.p2p.mode == "send_queue":
+            senders = sorted({source for source, _ in pairs})
+            queues = {device: self.builder.add_resource(f"send {device}") for device in senders}
+            return {(a, b): [queues[a]] for a, b in pairs}
         used = sorted({device for pair in pairs for device in pair})
         nics = {device: self.builder.add_resource(f"nic {device}") for device in used}
         return {(a, b): [nics[a], nics[b]] for a, b in pairs}
@@ -300,22 +320,12 @@ class _Lowering:
         return int(ops[0])
 
     def _families(self) -> list[IntArray]:
-        """Group the micro-batches of each pipe that have identical durations into families."""
-        per_microbatch = any(
-            isinstance(item, tuple)
-            for entry in self.instance.times.by_kind().values()
-            if isinstance(entry, tuple)
-            for item in entry
-        )
+        """Group the micro-batches of each pipe that have equal times, amounts and transfers."""
+        entries = self.instance.amounts().values()
+        rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}
-        for microbatch, pipe in enumerate(self.instance.pipe_of_microbatch):
-            key: tuple[Any, ...] = (int(pipe),)
-            if per_microbatch:
-                key += tuple(
-                    entry_at(entry, stage, microbatch)
-                    for entry in self.instance.times.by_kind().values()
-                    for stage in range(self.instance.num_stages)
-                )
+        for microbatch, pipe in enumerate(self.instance.pipe_of_microbatch.tolist()):
+            key = (pipe, *(row[microbatch] for row in rows))
             groups.setdefault(key, []).append(microbatch)
         return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
 
@@ -326,61 +336,3 @@ class _Lowering:
             if shared.any():
                 columns.append(transfer[shared][:, None])
         return np.concatenate(columns, axis=1)
-
-    def _pools(self) -> list[Pool]:
-        memory = self.instance.memory
-        if memory is None:
-            return []
-        share = Fraction(memory.released_by_backward_weight)
-        activation = [entry_at(memory.activation, s) for s in range(self.instance.num_stages)]
-        releases = (
-            [("I", 1 - share), ("W", share)]
-            if self.instance.times.is_split
-            else [("B", Fraction(1))]
-        )
-        static = [Fraction(0)] * self.instance.num_devices
-        for devices in self.pipes:
-            for stage, device in enumerate(devices):
-                static[device] += entry_at(memory.static, stage)
-        return [
-            self._pool(device, activation, releases, static[device])
-            for device in range(self.instance.num_devices)
-        ]
-
-    def _pool(
-        self,
-        device: int,
-        activation: list[Fraction],
-        releases: list[tuple[str, Fraction]],
-        static: Fraction,
-    ) -> Pool:
-        assert self.instance.memory is not None
-        amounts: list[Fraction] = []
-        here = self.devices == device
-
-        def events(kind: str, share: Fraction) -> tuple[IntArray, IntArray]:
-            ops, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-            for stage in np.flatnonzero(here.any(axis=1)):
-                amount = activation[stage] * share
-                if amount == 0:
-                    continue
-                if amount not in amounts:
-                    amounts.append(amount)
-                grid = self.grid[kind].first if kind == "F" else self.grid[kind].last
-                mine = grid[stage, here[stage]]
-                ops.append(mine)
-                indices.append(np.full(len(mine), amounts.index(amount), dtype=np.int64))
-            return np.concatenate(ops), np.concatenate(indices)
-
-        acquire_op, acquire_amount = events("F", Fraction(1))
-        parts = [events(kind, share) for kind, share in releases]
-        return Pool(
-            name=f"device {device}",
-            capacity=entry_at(self.instance.memory.capacity, device),
-            initial=static,
-            amounts=tuple(amounts),
-            acquire_op=acquire_op,
-            acquire_amount=acquire_amount,
-            release_op=np.concatenate([ops for ops, _ in parts]),
-            release_amount=np.concatenate([indices for _, indices in parts]),
-        )

@@ -39,6 +39,9 @@ Microbatches = Annotated[
     Text,
     _option("--microbatches", SHAPE, "Micro-batches, or a range.", "--num-microbatches", "-m"),
 ]
+Unequal = Annotated[
+    Text, _option("--unequal", SHAPE, "Draw lengths of micro-batches: 0.6, or 0.6:normal.")
+]
 Placement = Annotated[
     Text, _option("--placement", SHAPE, "linear, interleaved, ..., or devices 0,1,1,0.")
 ]
@@ -52,7 +55,7 @@ BackwardWeight = Annotated[Text, _option("--backward-weight", TIMES, "Weight-gra
 Allreduce = Annotated[Text, _option("--allreduce", TIMES, "Gradient all-reduce.")]
 Optimizer = Annotated[Text, _option("--optimizer", TIMES, "Optimizer step.")]
 P2p = Annotated[Text, _option("--p2p", TRANSFERS, "Latency.", "--p2p-latency")]
-P2pMode = Annotated[Text, _option("--p2p-mode", TRANSFERS, "delay, link or nic.")]
+P2pMode = Annotated[Text, _option("--p2p-mode", TRANSFERS, "delay, link, nic or send_queue.")]
 P2pBytes = Annotated[Text, _option("--p2p-bytes", TRANSFERS, "Bytes of a transfer.")]
 Bandwidth = Annotated[Text, _option("--bandwidth", TRANSFERS, "Bytes per time unit.")]
 Capacity = Annotated[
@@ -80,6 +83,7 @@ def generate_command(
     time_unit: TimeUnit = None,
     devices: Devices = None,
     microbatches: Microbatches = None,
+    unequal: Unequal = None,
     placement: Placement = None,
     stages_per_device: StagesPerDevice = None,
     forward: Forward = None,

@@ -16,6 +16,9 @@ RANGE = re.compile(r"(\d+)(?:\.\.|-)(\d+)")
 MAX_RANGE_DIGITS = 15
 """Limits of a range stay below 2^63, the largest that numpy draws."""
 
+MAX_SIGMA = 10
+"""Far more than any data have: at 10, almost every length is cut to the shortest or longest one."""
+
 TIMES = ("forward", "backward", "backward_input", "backward_weight")
 
 
@@ -36,6 +39,21 @@ class PerDevice:
     """A capacity of `factor` times p activations for every stage of a device: ``1.5p``."""
 
     factor: Decimal
+
+
+LAWS = ("lognormal", "normal")
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """Lengths of micro-batches to be drawn: their spread and the law of distribution."""
+
+    sigma: Decimal
+    law: str = LAWS[0]
+
+    def __str__(self) -> str:
+        """Return the law and the spread in one word: ``lognormal0.6``."""
+        return f"{self.law}{self.sigma}"
 
 
 Numbers = Decimal | tuple[Decimal, ...]
@@ -94,6 +112,17 @@ def _range(text: str) -> Range | None:
     return Range(low, high)
 
 
+def parse_unequal(text: str) -> Unequal:
+    """Read a spread, ``0.6``, that may have a law behind it, ``0.6:normal``."""
+    number, colon, law = text.strip().partition(":")
+    sigma = parse_number(number)
+    if sigma > MAX_SIGMA:
+        raise InputError(f"expected a spread of at most {MAX_SIGMA}, got {sigma}")
+    if colon and law not in LAWS:
+        raise InputError(f'expected {" or ".join(LAWS)} behind the colon, got "{law[:40]}"')
+    return Unequal(sigma, law or LAWS[0])
+
+
 def parse_capacity(text: str) -> Numbers | PerDevice | Literal["none"]:
     """Read an amount, several (one per device), a multiple such as ``1.5p``, or ``none``."""
     word = text.strip().lower()
@@ -123,6 +152,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "placement": parse_placement,
     "capacity": parse_capacity,
     "share": parse_number,
+    "unequal": parse_unequal,
     **dict.fromkeys(TIMES, parse_times),
     **dict.fromkeys(("allreduce", "optimizer", "activation", "static"), parse_numbers),
     **dict.fromkeys(("p2p", "p2p_bytes", "bandwidth"), parse_numbers),

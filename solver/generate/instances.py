@@ -5,7 +5,8 @@ ever: from ``numpy.random.default_rng(seed)``, each draw ``integers(low, high, e
 
 1. the number of devices, 2. the number of micro-batches, 3. the forward time of every stage, then
 4. the backward time of every stage, or 5. the input-gradient and 6. the weight-gradient backward
-time of every stage.
+time of every stage, and where micro-batches are unequal 7. the length of every micro-batch, m draws
+of ``normal(0, sigma)`` or ``normal(1, sigma)``.
 
 Whatever is given as a number or a list instead of a range is not drawn. An odd number of
 micro-batches that was drawn for bidirectional pipes is raised by one.
@@ -14,14 +15,15 @@ micro-batches that was drawn for bidirectional pipes is raised by one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.costs import EXACT
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.generate.flags import TIMES, PerDevice, Range, option_of
+from ppsolve.solver.generate.flags import TIMES, PerDevice, Range, Unequal, option_of
 from ppsolve.solver.generate.profiles import Profile, find_profile
 
 Options = Mapping[str, Any]
@@ -54,6 +56,16 @@ PATHS: Mapping[str, str] = {
     "static": "memory.static",
 }
 """Field of an instance for each option that has another name."""
+
+MEAN_LENGTH = 1000
+"""Mean length of drawn micro-batches, so that their times differ by whole thousandths."""
+
+PER_TOKEN = Decimal("0.001")
+"""Share of a time that one token of a micro-batch of mean length has."""
+
+SHORTEST, LONGEST = 0.1, 10
+"""Drawn lengths are cut to these multiples of 1, as by DynaPipe's generator; then the mean is made
+`MEAN_LENGTH`."""
 
 NANOSECONDS = 3
 """Decimals of a microsecond that a published time keeps when stages share it."""
@@ -203,6 +215,10 @@ def _refuse_ranges(options: Options) -> None:
                 f"the range {value} needs --seed N to draw from; or give a number",
                 field=option_of(name),
             )
+        if isinstance(value, Unequal):
+            raise InputError(
+                "expected --seed N with it, to draw the lengths from", field=option_of(name)
+            )
 
 
 def _shape_word(options: Options) -> str:
@@ -229,7 +245,41 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
     for name in TIMES:
         if isinstance(span := options.get(name), Range):
             drawn[name] = tuple(map(Decimal, draw(span, stages)))
-    return {"name": f"random-{_shape_word(drawn)}-seed{seed}", **drawn}
+    name = f"random-{_shape_word(drawn)}-seed{seed}"
+    unequal = drawn.pop("unequal", None)
+    if unequal is not None:
+        name += f"-{unequal}"
+        drawn |= _over_lengths(drawn, _lengths(unequal, drawn["microbatches"], random))
+    return {"name": name, **drawn}
+
+
+def _lengths(unequal: Unequal, count: int, random: np.random.Generator) -> tuple[int, ...]:
+    """Return drawn lengths of micro-batches, whole numbers >= 1 with a mean near `MEAN_LENGTH`."""
+    sigma = float(unequal.sigma)
+    if unequal.law == "lognormal":
+        drawn = np.exp(random.normal(0, sigma, count))
+    else:
+        drawn = random.normal(1, sigma, count)
+    cut = np.clip(drawn, SHORTEST, LONGEST)
+    whole = np.rint(cut * (MEAN_LENGTH / cut.mean())).astype(np.int64)
+    return tuple(np.maximum(whole, 1).tolist())
+
+
+def _over_lengths(options: Options, lengths: tuple[int, ...]) -> dict[str, Any]:
+    """Return lengths, and times as costs that a micro-batch of mean length has exactly."""
+    found: dict[str, Any] = {"lengths": lengths}
+    for name in TIMES:
+        value = options.get(name)
+        if isinstance(value, tuple):
+            found[name] = tuple(map(_per_token, value))
+        elif value is not None:
+            found[name] = _per_token(value)
+    return found
+
+
+def _per_token(time: Decimal) -> dict[str, Decimal]:
+    with localcontext(EXACT):
+        return {"per_token": time * PER_TOKEN}
 
 
 def _from_profile(profile: Profile, options: Options) -> dict[str, Any]:

@@ -68,13 +68,15 @@ class Proposal:
     """A heuristic's schedule and, for pipelines, the action strings of each device.
 
     For programs `order` is the program order, as positions of nodes, and `broken` a rule of
-    programs that it breaks and no schedule can show.
+    programs that it breaks and no schedule can show. `pattern` names the published schedule behind
+    the best of several.
     """
 
     schedule: Schedule
     orders: Sequence[list[str]] | None = None
     order: list[int] | None = None
     broken: str | None = None
+    pattern: str | None = None
 
 
 HeuristicFunction = Callable[[Request], Proposal]
@@ -155,6 +157,8 @@ class HeuristicOutcome:
         Action strings per device, for pipelines.
     order : list of int, or None
         Program order of an overlap instance, as positions of nodes.
+    pattern : str or None
+        Published schedule behind it, where it is the best of several.
     """
 
     name: str
@@ -163,3 +167,4 @@ class HeuristicOutcome:
     reason: str | None = None
     orders: Sequence[list[str]] | None = None
     order: list[int] | None = None
+    pattern: str | None = None

@@ -70,33 +70,32 @@ def lanes_of(problem: Problem) -> list[RuleLane]:
     if not problem.pools:
         return []
     tail = tails(problem, with_index_order=False)
-    found = (_of(problem, pool, number, tail) for number, pool in enumerate(problem.pools))
+    labels = problem.stage * (int(problem.microbatch.max(initial=FREE)) + 2) + problem.microbatch
+    found = (_of(problem, pool, number, labels, tail) for number, pool in enumerate(problem.pools))
     return [lane for lanes in found for lane in lanes]
 
 
-def _of(problem: Problem, pool: Pool, number: int, tail: IntArray) -> list[RuleLane]:
-    releases: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for op, amount in zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True):
-        if pool.amounts[amount]:
-            releases[_label(problem, op)].append(op)
-    stages: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
-    for op, amount in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
-        stage, microbatch = label = _label(problem, op)
-        back = sorted(releases.get(label, ()), key=lambda release: -int(tail[release]))
-        if microbatch != FREE and back and pool.amounts[amount]:
-            stages[stage].append((microbatch, op, back[0], back[-1], amount))
+def _of(
+    problem: Problem, pool: Pool, number: int, labels: IntArray, tail: IntArray
+) -> list[RuleLane]:
+    """Return the lanes of a pool; ops of one stage and micro-batch have one label."""
+    counts = np.array([amount != 0 for amount in pool.amounts], dtype=np.bool_)
+    back = pool.release_op[counts[pool.release_amount]]
+    back = back[np.lexsort((-tail[back], labels[back]))]
+    op, index = pool.acquire_op, pool.acquire_amount
+    first = np.searchsorted(labels[back], labels[op], side="left")
+    last = np.searchsorted(labels[back], labels[op], side="right") - 1
+    rows = np.flatnonzero(counts[index] & (problem.microbatch[op] != FREE) & (first <= last))
+    rows = rows[np.lexsort((op[rows], problem.microbatch[op[rows]]))]
+    stage = problem.stage[op[rows]]
+    known = dict.fromkeys(problem.stage[op[np.sort(rows)]].tolist())
     lanes = []
-    for rows in stages.values():
-        columns = np.array(sorted(rows), dtype=np.int64).T
-        acquire, first, last = columns[1], columns[2], columns[3]
-        lifetime = int(np.max(tail[acquire] - tail[first] + problem.duration[first]))
-        largest = max(pool.amounts[index] for index in columns[4].tolist())
-        lanes.append(RuleLane(number, largest, acquire, first, last, max(lifetime, 1)))
+    for this in (rows[stage == one] for one in known):
+        ends = back[first[this]], back[last[this]]
+        lifetime = int(np.max(tail[op[this]] - tail[ends[0]] + problem.duration[ends[0]]))
+        largest = max(pool.amounts[amount] for amount in np.unique(index[this]).tolist())
+        lanes.append(RuleLane(number, largest, op[this], *ends, max(lifetime, 1)))
     return lanes
-
-
-def _label(problem: Problem, op: int) -> tuple[int, int]:
-    return int(problem.stage[op]), int(problem.microbatch[op])
 
 
 def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> IntArray:

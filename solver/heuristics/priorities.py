@@ -10,6 +10,7 @@ from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Problem
 from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
+from ppsolve.solver.structure.tables import once
 
 _CLASSES = {"I": 0, "B": 0, "F": 1, "W": 2}
 
@@ -29,7 +30,8 @@ def ranked(*keys: IntArray) -> IntArray:
 def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> IntArray:
     """Return the least time from each op's start to the end of the last op that depends on it.
 
-    An op before a pinned one has a tail that grows the earlier the pin.
+    Those without further edges are found once per problem: nobody writes to them. An op before a
+    pinned one has a tail that grows the earlier the pin.
 
     Parameters
     ----------
@@ -50,8 +52,25 @@ def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> Int
     DeadlockError
         The precedences have a cycle.
     """
+    if edges:
+        order = [index_order(problem)] if with_index_order else []
+        return _tails(problem, *edges, *order)
+    return _ordered_tails(problem) if with_index_order else _plain_tails(problem)
+
+
+@once
+def _plain_tails(problem: Problem) -> IntArray:
+    return _tails(problem)
+
+
+@once
+def _ordered_tails(problem: Problem) -> IntArray:
+    return _tails(problem, index_order(problem))
+
+
+def _tails(problem: Problem, *edges: Edges) -> IntArray:
     try:
-        graph = Dag.of(problem, *edges, *([index_order(problem)] if with_index_order else []))
+        graph = Dag.of(problem, *edges)
     except CycleError as error:
         raise DeadlockError(problem.op_names(error.nodes)) from None
     initial = problem.duration.copy()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
@@ -109,10 +108,6 @@ class RuleBook:
         self._group = groups - groups.min()
         self.num_groups = int(self._group.max()) + 1
 
-    @cached_property
-    def _tail(self) -> IntArray:
-        return tails(self.problem)
-
     def recipes(self) -> Iterator[Recipe]:
         """Yield recipes without end.
 
@@ -135,8 +130,9 @@ class RuleBook:
         """Return the rule of a recipe, and the precedences that keep its limits."""
         none = np.zeros(0, dtype=np.int64)
         edges = (none, none, none)
-        tail = self._tail
-        if recipe.limits is not None:
+        if recipe.limits is None:
+            tail = tails(self.problem)
+        else:
             edges = edges_within(self.lanes, recipe.limits, wait_for_last=recipe.wait_for_last)
             tail = tails(self.problem, edges)
         filler = self._filler

@@ -54,6 +54,14 @@ def _merge(
     middle: int,
     right: int,
 ) -> None:
+    # What precedes the first op on the right stays: where ops are nearly sorted, almost all.
+    until = middle - 1
+    while left < until:
+        half = (left + until) >> 1
+        if _precedes(first, second, third, sign, order[middle], order[half]):
+            until = half
+        else:
+            left = half + 1
     for at in range(left, middle):
         spare[at] = order[at]
     low, high = left, middle

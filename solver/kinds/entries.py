@@ -93,6 +93,7 @@ def heuristic_entry(
         name=outcome.name,
         status=outcome.status,
         reason=outcome.reason,
+        pattern=outcome.pattern,
         gap=gap,
         schedule=ScheduleDocument.of(schedule) if schedule and with_schedule else None,
         **found,

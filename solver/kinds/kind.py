@@ -257,7 +257,13 @@ class Kind(Generic[AnyInstance]):
         reason = str(violations[0]) if violations else proposal.broken
         status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
         return HeuristicOutcome(
-            name, status, proposal.schedule, reason, proposal.orders, proposal.order
+            name,
+            status,
+            proposal.schedule,
+            reason,
+            proposal.orders,
+            proposal.order,
+            proposal.pattern,
         )
 
     def simulate(

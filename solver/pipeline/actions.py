@@ -160,7 +160,7 @@ def action_strings(orders: Sequence[Order]) -> Deferred[list[str]]:
     return Deferred(lambda: [order.strings() for order in orders])
 
 
-def schedule_actions(problem: Problem, orders: Sequence[Order]) -> Schedule:
+def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -> Schedule:
     """Time the orders of all devices.
 
     A full backward on a problem whose backward is split is I, then W; the previous stage's
@@ -173,6 +173,8 @@ def schedule_actions(problem: Problem, orders: Sequence[Order]) -> Schedule:
         A lowered pipeline.
     orders : sequence of Order
         One order per device.
+    *edges : Edges
+        Precedences beside those of the problem, e.g. orders of transfers.
 
     Returns
     -------
@@ -192,7 +194,7 @@ def schedule_actions(problem: Problem, orders: Sequence[Order]) -> Schedule:
     _check_complete(problem, chains)
     fused = gradient_after_weight(problem, resolver.fused_inputs, resolver.fused_weights)
     tails = _after_order(problem, chains)
-    extra = [np.concatenate(parts) for parts in zip(fused, tails, strict=True)]
+    extra = [np.concatenate(parts) for parts in zip(fused, tails, *edges, strict=True)]
     return time_orders(problem, chains, (extra[0], extra[1], extra[2]))
 
 

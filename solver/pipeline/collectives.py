@@ -93,15 +93,16 @@ def _in_one_piece(
     instance: PipelineInstance, collectives: Collectives, extra_allreduces: int
 ) -> Times:
     """Return times with all-reduces: as many as the op has segments, and some more or less."""
+    times = instance.in_numbers().times
     longer: dict[str, Any] = {}
     for kind, inside in collectives.by_kind().items():
         rows = []
         for stage in range(instance.num_stages):
             count = _of_stage(inside.segments, stage) + extra_allreduces
-            length = _of_stage(instance.times.by_kind()[kind], stage)
+            length = _of_stage(times.by_kind()[kind], stage)
             rows.append(_sum(length, count * _of_stage(inside.allreduce, stage)))
         longer[_TIME_FIELDS[kind]] = tuple(rows)
-    return instance.times.model_copy(update=longer)
+    return times.model_copy(update=longer)
 
 
 def _of_stage(entry: Any, stage: int) -> Any:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
+from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
 
@@ -79,6 +84,16 @@ class PipelineKind(Kind[PipelineInstance]):
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
 
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find every analytic bound; of unequal micro-batches those on their flow too."""
+        super().find_bounds(clock)
+        alike = max(map(len, self.problem.families), default=0)
+        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
+            return  # index order says more of micro-batches that are all alike
+        flow = flow_of(self.problem)
+        stronger = [] if flow is None else flow_bounds(flow, clock)
+        self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
+
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the best order of whole ops where there are collectives, then the exact search."""
         if self.instance.collectives is not None and options.heuristics is None:
@@ -99,5 +114,8 @@ class PipelineTask(ScheduleTask):
 
 
 PIPELINE = PipelineKind(
-    "pipeline", PipelineInstance, lower_pipeline, tuple(map(with_collectives, PUBLISHED))
+    "pipeline",
+    PipelineInstance,
+    lower_pipeline,
+    tuple(map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))),
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
-    HeuristicFunction,
     Proposal,
     Request,
     Requirement,
@@ -49,20 +50,57 @@ TWICE_THE_DEVICES = Requirement(
     "micro-batches >= 2 x devices",
     lambda instance: instance.num_microbatches >= 2 * instance.num_devices,
 )
+
+
+def has_unequal_microbatches(instance: PipelineInstance) -> bool:
+    """Whether micro-batches differ in times, memory or transfers."""
+    return any(
+        isinstance(row, tuple) and len(set(row)) > 1
+        for entry in instance.in_numbers().amounts().values()
+        for row in (entry if isinstance(entry, tuple) else ())
+    )
+
+
+UNEQUAL = Requirement("unequal micro-batches", has_unequal_microbatches)
 BIDIRECTIONAL = Requirement(
     "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
 )
 
 
-def _published(orders: Callable[[PipelineInstance, Request], list[Order]]) -> HeuristicFunction:
-    def propose(request: Request) -> Proposal:
-        found = orders(request.instance, request)
+@dataclass(frozen=True)
+class FixedOrders:
+    """Runs orders that are known before time goes by; micro-batches go by their index.
+
+    Parameters
+    ----------
+    orders : callable
+        Returns the order of each device for an instance and a request.
+    """
+
+    orders: Callable[[PipelineInstance, Request], list[Order]]
+
+    def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
+        """Time the orders.
+
+        Parameters
+        ----------
+        request : Request
+            Instance and problem.
+        permutation : int64[m], optional
+            The micro-batch that takes the place of each index; its own by default.
+
+        Returns
+        -------
+        Proposal
+            Schedule and action strings.
+        """
+        found = self.orders(request.instance, request)
+        if permutation is not None:
+            found = [replace(each, microbatch=permutation[each.microbatch]) for each in found]
         return Proposal(schedule_actions(request.problem, found), action_strings(found))
 
-    return propose
 
-
-def _per_stage(orders: Callable[[int, int], list[Order]]) -> HeuristicFunction:
+def _per_stage(orders: Callable[[int, int], list[Order]]) -> FixedOrders:
     """Wrap a rule that gives one order per stage, each on a device of its own."""
 
     def placed(instance: PipelineInstance, _: Request) -> list[Order]:
@@ -70,7 +108,7 @@ def _per_stage(orders: Callable[[int, int], list[Order]]) -> HeuristicFunction:
         on_device = dict(zip(instance.stage_to_device, of_stage, strict=True))
         return [on_device[device] for device in range(instance.num_devices)]
 
-    return _published(placed)
+    return FixedOrders(placed)
 
 
 def _looped_bfs(instance: PipelineInstance, _: Request) -> list[Order]:
@@ -123,7 +161,7 @@ PUBLISHED = (
     Heuristic(
         "interleaved-1f1b",
         "1F1B over several chunks per device, micro-batches in groups",
-        _published(
+        FixedOrders(
             lambda instance, request: interleaved.interleaved_1f1b(
                 instance.num_devices,
                 _chunks(instance),
@@ -137,14 +175,14 @@ PUBLISHED = (
     Heuristic(
         "looped-bfs",
         "chunk by chunk, all forwards, then all backwards in reverse",
-        _published(_looped_bfs),
+        FixedOrders(_looped_bfs),
         A_PIPELINE,
         (ONE_PIPE,),
     ),
     Heuristic(
         "interleaved-zb",
         "zero bubble over several chunks per device",
-        _published(
+        FixedOrders(
             lambda instance, _: interleaved.interleaved_zero_bubble(
                 instance.num_devices, _chunks(instance), instance.num_microbatches
             )
@@ -155,14 +193,16 @@ PUBLISHED = (
     Heuristic(
         "zbv",
         "zero bubble on a V placement",
-        _published(lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches)),
+        FixedOrders(
+            lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches)
+        ),
         A_PIPELINE,
         (ONE_PIPE, V_SHAPED, SPLIT),
     ),
     Heuristic(
         "dualpipe-v",
         "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
-        _published(
+        FixedOrders(
             lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches)
         ),
         A_PIPELINE,
@@ -171,7 +211,7 @@ PUBLISHED = (
     Heuristic(
         "chimera",
         "1F1B in both directions, merged on each device by earliest start",
-        _published(lambda instance, request: chimera(instance, request.problem)),
+        FixedOrders(lambda instance, request: chimera(instance, request.problem)),
         A_PIPELINE,
         (BIDIRECTIONAL,),
     ),

@@ -216,14 +216,22 @@ def _whole(microbatches: Sequence[int]) -> IntArray:
 
 
 def _check_alike(instance: PipelineInstance) -> None:
-    for field, entry in instance.times:
-        for stage, item in enumerate(entry if isinstance(entry, tuple) else ()):
+    if instance.lengths is not None:
+        raise InputError(
+            "expected none: lengths per micro-batch say nothing of other numbers of micro-batches",
+            source=instance.name,
+            field="lengths",
+        )
+    for field, entry in instance.amounts().items():
+        for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
             if isinstance(item, tuple):
+                what = "durations" if field.startswith("times.") else "amounts"
+                owner = "stage boundary" if field == "p2p.bytes" else "stage"
                 raise InputError(
-                    "expected one number per stage: durations per micro-batch say nothing of "
+                    f"expected one number per {owner}: {what} per micro-batch say nothing of "
                     "other numbers of micro-batches",
                     source=instance.name,
-                    field=f"times.{field}[{stage}]",
+                    field=f"{field}[{index}]",
                 )
 
 

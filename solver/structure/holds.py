@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Pool, Problem
+from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.units import whole_units
 
 ALWAYS = -1
@@ -31,14 +32,42 @@ class Neighbours:
     """
 
     def __init__(self, num_ops: int, source: IntArray, target: IntArray) -> None:
-        order = np.argsort(source, kind="stable")
-        self._pointer = np.searchsorted(source[order], np.arange(num_ops + 1)).tolist()
-        self._targets = target[order].tolist()
+        self._rows, order = rows_by(source, num_ops)
+        self._ends = target[order]
+        self._pointer: list[int] = self._rows.tolist()
+        self._targets: list[int] = self._ends.tolist()
 
     def of(self, op: int) -> list[int]:
         """Return the neighbours of an op."""
-        found: list[int] = self._targets[self._pointer[op] : self._pointer[op + 1]]
-        return found
+        return self._targets[self._pointer[op] : self._pointer[op + 1]]
+
+    def are_near(self, first: IntArray, last: IntArray) -> BoolArray:
+        """Return true for pairs of ops that are the same op or at most two edges apart.
+
+        Parameters
+        ----------
+        first, last : int64[k]
+            The pairs.
+
+        Returns
+        -------
+        bool[k]
+            True where at most two edges lead from `first` to `last`.
+        """
+        near: BoolArray = first == last
+        pair, op = np.arange(len(first)), first
+        for _ in range(2):
+            place, op = self._of_all(op)
+            pair = pair[place]
+            near[pair[op == last[pair]]] = True
+        return near
+
+    def _of_all(self, ops: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the neighbours of several ops, behind the places of these ops."""
+        first, count = self._rows[ops], self._rows[ops + 1] - self._rows[ops]
+        place = np.repeat(np.arange(len(ops)), count)
+        skipped = first - np.cumsum(count) + count
+        return place, self._ends[np.arange(len(place)) + skipped[place]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +149,17 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
     reach: dict[int, set[int]] = {}
     found: list[tuple[int, int, int]] = []
     excess = 0
-    candidates = _candidates(problem, pool)
-    for op, index, group in zip(releases, pool.release_amount.tolist(), candidates, strict=True):
+    groups = _candidates(problem, pool)
+    near, wishes = _near_only(pool, groups, links), pool.release_amount.tolist()
+    for op, index, group, is_near in zip(releases, wishes, groups, near, strict=True):
         wanted = units[index]
         for position in group:
             if wanted == 0:
                 break
             acquire = acquires[position]
-            if not remaining[position] or not _precedes(links.successors, reach, acquire, op):
+            if not remaining[position]:
+                continue
+            if not is_near and not _precedes(links.successors, reach, acquire, op):
                 continue
             share = min(wanted, remaining[position])
             found.append((acquire, op, share))
@@ -163,6 +195,16 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
     given = zip(stage[pool.release_op].tolist(), microbatch[pool.release_op].tolist(), strict=True)
     every = range(len(pool.acquire_op))
     return [every if label[1] == FREE else by_label.get(label, ()) for label in given]
+
+
+def _near_only(pool: Pool, groups: list[Sequence[int]], links: Links) -> list[bool]:
+    """Return true for releases with a single candidate that is at most two edges before them."""
+    only = np.array([group[0] if len(group) == 1 else ALWAYS for group in groups], dtype=np.int64)
+    near = only != ALWAYS
+    first, last = pool.acquire_op[only[near]], pool.release_op[near]
+    near[near] = links.successors.are_near(first, last)
+    found: list[bool] = near.tolist()
+    return found
 
 
 def _precedes(successors: Neighbours, reach: dict[int, set[int]], first: int, last: int) -> bool:

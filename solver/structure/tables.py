@@ -28,7 +28,7 @@ ops is 1e-10 of the capacity, a tenth of the excess of 1e-9 that is allowed."""
 T = TypeVar("T")
 
 
-def _once(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
+def once(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
     """Keep what a function makes of a problem as long as the problem lives."""
     known: WeakKeyDictionary[Problem, T] = WeakKeyDictionary()
 
@@ -144,7 +144,7 @@ def joined(problem: Problem, *edges: Edges) -> Edges:
     return before, after, lag
 
 
-@_once
+@once
 def seats_of(problem: Problem) -> Seats:
     """Return the resources that ops of positive length occupy."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
@@ -153,7 +153,7 @@ def seats_of(problem: Problem) -> Seats:
     return Seats(pointer, problem.resource_idx[busy], problem.num_resources)
 
 
-@_once
+@once
 def memory_of(problem: Problem) -> Memory:
     """Return all pools in whole units of each pool's own.
 
@@ -226,7 +226,7 @@ def ledger_of(memory: Memory) -> Ledger:
     return Ledger(memory.size.copy(), reserved, held, missing, in_flight, flight, num_flight, begun)
 
 
-@_once
+@once
 def _gap_slots(problem: Problem) -> tuple[IntArray, int]:
     seats = seats_of(problem)
     owner = np.repeat(np.arange(problem.num_ops), np.diff(seats.pointer))
@@ -235,7 +235,7 @@ def _gap_slots(problem: Problem) -> tuple[IntArray, int]:
     return _regions(cuts, problem.num_resources)
 
 
-@_once
+@once
 def _change_slots(problem: Problem) -> tuple[IntArray, int]:
     memory = memory_of(problem)
     pools = np.concatenate([memory.acquire_pool, memory.release_pool])
@@ -274,7 +274,8 @@ def rows_by(key: IntArray, count: int) -> tuple[IntArray, IntArray]:
         Entries ``order[pointer[j]:pointer[j + 1]]`` are those of row j, in their order.
     """
     order = np.argsort(key, kind="stable")
-    pointer = np.searchsorted(key[order], np.arange(count + 1)).astype(np.int64)
+    pointer = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(key, minlength=count), out=pointer[1:])
     return pointer, order
 
 

@@ -281,10 +281,21 @@ LINK = {"mode": "link", "bytes": 8, "bandwidth": 2}
         ({"latency": [[0, 1], [1]]}, "p2p.latency[1]", "expected 2 numbers in every row"),
         ({"latency": [0, 1]}, "p2p.latency[0]", "column per device, got 0 for a row"),
         ({"latency": [[0, 1], [-1, 0]]}, "p2p.latency[1][0]", "expected a number >= 0, got -1"),
-        ({"mode": "links"}, "p2p.mode", "'delay', 'link' or 'nic'"),
+        ({"mode": "links"}, "p2p.mode", "'delay', 'link', 'nic' or 'send_queue'"),
         ({"mode": "link"}, "p2p", 'expected "bytes" and "bandwidth" with mode "link"'),
         ({"mode": "nic", "bytes": 1}, "p2p", 'expected "bytes" and "bandwidth" with mode "nic"'),
-        ({"bytes": 1}, "p2p", 'expected mode "link" or "nic" where bytes or bandwidth are given'),
+        (
+            {"bytes": 1},
+            "p2p",
+            'expected mode "link", "nic" or "send_queue" where bytes or bandwidth are given',
+        ),
+        (
+            {"mode": "send_queue"},
+            "p2p",
+            'expected "bytes" and "bandwidth" with mode "send_queue"',
+        ),
+        ({**LINK, "bytes": [[1, 2, 3]]}, "p2p.bytes[0]", "entries (one per micro-batch), got 3"),
+        ({**LINK, "bytes": [[1, [2]]]}, "p2p.bytes[0][1]", "got a list of 1"),
         ({**LINK, "bandwidth": 0}, "p2p.bandwidth", "expected a bandwidth > 0, got 0"),
         (
             {**LINK, "bandwidth": [[0, 1], [0, 0]]},

@@ -18,11 +18,13 @@ from ppsolve.solver.cli import generate as command
 from ppsolve.solver.generate.flags import (
     PerDevice,
     Range,
+    Unequal,
     parse_capacity,
     parse_count,
     parse_numbers,
     parse_placement,
     parse_times,
+    parse_unequal,
     read_options,
 )
 from ppsolve.solver.generate.instances import build, generate
@@ -198,6 +200,8 @@ def test_parsers() -> None:
     assert parse_capacity("p") == PerDevice(Decimal(1))
     assert parse_capacity("2,3") == (2, 3)
     assert parse_capacity("8") == 8
+    assert parse_unequal("0.6") == parse_unequal(" 0.6:lognormal") == Unequal(Decimal("0.6"))
+    assert parse_unequal("1:normal") == Unequal(Decimal(1), "normal")
     assert parse_placement("wave") == "wave"
     assert parse_placement("0,1, 0") == {"stage_to_device": (0, 1, 0)}
 
@@ -215,6 +219,21 @@ def test_parsers() -> None:
         (lambda: read_options({"devices": "8..4"}), "did you mean 4..8?"),
         (lambda: read_options({"devices": "1.." + "9" * 40}), "expected at most 15 digits"),
         (lambda: read_options({"placement": "0,x"}), 'such as 0,1,1,0, got "x"'),
+        (lambda: read_options({"unequal": "x"}), '--unequal: expected a number, got "x"'),
+        (lambda: read_options({"unequal": "11"}), "--unequal: expected a spread of at most 10"),
+        (
+            lambda: read_options({"unequal": "1:gauss"}),
+            '--unequal: expected lognormal or normal behind the colon, got "gauss"',
+        ),
+        (lambda: read_options({"unequal": "1:"}), 'behind the colon, got ""'),
+        (
+            lambda: generate(**PLAIN, unequal=Unequal(Decimal(1))),
+            "--unequal: expected --seed N with it, to draw the lengths from",
+        ),
+        (
+            lambda: generate(unequal=Unequal(Decimal(1)), profile="6.2b"),
+            "--unequal: expected --seed N with it",
+        ),
         (lambda: find_profile("6.3b"), '--profile: unknown profile "6.3b"; did you mean "6.2b"?'),
         (lambda: generate(), "--devices: this option is required; or start from --seed N"),
         (lambda: generate(devices=4), "--microbatches: this option is required"),
@@ -302,6 +321,45 @@ def test_command_takes_every_option() -> None:
         "optimizer": 2,
         "objective": "device_span",
     }
+
+
+def test_unequal_microbatches_have_lengths_and_times_over_them() -> None:
+    instance = generate(seed=5, unequal=Unequal(Decimal("0.6")), forward=Decimal(90))
+    plain = generate(seed=5, forward=Decimal(90))
+    assert instance.name == f"{plain.name}-lognormal0.6"
+    assert instance.lengths is not None
+    problem, alike = lower(instance), lower(plain)
+    for kind in ("F", "I", "W"):
+        times, means = (p.duration[p.grid(kind)] for p in (problem, alike))
+        expected = means[:, :1] * np.array(instance.lengths)
+        assert (times * problem.scale.tick * 1000 == expected).all()
+    assert (instance.memory, instance.p2p) == (plain.memory, plain.p2p)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("law", ["lognormal", "normal"])
+def test_lengths_are_drawn_last_and_have_the_mean_1000(seed: int, law: str) -> None:
+    shape = {"devices": 2, "microbatches": 16, "backward": Decimal(2)}
+    instance = generate(seed=seed, unequal=Unequal(Decimal("0.6"), law), **shape)
+    random = np.random.default_rng(seed)
+    random.integers(50, 150, size=2, endpoint=True)
+    normal = random.normal(0 if law == "lognormal" else 1, 0.6, 16)
+    cut = np.clip(np.exp(normal) if law == "lognormal" else normal, 0.1, 10)
+    assert instance.lengths == tuple(np.rint(1000 * cut / cut.mean()).astype(int).tolist())
+    assert abs(np.mean(instance.lengths) - 1000) < 1
+
+
+def test_equal_lengths_where_the_spread_is_none() -> None:
+    instance = generate(seed=1, microbatches=8, unequal=Unequal(Decimal(0)))
+    assert instance.lengths == (1000,) * 8
+    assert lower(instance).families[0].shape[0] == 8
+
+
+def test_command_draws_unequal_microbatches() -> None:
+    text = run("--seed", "3", "-p", "4", "-m", "16", "--unequal", "0.6")
+    made = generate(seed=3, devices=4, microbatches=16, unequal=Unequal(Decimal("0.6")))
+    assert text == instance_text(made)
+    assert json.loads(text)["times"]["forward"][0] == {"per_token": 0.131}
 
 
 def test_command_takes_placements_and_profiles() -> None:

@@ -83,10 +83,7 @@ class _Rules:
 
     def duration(self, op: Op) -> Fraction:
         kind, stage, microbatch = op
-        entry = self.entries[kind]
-        for index in (stage, microbatch):
-            entry = entry[index] if isinstance(entry, list) else entry
-        return _exact(entry)
+        return _per(self.entries[kind], stage, microbatch)
 
     def precedences(self) -> Iterator[tuple[Op, Op]]:
         for microbatch in range(self.instance["num_microbatches"]):
@@ -122,9 +119,10 @@ class _Rules:
         for moment in {Fraction(-(10**9)), *begin.values(), *end.values()}:
             held = static
             for op in mine:
-                amount = _per(memory["activation"], op[1])
+                amount = _per(memory["activation"], *op[1:])
                 if op[0] == "F" and begin[op] <= moment:
-                    held += amount
+                    running = end[op] > moment and "forward_peak" in memory
+                    held += _per(memory["forward_peak"], *op[1:]) if running else amount
                 elif op[0] != "F" and end[op] <= moment:
                     held -= amount * self._share(op[0], memory)
             if held > capacity * (1 + Fraction(1, 10**9)):
@@ -137,8 +135,10 @@ class _Rules:
         return {"B": Fraction(1), "W": late, "I": 1 - late}[kind]
 
 
-def _per(entry: Any, index: int) -> Fraction:
-    return _exact(entry[index] if isinstance(entry, list) else entry)
+def _per(entry: Any, *indices: int) -> Fraction:
+    for index in indices:
+        entry = entry[index] if isinstance(entry, list) else entry
+    return _exact(entry)
 
 
 def _devices_of_pipes(instance: dict[str, Any]) -> list[list[int]]:

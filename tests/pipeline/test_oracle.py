@@ -54,13 +54,17 @@ def pipelines(draw: st.DrawFn) -> dict[str, Any]:
     across = st.lists(TIMES, min_size=devices, max_size=devices)
     latency = TIMES | st.lists(across, min_size=devices, max_size=devices)
     data["p2p"] = {"latency": draw(latency)}
+    own = st.lists(AMOUNTS, min_size=microbatches, max_size=microbatches)
+    amounts = AMOUNTS | st.lists(AMOUNTS | own, min_size=stages, max_size=stages)
     if draw(st.integers(0, 3)):
         data["memory"] = {
             "capacity": draw(per(st.sampled_from([2, 3, 4.5]), devices)),
-            "activation": draw(per(AMOUNTS, stages)),
+            "activation": draw(amounts),
             "released_by_backward_weight": draw(st.sampled_from([0, 0.25, 1])),
             "static": draw(per(st.sampled_from([0, 0.5]), stages)),
         }
+        if draw(st.booleans()):
+            data["memory"]["forward_peak"] = draw(per(st.sampled_from([1.5, 1.75, 3]), stages))
     return data
 
 

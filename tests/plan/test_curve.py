@@ -240,6 +240,12 @@ class TestFailures:
                 r"pipeline: times.forward\[1\]: expected one number per stage: durations per",
             ),
             (
+                {"memory": {"capacity": 9, "activation": [1, [1, 2, 3, 4], 1, 1]}},
+                {},
+                r"pipeline: memory.activation\[1\]: expected one number per stage: amounts per",
+            ),
+            ({"lengths": [1, 2, 3, 4]}, {}, "pipeline: lengths: expected none: lengths per"),
+            (
                 {"placement": "bidirectional"},
                 {"microbatches": [4, 5]},
                 "pipeline: num_microbatches: expected an even number with bidirectional pipes",

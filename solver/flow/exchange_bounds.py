@@ -1,0 +1,130 @@
+"""Lower bounds on the slowest of several replicas that share out the micro-batches of a step."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappushpop
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.solver.flow.bounds import end_positions, held_throughout, largest_acquire
+from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.flow.paths import Paths
+
+
+def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
+    """Return a lower bound on the makespan of the slowest replica, over all assignments.
+
+    Per resource, the slowest replica takes at least as long as the mean of least head + load +
+    least tail, where heads and tails of all replicas belong to different micro-batches; and as long
+    as the lightest sets of micro-batches that some replica must take of the heaviest ones.
+
+    Parameters
+    ----------
+    flow : Flow
+        All micro-batches of the step, M rows; replicas are alike.
+    replicas : int
+        Number of replicas K.
+    equal : bool
+        Every replica takes M / K micro-batches; else any number, none included.
+
+    Returns
+    -------
+    int
+        Ticks.
+    """
+    paths = Paths(flow)
+    found = [int((paths.head + flow.duration + paths.tail).max(initial=0))]
+    for resource in range(flow.num_resources):
+        first, last = end_positions(paths, resource)
+        if not len(first):
+            continue
+        load = flow.duration[:, flow.resource == resource].sum(axis=1)
+        head = _least(paths.head[:, first], flow.duration[:, first])
+        tail = _least(paths.tail[:, last], flow.duration[:, last])
+        is_apart = equal and flow.num_microbatches > replicas
+        is_apart = is_apart and _leaves_no_room(flow, resource, first, last)
+        found.append(_mean(load, head, tail, replicas, equal=equal, is_apart=is_apart))
+        found.append(_heaviest(load, replicas, equal=equal) + int(head.min() + tail.min()))
+    return max(found)
+
+
+def _least(times: IntArray, duration: IntArray) -> IntArray:
+    """Return the least head or tail of each micro-batch, int64[M]; 0 where an op has no length."""
+    least: IntArray = np.where((duration == 0).any(axis=1), 0, times.min(axis=1))
+    return least
+
+
+def _leaves_no_room(flow: Flow, resource: int, first: IntArray, last: IntArray) -> bool:
+    """Whether no micro-batch can have both the first and the last op beside any other one."""
+    held, pool = held_throughout(flow, first, last)
+    if pool == FREE:
+        return False
+    smallest = largest_acquire(flow, resource, pool)
+    order = np.argsort(smallest)
+    others = np.full(len(held), smallest[order[0]])
+    others[order[0]] = smallest[order[1]]
+    return bool((held + others > flow.room[pool]).all())
+
+
+def _mean(
+    load: IntArray, head: IntArray, tail: IntArray, replicas: int, *, equal: bool, is_apart: bool
+) -> int:
+    """Return the least mean of head + load + tail over the replicas that take part."""
+    total = int(load.sum())
+    if is_apart:
+        return -(-(total + apart_sum(head, tail, replicas)) // replicas)
+    ends = np.cumsum(np.sort(head)) + np.cumsum(np.sort(tail))
+    most = min(replicas, len(load))
+    taking_part = range(most if equal else 1, most + 1)
+    return min(-(-(total + int(ends[count - 1])) // count) for count in taking_part)
+
+
+def apart_sum(head: IntArray, tail: IntArray, count: int) -> int:
+    """Return the least sum of `count` heads and `count` tails of different micro-batches.
+
+    Sorted by head - tail, some least choice takes its heads before its tails: exchanging a head and
+    a tail that are the other way round never adds to the sum. So every cut of that order is tried.
+
+    Parameters
+    ----------
+    head, tail : int64[M]
+        Ticks; M >= 2 * count.
+    count : int
+        Number of heads, and of tails.
+
+    Returns
+    -------
+    int
+        Ticks.
+    """
+    order = np.argsort(head - tail, kind="stable")
+    heads = _least_sums(head[order], count)
+    tails = _least_sums(tail[order][::-1], count)[::-1]
+    return int((heads[count : len(head) - count + 1] + tails[count : len(tail) - count + 1]).min())
+
+
+def _least_sums(values: IntArray, count: int) -> IntArray:
+    """Return the sum of the `count` least of each prefix, int64[M + 1]; 0 where it has fewer."""
+    kept = [-value for value in values[:count].tolist()]
+    heapify(kept)
+    sums = [0] * count + [-sum(kept)]
+    for value in values[count:].tolist():
+        sums.append(sums[-1] + value + heappushpop(kept, -value))
+    return np.array(sums, dtype=np.int64)
+
+
+def _heaviest(load: IntArray, replicas: int, *, equal: bool) -> int:
+    """Return the largest load that some replica must take.
+
+    Of the q K + 1 heaviest micro-batches some replica takes at least q + 1, and with equal counts
+    it takes others beside, no lighter than the lightest.
+    """
+    heaviest = np.sort(load)[::-1]
+    each = len(load) // replicas
+    lightest = np.concatenate([[0], np.cumsum(heaviest[::-1])])
+    best = 0
+    for more in range(-(-len(load) // replicas)):
+        taken = int(heaviest[more * replicas - more : more * replicas + 1].sum())
+        best = max(best, taken + (int(lightest[max(0, each - more - 1)]) if equal else 0))
+    return best

@@ -1,0 +1,114 @@
+"""Lower bounds on flows: rules by hand, and never above the optimum of tiny pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.flow.bounds import RULES, flow_bounds
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.kernels import compilation
+from ppsolve.solver.optimize.kinds import lower
+from tests.bruteforce import brute_force
+from tests.clocks import CountingClock
+
+
+def problem_of(times: dict[str, Any], count: int, **fields: Any) -> Problem:
+    stages = len(times["forward"])
+    data = {"num_devices": stages, "num_microbatches": count, "times": times, **fields}
+    return lower(PipelineInstance(**data))
+
+
+def flow(times: dict[str, Any], count: int, **fields: Any) -> Flow:
+    found = flow_of(problem_of(times, count, **fields))
+    assert found is not None
+    return found
+
+
+def values(found: Flow) -> dict[str, int]:
+    return {bound.name: bound.value for bound in flow_bounds(found)}
+
+
+def random_problem(seed: int) -> Problem:
+    """Return a tiny pipeline of unequal micro-batches, with memory, transfers, or split work."""
+    rng = np.random.default_rng(seed)
+    shapes = [(2, 2, True), (2, 3, False), (3, 2, False), (1, 3, True), (2, 2, False)]
+    stages, count, split = shapes[int(rng.integers(len(shapes)))]
+    kinds = ["forward", *(["backward_input", "backward_weight"] if split else ["backward"])]
+    least = 0 if rng.random() < 0.2 else 1
+    times = {kind: rng.integers(least, 7, (stages, count)).tolist() for kind in kinds}
+    fields: dict[str, Any] = {"p2p": {"latency": int(rng.integers(0, 3))}}
+    if stages * count < 6 and not split and rng.random() < 0.4:
+        fields["p2p"] |= {"mode": "link", "bytes": int(rng.integers(1, 4)), "bandwidth": 1}
+    if rng.random() < 0.7:
+        fields["memory"] = {
+            "capacity": rng.integers(1, 4, stages).tolist(),
+            "activation": 1,
+            "released_by_backward_weight": float(rng.choice([0, 0.5, 1])),
+        }
+    return problem_of(times, count, **fields)
+
+
+def test_the_first_and_the_last_microbatch_of_a_device_are_chosen() -> None:
+    # Stage 1 works 6 + 60. Room for one activation: some micro-batch comes first and another one
+    # last. Heads are 1, 5, 9, tails 2, 3, 30: best is 1 + 66 + 3.
+    times = {"forward": [[1, 5, 9], 2], "backward": [[2, 3, 30], 20]}
+    memory = {"capacity": [3, 1], "activation": 1}
+    assert values(flow(times, 3, memory=memory))["ends"] == 1 + 66 + 3
+
+
+def test_one_microbatch_may_be_first_and_last_where_memory_holds_it_beside_others() -> None:
+    times = {"forward": [[1, 5, 9], 20], "backward": [[2, 3, 30], 20]}
+    memory = {"capacity": [3, 2], "activation": 1}
+    assert values(flow(times, 3, memory=memory))["ends"] == 1 + 120 + 2
+
+
+def test_between_first_and_last_others_wait_for_their_own_heads() -> None:
+    # Device 0 works 53. Short before long: the long forward ends at 51, with 3 to come. Long before
+    # short: the short forward ends at 51.
+    times = {"forward": [[1, 50], 1], "backward": [1, 1]}
+    found = values(flow(times, 2))
+    assert found["path"] == 50 + 1 + 1 + 1
+    assert found["one-machine"] == 1 + 50 + 1 + 1 + 1
+    assert found["ends"] == 1 + 50 + 1 + 1 + 1
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_no_bound_is_above_the_optimum(seed: int) -> None:
+    problem = random_problem(seed)
+    found = flow_of(problem)
+    assert found is not None
+    best = brute_force(problem)
+    if best is not None:
+        assert {name: value for name, value in values(found).items() if value > best} == {}
+
+
+def test_bounds_are_the_same_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    flows = [flow_of(random_problem(seed)) for seed in range(30)]
+    found = []
+    for compiled in (False, True):
+        monkeypatch.setitem(compilation._state, "compiled", compiled)
+        found.append([values(each) for each in flows if each is not None])
+    assert found[0] == found[1]
+
+
+def test_with_few_pairs_the_bound_is_lower_but_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    times = {"forward": rng.integers(1, 90, (2, 9)), "backward": rng.integers(1, 90, (2, 9))}
+    found = flow({kind: table.tolist() for kind, table in times.items()}, 9)
+    known = [RULES["ends"](Paths(found))]
+    for pairs in (3, 1, 0):
+        monkeypatch.setattr("ppsolve.solver.flow.bounds.MAX_PAIRS", pairs)
+        known.append(RULES["ends"](Paths(found)))
+    assert known == sorted(known, reverse=True)
+    assert known[-1] > 0
+
+
+def test_without_time_the_first_rule_is_left() -> None:
+    times = {"forward": [[1, 2], 1], "backward": [1, 1]}
+    assert [bound.name for bound in flow_bounds(flow(times, 2), CountingClock(0))] == ["path"]

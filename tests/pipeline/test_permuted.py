@@ -1,0 +1,147 @@
+"""Orders of unequal micro-batches under published schedules, on hand-made pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Request
+from ppsolve.solver.optimize.kinds import kind_of, lower
+from ppsolve.solver.optimize.registry import run_heuristic
+from ppsolve.solver.pipeline.event_driven.clusters import cluster_orders, clusters_of
+from ppsolve.solver.pipeline.permuted import PATTERNS, sizes_of, under_patterns, work_of
+
+NAMES = ("descending", "ascending", "clusters")
+LENGTHS = [[3, 4], 6, [1, 1, 1], 5]
+
+
+def pipeline(**fields: Any) -> PipelineInstance:
+    """Return 2 devices that take 5, 1, 4 and 2 for forwards, twice that for backwards."""
+    times = {"forward": [[5, 1, 4, 2]] * 2, "backward": [[10, 2, 8, 4]] * 2}
+    whole = {"num_devices": 2, "num_microbatches": 4, "times": times}
+    return PipelineInstance(**{**whole, **fields})
+
+
+def run(name: str, instance: PipelineInstance) -> HeuristicOutcome:
+    return run_heuristic(name, instance, lower(instance))
+
+
+def test_work_is_that_of_all_stages_without_transfers() -> None:
+    instance = pipeline(p2p={"mode": "send_queue", "bytes": [[9, 9, 9, 1]], "bandwidth": 1})
+    assert work_of(lower(instance)).tolist() == [30, 6, 24, 12]
+
+
+def test_size_is_the_sum_of_squares_of_lengths_where_there_are_lengths() -> None:
+    instance = pipeline(lengths=LENGTHS)
+    assert sizes_of(instance, lower(instance)).tolist() == [25, 36, 3, 25]
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths", "order"),
+    [
+        ("descending", None, [0, 2, 3, 1]),
+        ("ascending", None, [1, 3, 2, 0]),
+        ("descending", LENGTHS, [1, 0, 3, 2]),
+        ("ascending", LENGTHS, [2, 0, 3, 1]),
+    ],
+)
+def test_first_forwards_go_by_size(name: str, lengths: Any, order: list[int]) -> None:
+    """The first device runs forwards by size; micro-batches of one size go by index."""
+    instance = pipeline(lengths=lengths)
+    outcome = run(name, instance)
+    assert outcome.orders is not None
+    forwards = [action for action in outcome.orders[0] if "F" in action]
+    assert forwards == [f"0F{i}" for i in order]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_best_pattern_is_named_in_the_entry(name: str) -> None:
+    instance = pipeline()
+    problem = lower(instance)
+    entry = kind_of(instance).entry_of(instance, problem, run_heuristic(name, instance, problem))
+    assert entry.pattern in {heuristic.name for heuristic in PATTERNS}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"times": {"forward": [1, 2], "backward": 3}},
+        {"times": {"forward": [[1] * 4, 2], "backward": 3}},
+    ],
+)
+def test_equal_micro_batches_have_no_order(name: str, fields: dict[str, Any]) -> None:
+    outcome = run(name, pipeline(**fields))
+    assert outcome.status is HeuristicStatus.NOT_APPLICABLE
+    assert outcome.reason == "needs unequal micro-batches"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"memory": {"capacity": 100, "activation": [[1, 2, 3, 4], 1]}},
+        {"p2p": {"mode": "link", "bytes": [[1, 2, 3, 4]], "bandwidth": 1}},
+    ],
+)
+def test_memory_and_transfers_make_them_unequal_too(fields: dict[str, Any]) -> None:
+    equal = {"forward": 1, "backward": 2}
+    assert run("ascending", pipeline(times=equal, **fields)).status is HeuristicStatus.FEASIBLE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pattern_that_fits_is_kept_before_a_shorter_one_that_does_not(name: str) -> None:
+    """Room for two activations: 1F1B fits on both devices in any order, GPipe in none."""
+    outcome = run(name, pipeline(memory={"capacity": 2, "activation": 1}))
+    assert outcome.status is HeuristicStatus.FEASIBLE
+    outcome = run(name, pipeline(memory={"capacity": 0.5, "activation": 1}))
+    assert outcome.status is HeuristicStatus.INFEASIBLE
+    assert (outcome.reason or "").startswith("memory:")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_pipes_of_a_bidirectional_pipeline_keep_their_micro_batches(name: str) -> None:
+    outcome = run(name, pipeline(placement="bidirectional"))
+    assert outcome.status is HeuristicStatus.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_collectives_are_added_to_the_best_order(name: str) -> None:
+    outcome = run(name, pipeline(collectives={"reduce_scatter": 3}))
+    assert outcome.status is HeuristicStatus.FEASIBLE
+    assert outcome.pattern is not None
+
+
+def test_no_pattern_is_refused() -> None:
+    instance = pipeline()
+    looped = [each for each in PATTERNS if each.name == "interleaved-1f1b"]
+    with pytest.raises(NotApplicableError, match="needs a published schedule that applies"):
+        under_patterns(Request(instance, lower(instance)), looped, [np.arange(4)])
+
+
+def test_clusters_are_of_like_values() -> None:
+    assert clusters_of(np.array([9, 1, 8, 2, 50]), 3).tolist() == [1, 0, 1, 0, 2]
+    assert len(set(clusters_of(np.array([7, 7, 7]), 3).tolist())) == 1
+
+
+@pytest.mark.parametrize(("count", "expected"), [(8, 25), (20, 25), (21, 7), (3, 7)])
+def test_every_order_of_the_clusters_and_the_given_one(count: int, expected: int) -> None:
+    """4 clusters have 24 orders, 3 have 6: more than 20 micro-batches have 3, 3 have no more."""
+    work = np.arange(count, dtype=np.int64) ** 2
+    orders = cluster_orders(work)
+    assert len(orders) == expected
+    assert orders[0].tolist() == list(range(count))
+    assert all(sorted(order.tolist()) == list(range(count)) for order in orders)
+    assert len({tuple(order.tolist()) for order in orders[1:]}) == expected - 1
+
+
+def test_clusters_stay_together() -> None:
+    work = np.array([1, 100, 2, 1000, 101, 10000, 1001, 10001])
+    cluster = clusters_of(work, 4)
+    for order in cluster_orders(work)[1:]:
+        changes = (np.diff(cluster[order]) != 0).sum()
+        assert changes == 3
