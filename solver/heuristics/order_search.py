@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -42,6 +42,9 @@ _TRADES = 2
 _STEPS, _STEPS_TIMES_OPS = 500, 500_000
 """Steps between two looks at the clock: so many, on large problems so many divided by the ops."""
 
+_OPS_PER_STEP = 10
+"""Ops that are timed in one step, so that compiled code is announced."""
+
 
 def obstacle(problem: Problem) -> str | None:
     """Return in words why the orders on resources do not decide everything, None where they do."""
@@ -49,6 +52,8 @@ def obstacle(problem: Problem) -> str | None:
         return "needs the makespan as its objective"
     if problem.is_anchored or len(problem.points):
         return "needs ops without given starts, and no points"
+    if (problem.lag < 0).any():
+        return "needs lags of at least 0"
     if (np.diff(problem.resource_ptr)[problem.duration > 0] > 1).any():
         return "needs ops that occupy one resource each"
     if _homes(problem) is None:
@@ -61,6 +66,7 @@ def order_search(
     clock: Clock | None = None,
     *,
     bound: int = 0,
+    goes_on: bool = True,
     steps: int | None = None,
     seed: int = 1,
     tell: Callable[[Schedule], None] | None = None,
@@ -79,9 +85,12 @@ def order_search(
         Once it is over, the best schedule so far is returned.
     bound : int
         A lower bound on the makespan in ticks; the search ends where it is met.
+    goes_on : bool
+        Whether it uses all the time of a limited clock, or ends with the first round that does not
+        help.
     steps : int, optional
-        Number of steps, instead of going on until the clock is over: the same schedule on every
-        machine. Needed where the clock has no limit.
+        Number of steps, however many rounds they are and whether these help or not. Without a
+        limited clock either way gives the same schedule on every machine.
     seed : int
         First random number, from 1 to 2**31 - 2.
     tell : callable, optional
@@ -92,37 +101,16 @@ def order_search(
     Schedule
         A schedule no longer than `known`.
     """
-    clock, best = clock or Clock(), known
-    if steps is None and not clock.is_limited:
-        raise ValueError("expected a limited clock, or steps")
-    search = _Search(known, seed, bound)
-    for heat, count in _annealing(known.problem.num_ops, steps):
-        if clock.is_over or best.makespan <= bound:
-            break
-        expect(2 * count * known.problem.num_ops if steps is None else 0, clock.left)
-        search.run(heat, count)
-        if search.value < best.makespan:
-            best = search.schedule()
-            if tell is not None:
-                tell(best)
-        if heat == _COLD:
-            search.restart()
-    return best
-
-
-def _annealing(num_ops: int, steps: int | None) -> Iterator[tuple[float, int]]:
-    """Yield temperatures in mean durations and numbers of steps, rounds of doubling lengths."""
-    size, looks, left = max(1, min(_STEPS, _STEPS_TIMES_OPS // num_ops)), 1, steps
-    while True:
-        for level in range(_LEVELS):
-            heat = _HOT * (_COLD / _HOT) ** (level / (_LEVELS - 1))
-            for _ in range(looks):
-                count = size if left is None else min(size, left)
-                if count == 0:
-                    return
-                yield heat, count
-                left = None if left is None else left - count
+    clock, search = clock or Clock(), _Search(known, seed, bound)
+    looks, left = 1, math.inf if steps is None else steps
+    while left > 0 and not clock.is_over and search.best.makespan > bound:
+        before = search.best
+        left -= search.anneal(clock, looks, left, tell)
         looks *= 2
+        gives_up = not goes_on or not clock.is_limited
+        if steps is None and gives_up and search.best is before:
+            break
+    return search.best
 
 
 class _Search:
@@ -137,7 +125,7 @@ class _Search:
     """
 
     def __init__(self, known: Schedule, seed: int, bound: int) -> None:
-        self._problem = problem = known.problem
+        self.best, problem = known, known.problem
         traders = _traders(problem)
         edges = [] if len(traders[2]) else _index_order_kept_by(known)
         self._shop, self._bound = _shop(problem, edges, traders), bound
@@ -151,26 +139,51 @@ class _Search:
         self._numbers[RANDOM], self._numbers[BEST] = seed, known.makespan
         self._mean = float(problem.duration.mean())
 
-    @property
-    def value(self) -> int:
-        """Makespan of the best orders in ticks."""
-        return int(self._numbers[BEST])
+    def anneal(
+        self, clock: Clock, looks: int, left: float, tell: Callable[[Schedule], None] | None
+    ) -> int:
+        """Go through one round of annealing from the best orders.
 
-    def run(self, heat: float, steps: int) -> None:
-        """Go so many steps at a temperature in mean durations."""
-        pace = Pace(round(heat * self._mean), _REACH, _TRADES, self._bound)
-        order, best, numbers = self._order, self._best, self._numbers
-        search_orders(self._shop, self._bench, pace, steps, order, best, numbers)
+        Parameters
+        ----------
+        clock : Clock
+            Once it is over, the round ends.
+        looks : int
+            Looks at the clock for each temperature.
+        left : float
+            Number of steps that are left.
+        tell : callable or None
+            Told of better schedules.
 
-    def restart(self) -> None:
-        """Go back to the best orders."""
+        Returns
+        -------
+        int
+            Number of steps.
+        """
+        problem, done = self.best.problem, 0
+        size = max(1, min(_STEPS, _STEPS_TIMES_OPS // problem.num_ops))
         self._order[:] = self._best
+        expect(_LEVELS * looks * size * _OPS_PER_STEP, clock.left)
+        for look in range(_LEVELS * looks):
+            steps = int(min(size, left - done))
+            if steps == 0 or clock.is_over or self._numbers[BEST] <= self._bound:
+                break
+            heat = self._mean * _HOT * (_COLD / _HOT) ** (look // looks / (_LEVELS - 1))
+            pace = Pace(round(heat), _REACH, _TRADES, self._bound)
+            order, best, numbers = self._order, self._best, self._numbers
+            search_orders(self._shop, self._bench, pace, steps, order, best, numbers)
+            done += steps
+            if numbers[BEST] < self.best.makespan:
+                self.best = self._schedule()
+                if tell is not None:
+                    tell(self.best)
+        return done
 
-    def schedule(self) -> Schedule:
+    def _schedule(self) -> Schedule:
         """Return the schedule of the best orders."""
         place = self._shop.resource[self._best]
-        resources = range(self._problem.num_resources)
-        return time_orders(self._problem, [self._best[place == number] for number in resources])
+        problem, resources = self.best.problem, range(self.best.problem.num_resources)
+        return time_orders(problem, [self._best[place == number] for number in resources])
 
 
 def _index_order_kept_by(known: Schedule) -> list[Edges]:

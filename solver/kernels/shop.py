@@ -183,7 +183,7 @@ def find_tails(shop: Shop, bench: Bench, order: Any) -> None:
 
 @part
 def simulate(shop: Shop, bench: Bench, order: Any) -> int:
-    """Return the makespan of an order, or -1 where a pool would overflow; heads are left alone."""
+    """Return the makespan of an order, or -1 where it breaks a precedence or overfills a pool."""
     duration, source, wait, head = shop.duration, shop.source, shop.wait, bench.early
     end, free, longest = bench.last, bench.level, 0
     for resource in range(len(end)):
@@ -199,6 +199,8 @@ def simulate(shop: Shop, bench: Bench, order: Any) -> int:
             free[resource] += shop.freed[op]
         for row in range(shop.into[op], shop.into[op + 1]):
             other = source[row]
+            if bench.place[other] > at:
+                return -1
             start = max(start, head[other] + duration[other] + wait[row])
         head[op] = start
         start += duration[op]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
@@ -102,3 +104,16 @@ def test_what_orders_do_not_decide_is_named() -> None:
     shared = small([op("a", 1, "r", **holder), op("b", 1, "s", **holder)], capacity=1)
     assert "one resource" in str(obstacle(shared))
     assert obstacle(job_shop()) is None
+
+
+def test_an_op_that_waits_for_one_microbatch_alone_never_comes_before_it() -> None:
+    problem = lower(PipelineInstance(**UNEQUAL, optimizer=2))
+    owner = problem.microbatch
+    kept = (owner[problem.after] != FREE) | (owner[problem.before] == 1)
+    assert not kept.all()
+    tables = (problem.before[kept], problem.after[kept], problem.lag[kept])
+    loose = replace(problem, **dict(zip(("before", "after", "lag"), tables, strict=True)))
+    known = list_tail(loose).normalised()
+    found = order_search(known, steps=3_000)
+    assert found.makespan < known.makespan
+    assert check_schedule(loose, found) == []
