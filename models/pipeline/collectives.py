@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.entries import entry_at, row_of
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance
 
 ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
@@ -62,16 +62,11 @@ def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
         for kind, inside in collectives.by_kind().items():
             yield entry_at(inside.allreduce, stage)
             segments = entry_at(inside.segments, stage)
-            for duration in sorted(set(_row(durations[kind], stage))):
-                yield duration / segments
+            for duration in sorted(set(row_of(durations[kind], stage))):
+                yield Fraction(duration) / segments
         for entry in (collectives.reduce_scatter, collectives.all_gather):
             if entry is not None:
                 yield entry_at(entry, stage)
-
-
-def _row(entry: Any, stage: int) -> list[Fraction]:
-    value = entry[stage] if isinstance(entry, tuple) else entry
-    return [Fraction(v) for v in (value if isinstance(value, tuple) else (value,))]
 
 
 class CommStreams:

@@ -119,6 +119,25 @@ def entry_at(entry: Any, *indices: int) -> Fraction:
     return Fraction(entry)
 
 
+def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
+    """Return the numbers of one stage or boundary.
+
+    Parameters
+    ----------
+    entry : number or tuple
+        An entry without costs, per stage or boundary and per micro-batch.
+    index : int
+        Stage or boundary.
+
+    Returns
+    -------
+    tuple of Decimal
+        One number for all micro-batches, or one for each.
+    """
+    value = entry[index] if isinstance(entry, tuple) else entry
+    return value if isinstance(value, tuple) else (value,)
+
+
 def check_length(field: str, entry: Any, expected: int, what: str) -> None:
     """Refuse a list of the wrong length.
 

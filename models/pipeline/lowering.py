@@ -22,7 +22,7 @@ from ppsolve.models.pipeline.collectives import (
     SegmentedOps,
     collective_times,
 )
-from ppsolve.models.pipeline.entries import entry_at, rows_per_microbatch
+from ppsolve.models.pipeline.entries import entry_at, row_of, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.memory import pools_of
 
@@ -111,6 +111,7 @@ class _Lowering:
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names: dict[int, str] = {}
+        self._known_ticks: dict[tuple[Decimal, int], int] = {}
 
     def _all_times(self) -> Iterator[Fraction]:
         instance = self.instance
@@ -121,30 +122,27 @@ class _Lowering:
         for boundary, source, target in self.boundary_pairs:
             yield self._latency(source, target)
             if instance.p2p.mode != "delay":
-                for microbatch in self._columns_that_differ(boundary):
-                    yield self._transfer_time(boundary, source, target, microbatch)
+                for size in set(self._sizes(boundary)):
+                    yield self._transfer_time(size, source, target)
 
     def _latency(self, source: int, target: int) -> Fraction:
         return entry_at(self.instance.p2p.latency, source, target)
 
-    def _columns_that_differ(self, boundary: int) -> range:
-        """Return the micro-batches with transfers of their own: all, or the first for all."""
-        sizes = self.instance.p2p.bytes
-        own = isinstance(sizes, tuple) and isinstance(sizes[boundary], tuple)
-        return range(self.instance.num_microbatches if own else 1)
+    def _sizes(self, boundary: int) -> tuple[Decimal, ...]:
+        """Return the bytes of the transfers over a boundary: one number for all, or m."""
+        return row_of(self.instance.p2p.bytes, boundary)
 
-    def _transfer_time(self, boundary: int, source: int, target: int, microbatch: int) -> Fraction:
-        p2p = self.instance.p2p
-        size = entry_at(p2p.bytes, boundary, microbatch)
-        return size / entry_at(p2p.bandwidth, source, target)
+    def _transfer_time(self, size: Decimal, source: int, target: int) -> Fraction:
+        return Fraction(size) / entry_at(self.instance.p2p.bandwidth, source, target)
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
         """Return the duration of the transfer of each micro-batch, int64[m]."""
-        ticks = [
-            self.scale.ticks(self._transfer_time(boundary, source, target, microbatch))
-            for microbatch in self._columns_that_differ(boundary)
-        ]
-        return np.broadcast_to(np.array(ticks, np.int64), self.instance.num_microbatches)
+        sizes = self._sizes(boundary)
+        ticks = {
+            size: self.scale.ticks(self._transfer_time(size, source, target)) for size in set(sizes)
+        }
+        row = np.array([ticks[size] for size in sizes], dtype=np.int64)
+        return np.broadcast_to(row, self.instance.num_microbatches)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
@@ -200,10 +198,13 @@ class _Lowering:
     def _ticks_row(
         self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
     ) -> IntArray:
-        value = entry[stage] if isinstance(entry, tuple) else entry
-        values = value if isinstance(value, tuple) else (value,)
-        ticks = [self.scale.ticks(Fraction(v) / segments) for v in values]
-        return np.broadcast_to(np.array(ticks, dtype=np.int64), num_microbatches)
+        row = row_of(entry, stage)
+        for value in row:
+            if (value, segments) not in self._known_ticks:
+                ticks = self.scale.ticks(Fraction(value) / segments)
+                self._known_ticks[value, segments] = ticks
+        ticks_of_row = [self._known_ticks[value, segments] for value in row]
+        return np.broadcast_to(np.array(ticks_of_row, dtype=np.int64), num_microbatches)
 
     @property
     def returning(self) -> OpGrid:

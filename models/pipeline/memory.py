@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Pool
 from ppsolve.models.pipeline.collectives import OpGrid
-from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.entries import entry_at, row_of
 from ppsolve.models.pipeline.instance import Memory, PipelineInstance
 
 Row = tuple[Fraction, ...]
@@ -64,7 +64,7 @@ def pools_of(
 
 def _changes(memory: Memory, num_stages: int, *, is_split: bool) -> _Changes:
     share = Fraction(memory.released_by_backward_weight)
-    stored = [_row(memory.activation, stage) for stage in range(num_stages)]
+    stored = [_exact(row_of(memory.activation, stage)) for stage in range(num_stages)]
     shares = {"I": 1 - share, "W": share} if is_split else {"B": Fraction(1)}
     released = {
         kind: [tuple(amount * part for amount in row) for row in stored]
@@ -72,14 +72,13 @@ def _changes(memory: Memory, num_stages: int, *, is_split: bool) -> _Changes:
     }
     if memory.forward_peak is None:
         return _Changes(stored, released)
-    peak = [_row(memory.forward_peak, stage) for stage in range(num_stages)]
+    peak = [_exact(row_of(memory.forward_peak, stage)) for stage in range(num_stages)]
     excess = [_minus(high, low) for high, low in zip(peak, stored, strict=True)]
     return _Changes(peak, {"F": excess, **released})
 
 
-def _row(entry: Any, stage: int) -> Row:
-    value = entry[stage] if isinstance(entry, tuple) else entry
-    return tuple(map(Fraction, value if isinstance(value, tuple) else (value,)))
+def _exact(row: tuple[Decimal, ...]) -> Row:
+    return tuple(map(Fraction, row))
 
 
 def _minus(high: Row, low: Row) -> Row:

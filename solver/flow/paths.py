@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -70,3 +70,41 @@ class Paths:
             reach[before, after] = True
             reach[before] |= reach[after]
         return reach
+
+    @cached_property
+    def reversed(self) -> Paths:
+        """The flow with time running backwards: heads are tails, acquires are releases."""
+        flow = self.flow
+        turned = replace(
+            flow,
+            before=flow.after,
+            after=flow.before,
+            acquire=flow.release,
+            release=flow.acquire,
+        )
+        return Paths(turned)
+
+    def gap(self, position: int) -> IntArray:
+        """Return the least time from the end of a position to the start of each later one.
+
+        Parameters
+        ----------
+        position : int
+            The position.
+
+        Returns
+        -------
+        int64[m, V]
+            Ticks; 0 where a position is not later.
+        """
+        duration = self.flow.duration
+        gap = np.zeros_like(duration)
+        is_later = self.precedes[position]
+        for before, after, lag in self.edges:
+            if before == position:
+                np.maximum(gap[:, after], lag, out=gap[:, after])
+            elif is_later[before]:
+                np.maximum(
+                    gap[:, after], gap[:, before] + duration[:, before] + lag, out=gap[:, after]
+                )
+        return gap

@@ -90,6 +90,11 @@ class Pattern:
             before[nodes[1:]] = nodes[:-1]
         return before
 
+    @property
+    def key(self) -> bytes:
+        """What patterns share that order all resources alike."""
+        return self.before.tobytes()
+
     def orders(self, flow: Flow, permutation: IntArray) -> list[IntArray]:
         """Return the ops of each resource in order.
 

@@ -175,9 +175,9 @@ class Run:
         self.tell("bound", self.task.bound.name)
 
     def _in_turn(self) -> Sequence[Heuristic]:
-        """Return the heuristics in the order of the report, of a large instance the safe first."""
+        """Return the heuristics by report, searches last, of a large instance the safe first."""
         if not self.clock.is_limited or self.task.size < LARGE_OPS:
-            return self.heuristics
+            return sorted(self.heuristics, key=lambda h: h.is_search)
         return sorted(self.heuristics, key=lambda h: (h.is_search, not h.is_generic))
 
     def _run_heuristics(self) -> None:

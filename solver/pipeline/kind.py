@@ -20,6 +20,7 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.permutations import PERMUTATIONS
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
@@ -117,5 +118,5 @@ PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    tuple(map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))),
+    (*map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)), PERMUTATIONS),
 )

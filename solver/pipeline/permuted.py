@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -28,13 +29,17 @@ PATTERNS = tuple(
 )
 """Published schedules of one pipe, under which micro-batches may take any order."""
 
-CLUSTERED = ("1f1b", "relaxed-1f1b", "interleaved-1f1b", "fifo", "wait-free-cyclic")
-"""Patterns of DynaPipe's planner; its others run these orders, and wait at barriers besides."""
+WITH_BARRIERS = ("cyclic", "interleaved-cyclic-1f1b")
+"""Patterns that run the orders of another one (`wait-free-cyclic`, `interleaved-1f1b`) and wait at
+barriers besides, so that they are never the best."""
 
-MAX_OPS = 30_000
-"""Ops that `clusters` places under one pattern, in all its orders together. An op takes 5 to 15 us
-where time goes by in Python, so that 25 orders of 8 devices and 32 micro-batches (512 ops) take
-about 0.4 s under three patterns; larger pipelines get fewer orders, at least two."""
+FREE_PATTERNS = tuple(pattern for pattern in PATTERNS if pattern.name not in WITH_BARRIERS)
+"""Patterns that orders of micro-batches are tried under."""
+
+MAX_OPS = 12_500
+"""Ops that `clusters` places under one pattern, in all its orders together: all 25 up to 500 ops,
+at least two beyond. On 8 devices and 16 micro-batches (256 ops, 480 with transfers) 25 orders under
+five patterns take 0.6 to 1.3 s of processor time (tests/data/unequal)."""
 
 
 class Pattern(Protocol):
@@ -52,7 +57,7 @@ def under_patterns(
     Parameters
     ----------
     request : Request
-        Instance and problem.
+        Instance and problem; once its clock is over, the best so far is returned.
     patterns : iterable of Heuristic
         Published schedules; those that do not apply are left out.
     permutations : sequence of int64[m]
@@ -68,12 +73,11 @@ def under_patterns(
     NotApplicableError
         No pattern applies, or every order waits for itself under those that do.
     """
-    found = [
-        replace(proposal, pattern=heuristic.name)
-        for heuristic in patterns
-        if heuristic.obstacle(request.instance) is None
-        for proposal in _proposals(heuristic, request, permutations)
-    ]
+    able = [pattern for pattern in patterns if pattern.obstacle(request.instance) is None]
+    found: list[Proposal] = []
+    for permutation in permutations:
+        if not found or not request.effort.clock.is_over:
+            found += _under_each(able, request, permutation)
     if not found:
         raise NotApplicableError("needs a published schedule that applies")
     found.sort(key=lambda proposal: proposal.schedule.normalised().value)
@@ -81,17 +85,13 @@ def under_patterns(
     return next(valid, found[0])
 
 
-def _proposals(
-    heuristic: Heuristic, request: Request, permutations: Sequence[IntArray]
-) -> Iterable[Proposal]:
-    pattern = cast("Pattern", heuristic.propose)
-    for permutation in permutations:
-        try:
-            yield pattern(request, permutation)
-        except NotApplicableError:
-            return
-        except (DeadlockError, HeuristicFailedError):
-            continue
+def _under_each(
+    patterns: Iterable[Heuristic], request: Request, permutation: IntArray
+) -> Iterator[Proposal]:
+    for heuristic in patterns:
+        pattern = cast("Pattern", heuristic.propose)
+        with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
+            yield replace(pattern(request, permutation), pattern=heuristic.name)
 
 
 def work_of(problem: Problem) -> IntArray:
@@ -132,16 +132,15 @@ class BySize:
     def __call__(self, request: Request) -> Proposal:
         """Return the best schedule; micro-batches of one size go by index."""
         sizes = self.sign * sizes_of(request.instance, request.problem)
-        return under_patterns(request, PATTERNS, [np.argsort(sizes, kind="stable")])
+        return under_patterns(request, FREE_PATTERNS, [np.argsort(sizes, kind="stable")])
 
 
 def clusters(request: Request) -> Proposal:
-    """Return the best schedule of DynaPipe's planner: its schedulers on orders of clusters."""
+    """Return the best of DynaPipe's orders of clusters under all published schedules."""
     problem = request.problem
     count = min(MAX_ORDERS, max(2, MAX_OPS // problem.num_ops))
     permutations = cluster_orders(work_of(problem))[:count]
-    patterns = [heuristic for heuristic in PATTERNS if heuristic.name in CLUSTERED]
-    return under_patterns(request, patterns, permutations)
+    return under_patterns(request, FREE_PATTERNS, permutations)
 
 
 ORDERS = (
@@ -161,10 +160,11 @@ ORDERS = (
     ),
     Heuristic(
         "clusters",
-        "the best of DynaPipe's orders of clusters of micro-batches, under its schedulers",
+        "DynaPipe's orders of clusters of micro-batches, under the best published schedule",
         clusters,
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
+        is_search=True,
     ),
 )
 """Orders of unequal micro-batches, each under every published schedule."""

@@ -156,6 +156,8 @@ class Drawing:
             Name and value of a fact, with its unit.
         """
         unit = instance.time_unit
+        if entry.pattern:
+            yield "pattern", entry.pattern
         if entry.reason:
             yield "reason", separated(entry.reason, unit)
         times = figures(entry.makespan, entry.device_span)

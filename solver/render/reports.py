@@ -100,11 +100,13 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     Returns
     -------
     Text
-        Its name, status, value and reason.
+        Its name, status, value, pattern and reason.
     """
     line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
     if entry.value is not None:
         line.append(f" {with_unit(figure(entry.value), entry.value_unit or unit)}")
+    if entry.pattern:
+        line.append(f" under {entry.pattern}")
     if entry.reason:
         line.append(f" ({separated(drawing_of(entry.kind).reason(entry), unit)})")
     return line

@@ -52,6 +52,13 @@ def with_unit(text: str, unit: str) -> str:
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
 
 
+def _status_word(entry: HeuristicEntry, result: Result) -> str:
+    is_best = entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value
+    if not is_best or entry.value is None:
+        return spaced(entry.status)
+    return "optimal" if result.status is Status.OPTIMAL else "best"
+
+
 def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
     """Return the outcome of a heuristic, in a few words or with the whole reason.
 
@@ -67,13 +74,9 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
     Returns
     -------
     str
-        The status, with a reason if it gives one.
+        The status, the pattern of the best of several, and a reason if there is one.
     """
-    if entry.status is HeuristicStatus.FEASIBLE:
-        if entry.value is None or entry.value != result.value:
-            return "feasible"
-        return "optimal" if result.status is Status.OPTIMAL else "best"
-    word = spaced(entry.status)
+    word = _status_word(entry, result) + (f" under {entry.pattern}" if entry.pattern else "")
     if not entry.reason:
         return word
     if not verbose and (memory := _MEMORY.match(entry.reason)):

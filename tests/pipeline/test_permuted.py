@@ -10,7 +10,8 @@ import pytest
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Request
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort, HeuristicOutcome, Request
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.event_driven.clusters import cluster_orders, clusters_of
@@ -121,6 +122,20 @@ def test_no_pattern_is_refused() -> None:
     looped = [each for each in PATTERNS if each.name == "interleaved-1f1b"]
     with pytest.raises(NotApplicableError, match="needs a published schedule that applies"):
         under_patterns(Request(instance, lower(instance)), looped, [np.arange(4)])
+
+
+def test_time_that_is_over_ends_the_search_with_the_first_order() -> None:
+    """One order is tried whatever the time, under every pattern; then the best so far is kept."""
+    instance = pipeline()
+    problem = lower(instance)
+    orders = [np.array([3, 2, 1, 0]), np.array([1, 0, 2, 3])]
+    short = Request(instance, problem, effort=Effort(Clock(0.0)))
+    first, both = (
+        under_patterns(request, PATTERNS, given).schedule.makespan
+        for request, given in ((short, orders), (Request(instance, problem), orders))
+    )
+    alone = under_patterns(Request(instance, problem), PATTERNS, orders[:1]).schedule.makespan
+    assert (first, alone, both) == (48, 48, 45)
 
 
 def test_clusters_are_of_like_values() -> None:

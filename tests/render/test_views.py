@@ -312,6 +312,15 @@ class TestTables:
         assert "infeasible: memory: full" in text
         assert "failed: deadlock: a -> b -> a" in text
 
+    def test_the_pattern_of_the_best_of_several_is_named(self):
+        fields = {"status": "feasible", "pattern": "fifo"}
+        best = HeuristicEntry(name="clusters", value=1000, **fields)
+        other = HeuristicEntry(name="ascending", value=1300, **fields)
+        text = drawn(report(result(heuristics=(best, other))), 100)
+        assert re.search(r"clusters +1,000 .* optimal under fifo", text)
+        assert re.search(r"ascending +1,300 .* feasible under fifo", text)
+        assert str(entry_line(other, "us")) == "ascending: feasible 1,300 us under fifo"
+
     def test_not_applicable_is_folded_unless_verbose(self):
         assert "not applicable: zbv (--verbose says why)" in drawn(report(result()), 100)
         text = drawn(report(result(), verbose=True), 100)

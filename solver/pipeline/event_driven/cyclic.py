@@ -64,17 +64,19 @@ def _itself(visit: Visit) -> Visit:
 
 class _Rounds:
     def __init__(self, route: Route, *, keeps_room: bool) -> None:
-        self.route, self.shape = route, route.shape
+        self.route = route
         self.duration = route.duration.tolist()
         self.queue: list[int] = route.queue.tolist()
-        self.positions: list[list[int]] = [[] for _ in range(route.num_queues)]
+        self.forwards: list[list[int]] = [[] for _ in range(route.num_queues)]
+        self.backwards: list[list[int]] = [[] for _ in range(route.num_queues)]
         for position, queue in enumerate(self.queue):
-            self.positions[queue].append(position)
+            side = self.forwards if route.shape.is_forward(position) else self.backwards
+            side[queue].append(position)
         self.waiting: list[deque[int]] = [deque() for _ in self.queue]
         self.waiting[0].extend(range(route.num_microbatches))
         self.ready: list[Visit] = []
         self.start = np.full_like(route.duration, FREE)
-        self.served: list[list[Visit]] = [[] for _ in self.positions]
+        self.served: list[list[Visit]] = [[] for _ in self.forwards]
         self.memory = _Levels(route) if keeps_room else None
         self.now = self.end = 0
 
@@ -98,8 +100,11 @@ class _Rounds:
         return any(moved)
 
     def _serve(self, queue: int) -> bool:
+        heads = self._first_of_each(queue)
+        if not heads:
+            return False
         time, count = self.now, len(self.served[queue])
-        for visit in self._first_of_each(queue):
+        for visit in heads:
             if self.memory is not None and not self.memory.admits(visit):
                 continue
             position, microbatch = visit
@@ -114,12 +119,12 @@ class _Rounds:
 
     def _first_of_each(self, queue: int) -> list[Visit]:
         """Return the first of each position of a queue, backwards and forwards in turn."""
-        heads = [(self.waiting[v][0], v) for v in self.positions[queue] if self.waiting[v]]
-        visits = [Visit(position, microbatch) for microbatch, position in sorted(heads)]
-        forwards = [visit for visit in visits if self.shape.is_forward(visit.position)]
-        backwards = [visit for visit in visits if not self.shape.is_forward(visit.position)]
-        pairs = zip_longest(backwards, forwards)
-        return [visit for visit in chain.from_iterable(pairs) if visit is not None]
+        backwards, forwards = (
+            sorted((self.waiting[v][0], v) for v in side[queue] if self.waiting[v])
+            for side in (self.backwards, self.forwards)
+        )
+        heads = chain.from_iterable(zip_longest(backwards, forwards))
+        return [Visit(head[1], head[0]) for head in heads if head is not None]
 
 
 class _Levels:

@@ -1,0 +1,203 @@
+"""Search over permutations under patterns: all patterns race, the best are annealed for long."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.annealing import Annealer
+from ppsolve.solver.flow.evaluator import Evaluator, Timed
+
+DRAWN = 64
+"""Random permutations beside those by size that a pattern begins with. A pattern that overruns a
+pool under all of them is left out."""
+
+RACE_STEPS = 20
+"""Changes per op in the first round of the race, in which micro-batches change slots only."""
+
+SHIFTS = 500
+"""Changes in 1,000 that move an op on its device, once patterns change too."""
+
+HEATS = (1.0, 0.3, 3.0)
+"""Mean worsening that is accepted in the beginning, in mean durations of an op, by turns."""
+
+KEPT = 4
+"""Best lines that are annealed in turn."""
+
+LEAST_STEPS, PATIENCE = 2_000, 3
+"""Changes per op that are tried at least; and how many times those that led to the best line."""
+
+COUNTED_STEPS, MOST_COUNTED = 100, 100_000
+"""Changes per op, and in all, of a search without a clock: Python tries 10,000 a second."""
+
+CALL_SECONDS, LATE = 0.5, 0.7
+"""Longest run between two looks at the clock in seconds, and share of the time left that it takes:
+nothing can break it off."""
+
+FIRST_STEPS = 50
+"""Changes of a first run, from which the time of the others is foretold."""
+
+Tell = Callable[[Timed], None]
+
+
+def search_permutations(
+    evaluator: Evaluator,
+    starts: Iterable[Timed],
+    clock: Clock | None = None,
+    *,
+    target: int = 0,
+    seed: int = 0,
+    steps: int | None = None,
+    tell: Tell | None = None,
+) -> Timed | None:
+    """Return the best line that is found: order of micro-batches, and of ops on every device.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        Tables of the flow.
+    starts : iterable of Timed
+        Patterns to begin with, each with a permutation; those that overrun a pool too.
+    clock : Clock, optional
+        Once it is over, the best line so far is returned.
+    target : int
+        Makespan in ticks that nothing has to be sought below.
+    seed : int
+        Seed of all random choices.
+    steps : int, optional
+        Changes that are tried, whatever the clock says; without clock and steps their number
+        depends on the size of the flow. With steps the same line is found on every machine.
+    tell : callable, optional
+        Told of better lines.
+
+    Returns
+    -------
+    Timed or None
+        None where every pattern overruns a pool.
+    """
+    clock = clock or Clock()
+    size = evaluator.flow.ops.size
+    if steps is None and not clock.is_limited:
+        steps = min(COUNTED_STEPS * size, MOST_COUNTED)
+    return _Search(evaluator, clock, target, seed, steps, tell).run(starts)
+
+
+class _Search:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        clock: Clock,
+        target: int,
+        seed: int,
+        steps: int | None,
+        tell: Tell | None,
+    ) -> None:
+        self.evaluator, self.clock, self.target, self.tell = evaluator, clock, target, tell
+        self.annealer = Annealer(evaluator, seed)
+        self.rng = np.random.default_rng(seed)
+        self.size = evaluator.flow.ops.size
+        self.mean = max(1.0, float(evaluator.flow.duration.mean()))
+        self.most = math.inf if steps is None else steps
+        self.done = self.done_at_best = 0
+        self.pace: float | None = None
+        self.best: Timed | None = None
+
+    def run(self, starts: Iterable[Timed]) -> Timed | None:
+        pool = self._begin(starts)
+        pool = self._race(pool)
+        if pool and not self._is_over:
+            self._deepen(pool)
+        return self.best
+
+    @property
+    def _is_over(self) -> bool:
+        if self.best is None:
+            return self.clock.is_over
+        least = max(LEAST_STEPS * self.size, PATIENCE * self.done_at_best)
+        has_stalled = self.most == math.inf and self.done >= least
+        is_done = self.best.value <= self.target or self.done >= self.most
+        return is_done or has_stalled or self.clock.is_over
+
+    def _note(self, found: Timed) -> None:
+        if found.is_feasible and (self.best is None or found.value < self.best.value):
+            self.best, self.done_at_best = found, self.done
+            if self.tell is not None:
+                self.tell(found)
+
+    def _begin(self, starts: Iterable[Timed]) -> list[Timed]:
+        """Return every pattern with the best of some permutations."""
+        pool = []
+        for start in starts:
+            permutations = np.stack([start.permutation, *self._orders()])
+            values = self.evaluator.values(start.pattern, permutations)
+            best = int(values.argmin())
+            found = Timed(int(values[best]), start.pattern, permutations[best])
+            if found.is_feasible:
+                pool.append(found)
+                self._note(found)
+                if self._is_over:
+                    break
+        return pool
+
+    def _orders(self) -> list[IntArray]:
+        work = self.evaluator.flow.duration.sum(axis=1)
+        drawn = [self.rng.permutation(len(work)) for _ in range(DRAWN)]
+        return [np.argsort(work, kind="stable"), np.argsort(-work, kind="stable"), *drawn]
+
+    def _anneal(self, timed: Timed, steps: int, heat: float, shifts: int) -> Timed:
+        """Anneal a line; note the best one."""
+        steps = self._allowed(steps)
+        if steps <= 0:
+            return timed
+        began = time.monotonic()
+        found = self.annealer.improve(
+            timed, steps, heat=int(heat * self.mean), shifts=shifts, target=self.target
+        )
+        self.pace = (time.monotonic() - began) / steps
+        self.done += steps
+        self._note(found)
+        return found
+
+    def _allowed(self, steps: int) -> int:
+        """Return how many of the steps there is time for."""
+        steps = int(min(steps, self.most - self.done))
+        if not self.clock.is_limited:
+            return steps
+        if self.pace is None:
+            return min(steps, FIRST_STEPS)
+        return min(steps, int(min(CALL_SECONDS, LATE * self.clock.left) / self.pace))
+
+    def _race(self, pool: list[Timed]) -> list[Timed]:
+        """Anneal all patterns a little, half of them longer, and so on; return the best."""
+        steps, shifts = RACE_STEPS * self.size, 0
+        while len(pool) > 1 or shifts == 0:
+            raced: list[Timed] = []
+            for timed in pool:
+                if self._is_over:
+                    return _sorted([*raced, timed])
+                raced.append(self._anneal(timed, steps, HEATS[0], shifts))
+            if not raced:
+                return []
+            pool = _sorted(raced)[: (len(raced) + 1) // 2]
+            steps, shifts = 2 * steps, SHIFTS
+        return pool
+
+    def _deepen(self, pool: list[Timed]) -> None:
+        """Anneal the best line again and again, longer where that does not help."""
+        steps, turn = 4 * RACE_STEPS * self.size, 0
+        while not self._is_over:
+            before = self.best.value if self.best is not None else 0
+            found = self._anneal(pool[turn % len(pool)], steps, HEATS[turn % len(HEATS)], SHIFTS)
+            turn += 1
+            pool = _sorted([*pool, found])[:KEPT]
+            if found.value >= before and turn % len(HEATS) == 0:
+                steps *= 2
+
+
+def _sorted(pool: Sequence[Timed]) -> list[Timed]:
+    return sorted(pool, key=lambda timed: timed.value)

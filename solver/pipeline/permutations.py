@@ -1,0 +1,179 @@
+"""The heuristic ``permutations``: unequal micro-batches in the best order that a search finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    HeuristicFailedError,
+    NotApplicableError,
+)
+from ppsolve.solver.flow.evaluator import Evaluator, Timed, follows_orders
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.patterns import Pattern
+from ppsolve.solver.flow.search import LEAST_STEPS, search_permutations
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.pipeline.permuted import PATTERNS
+from ppsolve.solver.pipeline.published import A_PIPELINE, ONE_PIPE, UNEQUAL
+from ppsolve.solver.structure.timing import time_orders
+
+BEGUN_WITH = (*PATTERNS, *(heuristic for heuristic in GENERIC if not heuristic.is_search))
+"""Heuristics whose schedules are patterns to begin with."""
+
+_SECONDS_BETWEEN = 0.25
+"""Least time between two schedules that are told: each is timed and checked as a whole problem."""
+
+
+def permutations(request: Request) -> Proposal:
+    """Search over orders of micro-batches, then of ops, from the patterns of other heuristics.
+
+    Parameters
+    ----------
+    request : Request
+        Instance and problem; its effort says for how long.
+
+    Returns
+    -------
+    Proposal
+        The best schedule found.
+
+    Raises
+    ------
+    NotApplicableError
+        Micro-batches pass different ops, or no order says how full a pool is.
+    HeuristicFailedError
+        Every pattern overruns a pool, whatever the order.
+    """
+    problem, effort = request.problem, request.effort
+    flow = flow_of(problem)
+    if flow is None or not follows_orders(flow):
+        raise NotApplicableError("needs micro-batches that all pass the same ops")
+    evaluator = Evaluator(flow, tails_of(problem, flow))
+    expect(LEAST_STEPS * problem.num_ops, effort.clock.left)
+
+    best = search_permutations(
+        evaluator,
+        patterns_of(request, evaluator),
+        effort.clock,
+        target=effort.bound,
+        tell=_teller(request, flow),
+    )
+    if best is None:
+        raise HeuristicFailedError("no published order keeps the memory limits")
+    return Proposal(schedule_of(problem, flow, best))
+
+
+def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
+    """Return what tells of better schedules, now and then."""
+    tell, due = request.effort.tell, [time.monotonic()]
+
+    def tell_of(found: Timed) -> None:
+        if tell is not None and time.monotonic() >= due[0]:
+            tell(schedule_of(request.problem, flow, found))
+            due[0] = time.monotonic() + _SECONDS_BETWEEN
+
+    return None if tell is None else tell_of
+
+
+def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
+    """Yield the patterns of the best schedule so far and of all heuristics, each only once.
+
+    Parameters
+    ----------
+    request : Request
+        Instance and problem.
+    evaluator : Evaluator
+        Tables of the flow of the problem.
+
+    Yields
+    ------
+    Timed
+        Some overrun pools.
+    """
+    seen = set()
+    for schedule in _schedules(request):
+        pattern, permutation = Pattern.of(evaluator.flow, schedule)
+        if pattern.key not in seen:
+            seen.add(pattern.key)
+            yield evaluator.timed(pattern, permutation)
+
+
+def _schedules(request: Request) -> Iterator[Schedule]:
+    if request.effort.known is not None:
+        yield request.effort.known
+    for heuristic in BEGUN_WITH:
+        if heuristic.obstacle(request.instance) is None:
+            try:
+                yield heuristic.propose(request).schedule
+            except (DeadlockError, HeuristicFailedError, NotApplicableError):
+                continue
+
+
+def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
+    """Return the schedule of a line.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem of the flow.
+    flow : Flow
+        Its flow.
+    timed : Timed
+        Order of slots on every resource, and the micro-batches in them.
+
+    Returns
+    -------
+    Schedule
+        All ops as early as the orders allow; those of no micro-batch last on their resource.
+    """
+    orders = []
+    for order in timed.pattern.orders(flow, timed.permutation):
+        resource = problem.resources_of(int(order[0]))[0]
+        others = np.setdiff1d(problem.ops_by_resource[resource], flow.ops)
+        orders.append(np.concatenate([order, others]))
+    return time_orders(problem, orders).normalised()
+
+
+def tails_of(problem: Problem, flow: Flow) -> IntArray:
+    """Return what must follow each position: optimizers and collectives of its stage.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem of the flow.
+    flow : Flow
+        Its flow.
+
+    Returns
+    -------
+    int64[V]
+        Ticks from the end of an op to the end of the longest chain of ops of no micro-batch.
+    """
+    inner = problem.microbatch[problem.after] != FREE
+    before, after, lag = problem.before[~inner], problem.after[~inner], problem.lag[~inner]
+    tail = np.zeros(problem.num_ops, dtype=np.int64)
+    while True:
+        longer = tail.copy()
+        np.maximum.at(longer, before, lag + problem.duration[after] + tail[after])
+        if (longer == tail).all():
+            found: IntArray = tail[flow.ops].max(axis=0)
+            return found
+        tail = longer
+
+
+PERMUTATIONS = Heuristic(
+    "permutations",
+    "orders of unequal micro-batches under every pattern, annealed",
+    permutations,
+    A_PIPELINE,
+    (ONE_PIPE, UNEQUAL),
+    is_search=True,
+)

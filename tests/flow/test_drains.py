@@ -1,0 +1,86 @@
+"""What follows a resource: by hand, and against all orders of a few micro-batches."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.flow import drains
+from ppsolve.solver.flow.drains import drain_bound
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.optimize.kinds import lower
+
+Table = list[list[int]]
+
+
+def flow(forward: Table, backward: Table) -> Flow:
+    times = {"forward": forward, "backward": backward}
+    size = {"num_devices": len(forward), "num_microbatches": len(forward[0])}
+    found = flow_of(lower(PipelineInstance(**size, times=times)))
+    assert found is not None
+    return found
+
+
+def least_over_orders(forward: Table, backward: Table) -> int:
+    """Return the bound of two devices by trying every order in which stage 1 finishes."""
+    count = len(forward[0])
+    work = [forward[1][i] + backward[1][i] for i in range(count)]
+    path = [forward[0][i] + work[i] for i in range(count)]
+    least = []
+    for order in permutations(range(count)):
+        ready = []
+        for place, member in enumerate(order):
+            done = order[: place + 1]
+            end = sum(forward[0][i] for i in done) + min(work[i] for i in done)
+            heads = [(forward[0][i], forward[1][i]) for i in done]
+            heads += [(forward[0][i] + forward[1][i], backward[1][i]) for i in done]
+            for cut, _ in heads:
+                end = max(end, cut + sum(length for head, length in heads if head >= cut))
+            ready.append((max(end, path[member]), backward[0][member]))
+        ends = [cut + sum(length for time, length in ready if time >= cut) for cut, _ in ready]
+        least.append(max(ends))
+    return min(least)
+
+
+def test_backwards_queue_on_the_first_device() -> None:
+    # Stage 1 takes 1 + 1 for each, stage 0 has backwards of 10: the first one starts at 1 + 1 + 1.
+    found = flow([[1] * 3, [1] * 3], [[10] * 3, [1] * 3])
+    assert drain_bound(Paths(found), [1]) == 3 + 30
+
+
+def test_only_the_order_of_finishing_is_free() -> None:
+    # Heads leave stage 1 idle for one tick; then it works 12 ticks. The one finished first may be
+    # the short one, 1 + 6, or the long one, 1 + 6 too: backwards take 9 and 2, one after another.
+    found = flow([[1, 1], [3, 3]], [[9, 2], [3, 3]])
+    assert drain_bound(Paths(found), [1]) == 1 + 6 + 9 + 2
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_tree_of_orders_finds_the_least(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    most = int(rng.integers(3, 12))
+    forward, backward = rng.integers(1, most, (2, 2, 5)).tolist()
+    bound = drain_bound(Paths(flow(forward, backward)), [1])
+    assert bound == least_over_orders(forward, backward)
+
+
+def test_with_few_nodes_the_bound_is_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    paths = Paths(flow(*rng.integers(1, 30, (2, 2, 7)).tolist()))
+    found = []
+    for nodes in (2000, 40, 15, 2):
+        monkeypatch.setattr(drains, "MAX_NODES", nodes)
+        found.append(drain_bound(paths, [1]))
+    assert found == sorted(found, reverse=True)
+    assert found[-1] > 0
+
+
+def test_time_may_run_backwards() -> None:
+    times = [[1, 2, 3], [4, 5, 6]], [[3, 1, 2], [1, 1, 5]]
+    turned = times[1], times[0]
+    paths = Paths(flow(*times)).reversed
+    assert drain_bound(paths, [1]) == drain_bound(Paths(flow(*turned)), [1])
