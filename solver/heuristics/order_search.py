@@ -219,7 +219,7 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
 def _shop(
     problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
 ) -> Shop:
-    """Return what is ordered, with precedences `edges` and vectors `traders` (see `_traders`)."""
+    """Return the table of a problem with further precedences and the vectors of `_traders`."""
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)
     into, by_after = rows_by(after, problem.num_ops)
