@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
     from ppsolve.solver.optimize.kinds import load_instance, parse_instance
     from ppsolve.solver.optimize.progress import Progress
+    from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.service import plan
 
@@ -72,6 +73,8 @@ _HOME = {
     "ScheduleCurve": "solver.goodput.curve",
     "ScheduleDocument": "models.core.result",
     "Status": "models.core.result",
+    "StepAnswer": "solver.pipeline.replicas.step",
+    "StepScheduler": "solver.pipeline.replicas.step",
     "Violation": "models.core.violation",
     "check": "solver.optimize.api",
     "compare": "solver.optimize.api",
@@ -114,6 +117,8 @@ __all__ = [
     "ScheduleCurve",
     "ScheduleDocument",
     "Status",
+    "StepAnswer",
+    "StepScheduler",
     "Violation",
     "__version__",
     "check",

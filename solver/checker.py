@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem, most_in_use
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 
@@ -223,15 +224,27 @@ def _whole_amounts(pool: Pool) -> tuple[Fraction, NDArray[Any], int]:
 
     The array holds Python ints only where sums of int64 could overflow.
     """
-    denominator = math.lcm(*(amount.denominator for amount in pool.amounts))
-    whole = [int(amount * denominator) for amount in pool.amounts]
-    divisor = math.gcd(*whole) or 1
-    unit = Fraction(divisor, denominator)
-    available = math.floor((pool.limit - pool.initial) / unit)
-    whole = [amount // divisor for amount in whole]
+    unit, whole, available = _multiples(pool.amounts, pool.capacity, pool.initial)
     events = len(pool.acquire_op) + len(pool.release_op)
     small = max(max(whole, default=0) * events, abs(available)) < INT64_SAFE
     return unit, np.array(whole, dtype=np.int64 if small else object), available
+
+
+@lru_cache(maxsize=64)
+def _multiples(
+    amounts: tuple[Fraction, ...], capacity: Fraction, initial: Fraction
+) -> tuple[Fraction, tuple[int, ...], int]:
+    """Return a unit, amounts and available memory as its multiples.
+
+    Pools of equal devices differ in their ops alone, and so do those of the steps of a training
+    run: fractions are most of the time of a check of few ops.
+    """
+    denominator = math.lcm(*(amount.denominator for amount in amounts))
+    whole = [int(amount * denominator) for amount in amounts]
+    divisor = math.gcd(*whole) or 1
+    unit = Fraction(divisor, denominator)
+    available = math.floor((most_in_use(capacity) - initial) / unit)
+    return unit, tuple(amount // divisor for amount in whole), available
 
 
 def _amount(value: Fraction) -> str:

@@ -193,6 +193,8 @@ class _Labels:
             "device": problem.device.tolist(),
             "microbatch": problem.microbatch.tolist(),
         }
+        if len(problem.replica):
+            self._numbers["replica"] = problem.replica.tolist()
 
     def compare(self, op: int, row: dict[str, Any]) -> None:
         """Collect the labels of a row that differ from the op's; absent and null ones pass."""

@@ -137,6 +137,8 @@ class Problem:
         Weights of the ends for the objective `COMPLETION`.
     points : int64[...]
         Ops of duration zero that keep their place on their resources: none runs across them.
+    replica : int64[n] or int64[0]
+        Replica of each op, where there are several.
     """
 
     name: str
@@ -163,6 +165,7 @@ class Problem:
     windows: Mapping[int, IntArray] = field(default_factory=dict, repr=False)
     weight: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
     points: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    replica: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
 
     @property
     def num_ops(self) -> int:

@@ -72,6 +72,7 @@ class ScheduledOp(Reported):
     stage: int | None = None
     device: int | None = None
     microbatch: int | None = None
+    replica: int | None = None
     start: Moment
     end: Moment
 
@@ -99,7 +100,7 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
     shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
-    return [
+    rows = [
         {
             "id": name,
             "kind": shown[kind],
@@ -120,6 +121,10 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
             strict=True,
         )
     ]
+    if len(problem.replica):
+        for row, replica in zip(rows, problem.replica[ops].tolist(), strict=True):
+            row["replica"] = replica
+    return rows
 
 
 @unfolds("orders")

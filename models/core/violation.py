@@ -14,6 +14,7 @@ class Violation:
     rule : str
         ``missing``, ``start``, ``tick``, ``duration``, ``release``, ``pin``, ``window``
         (a start outside the holes that the op fits into), ``precedence``, ``overlap``, ``memory``,
+        ``assignment`` (a micro-batch in no replica or in two, or other counts than were asked for),
         ``label`` (a document gives an op another kind, stage, device or micro-batch than its id
         says), ``order`` (an invalid program order, or one that runs otherwise than the schedule
         beside it), or ``objective`` (a document claims another figure than its schedule has, or a

@@ -25,6 +25,7 @@ from ppsolve.models.pipeline.entries import (
     entry_at,
     rows_per_microbatch,
 )
+from ppsolve.models.pipeline.replicas import Replicas
 
 MAX_OPS = 5_000_000
 """Larger instances are refused instead of exhausting the memory of the machine."""
@@ -218,6 +219,7 @@ class PipelineInstance(Instance):
     allreduce: PerStage | None = None
     optimizer: PerStage | None = None
     collectives: Collectives | None = None
+    replicas: Replicas | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
 
     @model_validator(mode="after")
@@ -243,7 +245,22 @@ class PipelineInstance(Instance):
         self._check_matrix("p2p.latency", self.p2p.latency)
         self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
         self._check_bandwidth()
+        if self.replicas is not None:
+            self._check_replicas(self.replicas)
         return self
+
+    def _check_replicas(self, replicas: Replicas) -> None:
+        for field, is_there in (
+            ("collectives", self.collectives is not None),
+            ("placement", self.placement == "bidirectional"),
+        ):
+            if is_there:
+                raise InputError(f'expected no "replicas" with such {field}', field=field)
+        if replicas.is_free and self.objective is not Objective.MAKESPAN:
+            raise InputError(
+                'expected "makespan" where micro-batches may be exchanged', field="objective"
+            )
+        replicas.check(self.num_microbatches)
 
     def _check_placement(self) -> None:
         per_device = self.stages_per_device

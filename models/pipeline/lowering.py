@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ppsolve.models.pipeline.collectives import (
 from ppsolve.models.pipeline.entries import entry_at, row_of, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.memory import pools_of
+from ppsolve.models.pipeline.replicas import Members, replica_of
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
@@ -64,10 +65,51 @@ def lower_pipeline(
     ------
     InputError
         The times have no common tick within the limit and `round_up` is false, or there are more
-        than `MAX_LOWERED` ops.
+        than `MAX_LOWERED` ops, or the pipeline has replicas.
     """
+    if instance.replicas is not None:
+        raise InputError("expected a pipeline without replicas", field="replicas")
     _refuse_huge(instance)
     return _Lowering(instance.in_numbers(), round_up=round_up, extra_times=extra_times).run()
+
+
+def lower_replicas(
+    instance: PipelineInstance,
+    members: Members,
+    *,
+    round_up: bool = False,
+    scale: TimeScale | None = None,
+) -> list[Problem]:
+    """Lower each replica of a pipeline to a problem of its own, all with the same tick.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with replicas.
+    members : tuple of tuple of int
+        Micro-batches of each replica.
+    round_up : bool
+        As for `lower_pipeline`.
+    scale : TimeScale, optional
+        Tick of all problems, up to whose multiples times are rounded; one of which all times are
+        multiples by default.
+
+    Returns
+    -------
+    list of Problem
+        One for each replica, its micro-batches numbered from 0 in the order of its members;
+        `ppsolve.models.pipeline.joint` puts them together.
+
+    Raises
+    ------
+    InputError
+        As for `lower_pipeline`.
+    """
+    _refuse_huge(instance)
+    instance = instance.in_numbers()
+    scale = scale or _Lowering(instance, round_up=round_up).scale
+    parts = [replica_of(instance, those) for those in members]
+    return [_Lowering(part, scale=scale).run() for part in parts]
 
 
 def _refuse_huge(instance: PipelineInstance) -> None:
@@ -91,7 +133,12 @@ def _decimals(entry: Any) -> Iterator[Decimal]:
 
 class _Lowering:
     def __init__(
-        self, instance: PipelineInstance, *, round_up: bool, extra_times: Iterable[Fraction]
+        self,
+        instance: PipelineInstance,
+        *,
+        round_up: bool = False,
+        extra_times: Iterable[Fraction] = (),
+        scale: TimeScale | None = None,
     ) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
@@ -104,8 +151,8 @@ class _Lowering:
                 if a != b
             }
         )
-        times = [*self._all_times(), *extra_times]
-        self.scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
+        times = chain(self._all_times(), extra_times)
+        self.scale = scale or TimeScale.fit(times, instance.time_unit, round_up=round_up)
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}

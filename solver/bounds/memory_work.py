@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise, permutations
 
@@ -12,7 +13,7 @@ from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.memory_work import Room, raise_acquires, working_room
-from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane, PoolOrder
+from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane
 
 MAX_ACQUIRES = 256
 """Acquires of one lane that are tightened; leaving some out only weakens the heads.
@@ -57,16 +58,7 @@ class MemoryWork:
     def __init__(self, implied: ImpliedOrder, clock: Clock | None = None) -> None:
         self._graph = implied.full
         self._clock = clock or Clock()
-        found = [
-            (order, lane, implied.nest_of(order.lanes, lane))
-            for order in implied.pools
-            for lane in order.lanes
-        ]
-        found = [
-            (order, lane, nest)
-            for order, lane, nest in found
-            if _is_local(implied, nest) and not implied.may_be_instant(lane, nest)
-        ]
+        found = list(_local_nests(implied))
         known: dict[Amounts, Amounts] = {}
         amounts = [_amounts(implied, *parts) for parts in found]
         amounts = [known.setdefault(each, each) for each in amounts]
@@ -76,7 +68,7 @@ class MemoryWork:
         expect(min(effort, MAX_EFFORT) / STEPS_SAVED, self._clock.left)
         self._nests = [
             _Nest(implied, lane, nest, each, thinning)
-            for (_, lane, nest), each in zip(found, amounts, strict=True)
+            for (lane, nest, _), each in zip(found, amounts, strict=True)
         ]
 
     def raise_heads(self, heads: IntArray) -> IntArray:
@@ -109,6 +101,27 @@ STEPS_SAVED = 10
 """Sums of the estimate for each one that is formed: most choices are left early."""
 
 
+def _local_nests(implied: ImpliedOrder) -> Iterator[tuple[Lane, list[Lane], Fraction]]:
+    """Yield each lane whose nest is on one resource, the nest, and the room of the pool.
+
+    What acquiring ops give back themselves is back before the next op of the resource starts, so it
+    counts for the acquire in question alone: as room that is missing. In a nest of several lanes
+    the latest acquire may be one of an enclosing lane, which gives nothing back itself; so there
+    the room is left as it is, which only lowers the heads.
+    """
+    for order in implied.pools:
+        room = order.pool.limit - order.holds.base
+        for lane in order.lanes:
+            nest = implied.nest_of(order.lanes, lane)
+            if implied.may_be_instant(lane, nest):
+                continue
+            kept = lane.kept
+            missing = lane.given_back if len(nest) == 1 else Fraction(0)
+            nest = [kept if other is lane else other for other in nest]
+            if _is_local(implied, nest):
+                yield kept, nest, room - missing
+
+
 def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
     """Return true if all lanes have one release, or two in a fixed order, on one resource."""
     columns = [column for lane in nest for column in lane.columns]
@@ -130,12 +143,12 @@ def _in_order(implied: ImpliedOrder, lane: Lane) -> list[tuple[Column, Fraction]
     return None
 
 
-def _amounts(implied: ImpliedOrder, order: PoolOrder, lane: Lane, nest: list[Lane]) -> Amounts:
+def _amounts(implied: ImpliedOrder, lane: Lane, nest: list[Lane], room: Fraction) -> Amounts:
     series = _series(implied, nest)
     return Amounts(
         taken=tuple(other.amount for other in nest),
         shares=tuple(max(share for _, share in parts) for parts in series),
-        available=order.pool.limit - order.holds.base,
+        available=room,
         members=len(implied.ops(lane.acquire)),
     )
 

@@ -7,8 +7,14 @@ from heapq import heapify, heappushpop
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.flow.bounds import end_positions, held_throughout, largest_acquire
+from ppsolve.solver.flow.bounds import (
+    end_positions,
+    held_throughout,
+    largest_acquire,
+    longest_path,
+)
 from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.flow.holds import memory_time
 from ppsolve.solver.flow.paths import Paths
 
 
@@ -17,7 +23,8 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
 
     Per resource, the slowest replica takes at least as long as the mean of least head + load +
     least tail, where heads and tails of all replicas belong to different micro-batches; and as long
-    as the lightest sets of micro-batches that some replica must take of the heaviest ones.
+    as the lightest sets of micro-batches that some replica must take of the heaviest ones. The
+    memory of all replicas holds every micro-batch for as long as it takes.
 
     Parameters
     ----------
@@ -34,7 +41,7 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
         Ticks.
     """
     paths = Paths(flow)
-    found = [int((paths.head + flow.duration + paths.tail).max(initial=0))]
+    found = [longest_path(paths), memory_time(paths, replicas)]
     for resource in range(flow.num_resources):
         first, last = end_positions(paths, resource)
         if not len(first):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +64,26 @@ class Flow:
     def num_positions(self) -> int:
         """Number of positions V."""
         return len(self.kind)
+
+
+def rows_of(flow: Flow, microbatches: Sequence[int]) -> Flow:
+    """Return the flow of some micro-batches alone.
+
+    Parameters
+    ----------
+    flow : Flow
+        The flow.
+    microbatches : sequence of int
+        Micro-batches in their new order.
+
+    Returns
+    -------
+    Flow
+        The same positions.
+    """
+    rows = np.array(microbatches, dtype=np.int64)
+    tables = {name: getattr(flow, name)[rows] for name in ("ops", "duration", "acquire", "release")}
+    return replace(flow, **tables)
 
 
 def flow_of(problem: Problem) -> Flow | None:

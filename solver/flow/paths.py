@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.flow.flow import Flow
 
 Edge = tuple[int, int, int]
@@ -70,6 +71,21 @@ class Paths:
             reach[before, after] = True
             reach[before] |= reach[after]
         return reach
+
+    @cached_property
+    def alone(self) -> list[int]:
+        """Preemptive bound of each resource by itself, in ticks."""
+        duration, resources = self.flow.duration, range(self.flow.num_resources)
+        return [
+            preemptive_bound(self.head[ops], duration[ops], self.tail[ops])
+            for ops in map(self.ops_of, resources)
+        ]
+
+    def ops_of(self, resource: int) -> tuple[IntArray, IntArray]:
+        """Return micro-batches and positions of the ops that occupy a resource."""
+        positions = np.flatnonzero(self.flow.resource == resource)
+        row, column = np.nonzero(self.flow.duration[:, positions])
+        return row, positions[column]
 
     @cached_property
     def reversed(self) -> Paths:

@@ -40,6 +40,7 @@ What is left out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,7 @@ from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.phases import shape_of
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.states import (
     BOUND,
     BUCKETS,
@@ -68,6 +70,12 @@ FIRST_WIDTH, WIDENING = 16, 4
 
 ROOM = 4
 """Rows for new states, as a multiple of those that stay."""
+
+STATES_A_CALL = 4_096
+"""States that one call of the kernel grows: 10 to 30 ms compiled. A call alone takes 0.1 ms."""
+
+STEPS_PER_OP = 20
+"""Steps of other kernels that take as long by Python as placing an op here: 10,000 ops a second."""
 
 MAX_WORDS = 2**26
 """Most numbers in the rows of one level: 512 MB."""
@@ -99,7 +107,12 @@ class StatesAnswer:
 
 
 def solve_states(
-    flow: Flow, upper: int, *, clock: Clock | None = None, max_states: int = 2**16
+    flow: Flow,
+    upper: int,
+    *,
+    clock: Clock | None = None,
+    max_states: int = 2**16,
+    max_placed: float = math.inf,
 ) -> StatesAnswer | None:
     """Search for a makespan below an upper bound.
 
@@ -113,6 +126,8 @@ def solve_states(
         Asked after each op that is placed.
     max_states : int
         Most states of a level.
+    max_placed : float
+        Ops that may be placed: no round begins that is expected to place more.
 
     Returns
     -------
@@ -125,17 +140,23 @@ def solve_states(
     batch = batch_of(flow, shape)
     clock = Clock() if clock is None else clock
     best: list[int] | None = None
-    bound = placed = 0
+    asked, upper = upper, min(upper, _horizon(flow))
+    bound = placed = last_placed = 0
     width = min(FIRST_WIDTH, max_states)
     while bound < upper and not clock.is_over:
         levels = _Round(shape, batch, width)
+        expect(STEPS_PER_OP * WIDENING * last_placed, clock.left)
         sequence, reached = levels.run(upper, clock)
         if sequence is not None:
             best, upper = sequence, reached
-        bound, placed = max(bound, min(levels.least_left, upper)), placed + levels.placed
+        bound, last_placed = max(bound, min(levels.least_left, upper)), levels.placed
+        placed += last_placed
         width *= WIDENING
-        if width > max_states or width * ROOM * levels.across > MAX_WORDS:
+        is_too_wide = width > max_states or width * ROOM * levels.across > MAX_WORDS
+        if is_too_wide or placed + WIDENING * last_placed > max_placed:
             break
+    if best is None and bound >= upper:
+        upper = bound = asked
     starts = None if best is None else starts_of(flow, best)
     return StatesAnswer(None if best is None else upper, starts, bound, bound >= upper, placed)
 
@@ -202,6 +223,11 @@ def starts_of(flow: Flow, sequence: Sequence[int]) -> IntArray:
         start[j, v] = max(free[flow.resource[v]], *ends, 0)
         free[flow.resource[v]] = start[j, v] + flow.duration[j, v]
     return start
+
+
+def _horizon(flow: Flow) -> int:
+    """Return a makespan that no earliest schedule reaches: all ops and lags in turn, and a tick."""
+    return int(flow.duration.sum()) + flow.num_microbatches * int(flow.lag.sum()) + 1
 
 
 def _tails(flow: Flow, shape: Shape) -> IntArray:
@@ -296,21 +322,24 @@ class _Round:
         int
             Makespan; the upper bound if there is no sequence.
         """
-        for level in range(self.num_ops):
+        stride = max(1, STATES_A_CALL // self.width)
+        for first in range(0, self.num_ops, stride):
+            last = min(first + stride, self.num_ops)
             search(
                 self.shape,
                 self.batch,
-                level,
+                first,
+                last,
                 self.width,
                 upper,
                 self._counts,
                 self._rows,
                 *self._spaces,
             )
-            if not self._counts[level + 1]:
+            if not self._counts[last]:
                 return None, upper
-            if clock.is_over and level + 1 < self.num_ops:
-                self._leave(level + 1)
+            if clock.is_over and last < self.num_ops:
+                self._leave(last)
                 return None, upper
         ends = self._states(self.num_ops)[:, REACH]
         return self._sequence(int(ends.argmin())), int(ends.min())

@@ -109,6 +109,8 @@ class Heuristic:
         What it needs of an instance of its kind.
     is_search : bool
         Whether it tries many schedules, and is left out once the optimum is known.
+    orders : callable, optional
+        Returns the order of actions of each device, where it does not depend on times.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Heuristic:
     made_for: str = EVERYTHING
     requirements: tuple[Requirement, ...] = ()
     is_search: bool = False
+    orders: Callable[[Request], Any] | None = None
 
     @property
     def is_generic(self) -> bool:

@@ -80,7 +80,7 @@ def _of(
 ) -> list[RuleLane]:
     """Return the lanes of a pool; ops of one stage and micro-batch have one label."""
     counts = np.array([amount != 0 for amount in pool.amounts], dtype=np.bool_)
-    back = pool.release_op[counts[pool.release_amount]]
+    back = _behind(pool.release_op[counts[pool.release_amount]], pool.acquire_op, labels)
     back = back[np.lexsort((-tail[back], labels[back]))]
     op, index = pool.acquire_op, pool.acquire_amount
     first = np.searchsorted(labels[back], labels[op], side="left")
@@ -96,6 +96,15 @@ def _of(
         largest = max(pool.amounts[amount] for amount in np.unique(index[this]).tolist())
         lanes.append(RuleLane(number, largest, op[this], *ends, max(lifetime, 1)))
     return lanes
+
+
+def _behind(releases: IntArray, acquires: IntArray, labels: IntArray) -> IntArray:
+    """Leave out what acquiring ops give back themselves, where others of their label do too.
+
+    The excess of a forward says nothing of how long its micro-batch is held.
+    """
+    own = np.isin(releases, acquires)
+    return releases[~(own & np.isin(labels[releases], labels[releases[~own]]))]
 
 
 def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> IntArray:

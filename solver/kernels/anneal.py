@@ -77,10 +77,10 @@ class Plan(NamedTuple):
 
 
 @part
-def _draw(rng: Any, number: int) -> int:
-    """Return a whole number from 0 to `number` - 1 (Lehmer's generator of period 2^31 - 2)."""
+def _draw(rng: Any) -> int:
+    """Return the next random number below 2^31 (Lehmer's generator, period 2^31 - 2)."""
     rng[0] = rng[0] * 48271 % 2147483647
-    drawn: int = rng[0] % number
+    drawn: int = rng[0]
     return drawn
 
 
@@ -137,88 +137,122 @@ def _relink(before: Any, behind: Any, node: int, left: int, right: int) -> None:
 
 
 @part
-def _mark_followers(chain: Chain, line: Any, room: Room, first: int, node: int, stamp: int) -> bool:
-    """Mark what waits for `first` in the line up to `node`; whether `node` does not."""
-    mark, before = room.mark, room.before
-    mark[first] = stamp
-    for place in range(room.place[first] + 1, room.place[node] + 1):
+def _mark_followers(
+    position_of: Any,
+    pointer: Any,
+    source: Any,
+    line: Any,
+    before: Any,
+    mark: Any,
+    low: int,
+    high: int,
+    stamp: int,
+) -> bool:
+    """Mark what waits for the node at place `low` up to place `high`; whether that one does not."""
+    node = line[high]
+    mark[line[low]] = stamp
+    for place in range(low + 1, high + 1):
         other = line[place]
-        position = chain.position[other]
+        position = position_of[other]
         waits = other != node and mark[before[other]] == stamp
-        for number in range(chain.pointer[position], chain.pointer[position + 1]):
-            waits = waits or mark[other - position + chain.source[number]] == stamp
+        for number in range(pointer[position], pointer[position + 1]):
+            waits = waits or mark[other - position + source[number]] == stamp
         if waits:
             mark[other] = stamp
     return bool(mark[node] != stamp)
 
 
 @part
-def _mark_sources(chain: Chain, line: Any, room: Room, node: int, last: int, stamp: int) -> bool:
-    """Mark what `last` waits for in the line down to `node`; whether `node` is not among it."""
-    mark, before = room.mark, room.before
-    mark[last] = stamp
-    for place in range(room.place[last], room.place[node], -1):
+def _mark_sources(
+    position_of: Any,
+    pointer: Any,
+    source: Any,
+    line: Any,
+    before: Any,
+    mark: Any,
+    low: int,
+    high: int,
+    stamp: int,
+) -> bool:
+    """Mark what the node at place `high` waits for down to `low`; whether not for that one."""
+    node = line[low]
+    mark[line[high]] = stamp
+    for place in range(high, low, -1):
         other = line[place]
         if mark[other] == stamp:
-            position = chain.position[other]
-            for number in range(chain.pointer[position], chain.pointer[position + 1]):
-                mark[other - position + chain.source[number]] = stamp
+            position = position_of[other]
+            for number in range(pointer[position], pointer[position + 1]):
+                mark[other - position + source[number]] = stamp
             if before[other] != node:
                 mark[before[other]] = stamp
     return bool(mark[node] != stamp)
 
 
 @part
-def _exchange(line: Any, room: Room, low: int, width: int) -> None:
+def _exchange(line: Any, spare: Any, place: Any, low: int, width: int) -> None:
     """Exchange a part of the line with what is spare."""
-    spare = room.spare
     for number in range(width):
         node = spare[number]
         spare[number] = line[low + number]
         line[low + number] = node
-        room.place[node] = low + number
+        place[node] = low + number
 
 
 @part
-def _shift(chain: Chain, line: Any, room: Room, rng: Any, stamp: int) -> int:
+def _shift(
+    position_of: Any,
+    pointer: Any,
+    source: Any,
+    line: Any,
+    place_of: Any,
+    before: Any,
+    behind: Any,
+    mark: Any,
+    spare: Any,
+    path: Any,
+    tried: Any,
+    rng: Any,
+    stamp: int,
+) -> int:
     """Move a node of the longest path past others of its resource; return the first place.
 
     Returns -1 where others wait in between. In the line, all that waits for the one that is
     overtaken goes behind both, so that no deadlock can arise.
     """
-    size, before, behind, mark, tried = len(line), room.before, room.behind, room.mark, room.step
-    late = room.path[_draw(rng, tried[6])]
-    early, far, pulls = before[late], _draw(rng, 8), _draw(rng, 2) == 0
-    for _ in range(far - 4):  # one step in 5 cases of 8, else 2 to 4
+    size = len(line)
+    late = path[_draw(rng) % tried[6]]
+    early, drawn = before[late], _draw(rng) % 16
+    pulls = drawn < 8
+    for _ in range(drawn % 8 - 4):  # past one other in 5 cases of 8, else past 2 to 4
         if pulls and before[early] < size:
             early = before[early]
         elif not pulls and behind[late] < size:
             late = behind[late]
+    low, high = place_of[early], place_of[late]
+    moved, left, right = early, late, behind[late]
     if pulls:
-        is_free = _mark_followers(chain, line, room, early, late, stamp)
+        moved, left, right = late, before[early], early
+        is_free = _mark_followers(
+            position_of, pointer, source, line, before, mark, low, high, stamp
+        )
     else:
-        is_free = _mark_sources(chain, line, room, early, late, stamp)
+        is_free = _mark_sources(position_of, pointer, source, line, before, mark, low, high, stamp)
     if not is_free:
         return -1
-    low, high, moved = room.place[early], room.place[late], late if pulls else early
     number = 0
     for turn in range(2):
         for place in range(low, high + 1):
             node = line[place]
-            is_marked = mark[node] == stamp
-            if node != moved and is_marked == ((turn == 1) == pulls):
-                room.spare[number] = node
+            if node != moved and (mark[node] == stamp) == ((turn == 1) == pulls):
+                spare[number] = node
                 number += 1
         if turn == 0:
-            room.spare[number] = moved
+            spare[number] = moved
             number += 1
     tried[0], tried[1], tried[2], tried[3] = SHIFT, moved, before[moved], behind[moved]
     tried[4], tried[5] = low, number
-    left, right = late, behind[late]
-    if pulls:
-        left, right = before[early], early
     _relink(before, behind, moved, left, right)
-    _exchange(line, room, low, number)
+    _exchange(line, spare, place_of, low, number)
     return low
 
 
@@ -258,45 +292,11 @@ def _copy(line: Any, source: Times, target: Times, begin: int, until: int) -> No
 
 
 @part
-def _change(
-    chain: Chain,
-    lengths: Lengths,
-    room: Room,
-    shifts: int,
-    rng: Any,
-    line: Any,
-    row: Any,
-    stamp: int,
-) -> int:
-    """Change the line; return the first place that differs, -1 where nothing does."""
-    tried = room.step
-    if _draw(rng, 1000) < shifts:
-        if tried[6] < 0:
-            tried[6] = _trace(chain, lengths, row, line, room)
-        return _shift(chain, line, room, rng, stamp) if tried[6] > 0 else -1
-    kind, origin, target = _draw(rng, 2), _draw(rng, len(row)), _draw(rng, len(row))
-    if origin == target:
-        return -1
-    tried[0], tried[1], tried[2] = kind, origin, target
-    _rearrange(row, kind, origin, target)
-    return _first_place(chain, room, origin, target)
-
-
-@part
-def _take_back(line: Any, row: Any, room: Room) -> None:
-    """Undo the change that was tried."""
-    tried = room.step
-    if tried[0] == SHIFT:
-        _exchange(line, room, tried[4], tried[5])
-        _relink(room.before, room.behind, tried[1], tried[2], tried[3])
-    else:
-        _rearrange(row, tried[0], tried[2], tried[1])
-
-
-@part
-def _keep(values: Any, kept: Any) -> None:
-    for place in range(len(values)):
-        kept[place] = values[place]
+def _keep(line: Any, row: Any, kept_line: Any, kept_row: Any) -> None:
+    for place in range(len(line)):
+        kept_line[place] = line[place]
+    for slot in range(len(row)):
+        kept_row[slot] = row[slot]
 
 
 @Kernel
@@ -325,17 +325,43 @@ def anneal(
     int
         Makespan of the best line in ticks; `NEVER` if the line given overruns a pool.
     """
-    size, now, trial, steps = len(line), room.now, room.trial, plan.steps
+    size, now, trial, steps, tried = len(line), room.now, room.trial, plan.steps, room.step
     best, current, begin = NEVER, NEVER - 1, 0
     _link(chain, line, room)
     for step in range(steps + 1):
         limit = current
         if step > 0:
             heat = plan.heat * (steps - step) // steps * (steps - step) // steps
-            limit += heat * plan.odds[_draw(rng, ODDS)] // SCALE
-            begin = _change(chain, lengths, room, plan.shifts, rng, line, row, step)
-            if begin < 0:
-                continue
+            limit += heat * plan.odds[_draw(rng) % ODDS] // SCALE
+            if _draw(rng) % 1000 < plan.shifts:
+                if tried[6] < 0:
+                    tried[6] = _trace(chain, lengths, row, line, room)
+                begin = -1
+                if tried[6] > 0:
+                    begin = _shift(
+                        chain.position,
+                        chain.pointer,
+                        chain.source,
+                        line,
+                        room.place,
+                        room.before,
+                        room.behind,
+                        room.mark,
+                        room.spare,
+                        room.path,
+                        tried,
+                        rng,
+                        step,
+                    )
+                if begin < 0:
+                    continue
+            else:
+                tried[0] = _draw(rng) % 2
+                tried[1], tried[2] = _draw(rng) % len(row), _draw(rng) % len(row)
+                if tried[1] == tried[2]:
+                    continue
+                _rearrange(row, tried[0], tried[1], tried[2])
+                begin = _first_place(chain, room, tried[1], tried[2])
         stop = walk(
             chain,
             lengths,
@@ -351,19 +377,21 @@ def anneal(
             trial.reach,
         )
         if stop == size:
-            current, room.step[6] = trial.reach[size], -1
+            current, tried[6] = trial.reach[size], -1
             _copy(line, trial, now, begin, size)
             if current < best:
                 best = current
-                _keep(line, room.best_line)
-                _keep(row, room.best_row)
+                _keep(line, row, room.best_line, room.best_row)
             if best <= plan.target:
                 break
         elif step == 0:
             return NEVER
         else:
             _copy(line, now, trial, begin, stop + 1)
-            _take_back(line, row, room)
-    _keep(room.best_line, line)
-    _keep(room.best_row, row)
+            if tried[0] == SHIFT:
+                _exchange(line, room.spare, room.place, tried[4], tried[5])
+                _relink(room.before, room.behind, tried[1], tried[2], tried[3])
+            else:
+                _rearrange(row, tried[0], tried[2], tried[1])
+    _keep(room.best_line, room.best_row, line, row)
     return best

@@ -98,8 +98,12 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function on int64 arrays, records of them, and numbers."""
-        if is_compiled() and (self._machine_code is not None or self._may_compile()):
-            return self._compile()(*arguments)
+        if is_compiled():
+            # Asking first costs a fifth of a call that times 32 ops.
+            if self._machine_code is not None:
+                return self._machine_code(*arguments)
+            if self._may_compile():
+                return self._compile()(*arguments)
         plain = [_as_lists(argument) for argument in arguments]
         answer = self.function(*plain)
         for argument, values in zip(arguments, plain, strict=True):

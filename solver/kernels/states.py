@@ -351,7 +351,8 @@ def _finish(
         rows[k] = made[k]
 
 
-def _search(
+@part
+def _grow(
     shape: Any,
     batch: Any,
     level: int,
@@ -369,12 +370,7 @@ def _search(
     head: Any,
     figures: Any,
 ) -> None:
-    """Replace the states of a level (of so many ops placed) by those of the next level.
-
-    At most `width` states of a level stay. `counts` has the number of states of each level,
-    `parent` and `placed` by level and state where it came from. `rows` holds states, `made` room
-    for more; `table` is full of -1.
-    """
+    """Replace the states of a level (of so many ops placed) by those of the next level."""
     count, size = len(batch.twin), len(shape.resource)
     times = count + len(batch.ranked_pointer) - 1
     across = FIGURES + count + times + len(batch.room)
@@ -402,6 +398,54 @@ def _search(
                     number += 1
     number = _select(number, width, across, upper, made, table, link, tally, figures)
     _finish(number, level + 1, width, across, counts, rows, made, parent, placed, table)
+
+
+def _search(
+    shape: Any,
+    batch: Any,
+    first: int,
+    last: int,
+    width: int,
+    upper: int,
+    counts: Any,
+    rows: Any,
+    made: Any,
+    parent: Any,
+    placed: Any,
+    table: Any,
+    link: Any,
+    tally: Any,
+    opening: Any,
+    head: Any,
+    figures: Any,
+) -> None:
+    """Replace the states of level `first` (of so many ops placed) by those of level `last`.
+
+    At most `width` states of a level stay. `counts` has the number of states of each level,
+    `parent` and `placed` by level and state where it came from. `rows` holds states, `made` room
+    for more; `table` is full of -1. Levels after one without states have none.
+    """
+    for level in range(first, last):
+        if counts[level] == 0:
+            return
+        _grow(
+            shape,
+            batch,
+            level,
+            width,
+            upper,
+            counts,
+            rows,
+            made,
+            parent,
+            placed,
+            table,
+            link,
+            tally,
+            opening,
+            head,
+            figures,
+        )
 
 
 search = Kernel(_search)

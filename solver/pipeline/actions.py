@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,10 +12,11 @@ import numpy as np
 
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.deferred import Deferred
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.structure.units import whole_units
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
@@ -189,13 +191,102 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
     DeadlockError
         The orders wait for each other.
     """
+    return resolved(problem, orders).timed(problem, *edges)
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Orders of actions as op numbers; the same for pipelines that differ in times alone.
+
+    Parameters
+    ----------
+    ops : list of int64[...]
+        Ops of each device, in the order in which they run.
+    inputs, weights : int64[...]
+        The halves of each full backward that the problem splits.
+    """
+
+    ops: list[IntArray]
+    inputs: IntArray
+    weights: IntArray
+
+    def timed(self, problem: Problem, *edges: Edges) -> Schedule:
+        """Return the schedule that starts each op as early as its order allows.
+
+        Parameters
+        ----------
+        problem : Problem
+            A pipeline of the shape for which the orders were resolved.
+        *edges : Edges
+            Further precedences.
+
+        Returns
+        -------
+        Schedule
+            The schedule.
+
+        Raises
+        ------
+        DeadlockError
+            The orders wait for each other.
+        """
+        fused = gradient_after_weight(problem, self.inputs, self.weights)
+        tails = _after_order(problem, self.ops)
+        extra = [np.concatenate(parts) for parts in zip(fused, tails, *edges, strict=True)]
+        return time_orders(problem, self.ops, (extra[0], extra[1], extra[2]))
+
+    def overfills(self, problem: Problem) -> bool:
+        """Return true if these orders make some pool overflow, however long ops take.
+
+        Where an op starts, all those before it on its device have ended. That decides the use of a
+        pool whose ops are all in one order and take time; other pools are left out.
+        """
+        place = np.full(problem.num_ops, FREE, dtype=np.int64)
+        for ops in self.ops:
+            place[ops] = np.arange(len(ops))
+        return any(_overfills(problem, pool, place) for pool in problem.pools)
+
+
+def _overfills(problem: Problem, pool: Pool, place: IntArray) -> bool:
+    """Return true if a pool overflows where its ops run one by one; see `Chains.overfills`."""
+    every = np.concatenate([pool.acquire_op, pool.release_op])
+    device = problem.device[every]
+    decided = (place[every] != FREE) & (device == device[:1]) & (problem.duration[every] > 0)
+    if not len(every) or not decided.all():
+        return False
+    amounts, unit = whole_units(pool.amounts, len(every) + 1)
+    taken, given = np.zeros((2, int(place[every].max()) + 1), dtype=amounts.dtype)
+    np.add.at(taken, place[pool.acquire_op], amounts[pool.acquire_amount])
+    np.add.at(given, place[pool.release_op], amounts[pool.release_amount])
+    use = np.cumsum(taken) - np.cumsum(given) + given
+    return bool(np.any(use > math.floor((pool.limit - pool.initial) * unit)))
+
+
+def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
+    """Return the ops of the orders of all devices.
+
+    Parameters
+    ----------
+    problem : Problem
+        A lowered pipeline.
+    orders : sequence of Order
+        One order per device.
+
+    Returns
+    -------
+    Chains
+        One chain per device.
+
+    Raises
+    ------
+    InputError
+        An order names an op that the problem or the device does not have, names one twice, or
+        misses one.
+    """
     resolver = _Resolver(problem)
     chains = [resolver.ops(device, order) for device, order in enumerate(orders)]
     _check_complete(problem, chains)
-    fused = gradient_after_weight(problem, resolver.fused_inputs, resolver.fused_weights)
-    tails = _after_order(problem, chains)
-    extra = [np.concatenate(parts) for parts in zip(fused, tails, *edges, strict=True)]
-    return time_orders(problem, chains, (extra[0], extra[1], extra[2]))
+    return Chains(chains, resolver.fused_inputs, resolver.fused_weights)
 
 
 class _Resolver:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.violation import Violation
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
+from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.flow import flow_of
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -23,11 +30,70 @@ from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
 from ppsolve.solver.pipeline.permutations import PERMUTATIONS
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
+from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
+from ppsolve.solver.pipeline.replicas.task import replicas_task
+from ppsolve.solver.pipeline.small import search_states
+
+BOUND_SHARE = 0.1
+"""Part of the time that is left in which the bound of unequal micro-batches is raised further."""
+
+MANY_STEPS = 1_000_000
+"""Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
 
 
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
+
+    def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
+        """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
+        known = super().heuristics_of(instance)
+        is_free = instance.replicas is not None and instance.replicas.is_free
+        return tuple(heuristic for heuristic in known if not (is_free and heuristic.is_search))
+
+    def problem_of(self, instance: PipelineInstance, *, round_up: bool, document: Any) -> Problem:
+        """Lower a pipeline; one with replicas with the assignment of a document.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        round_up : bool
+            Round times up where they have no common tick within the limit.
+        document : Any
+            The document; without one the first assignment is lowered.
+
+        Returns
+        -------
+        Problem
+            The problem of the pipeline, or of all its replicas.
+        """
+        if instance.replicas is None:
+            return super().problem_of(instance, round_up=round_up, document=document)
+        return lower_joint(instance, read_assignment(document, instance), round_up=round_up)
+
+    def refuted(
+        self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
+    ) -> list[Violation]:
+        """Return the claim of an assignment that is none.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        problem : Problem
+            Its problem.
+        data : dict
+            The document.
+        schedule : Schedule or None
+            The schedule in it.
+
+        Returns
+        -------
+        list of Violation
+            None for a pipeline without replicas.
+        """
+        return [] if instance.replicas is None else assignment_violations(data, instance)
 
     def task(self, instance: PipelineInstance, *, round_up: bool = False) -> ScheduleTask:
         """Return the task of solving a pipeline.
@@ -44,6 +110,8 @@ class PipelineKind(Kind[PipelineInstance]):
         ScheduleTask
             The task.
         """
+        if instance.replicas is not None:
+            return replicas_task(self, instance, round_up=round_up, alone=PipelineTask)
         return PipelineTask(self, instance, self.lower(instance, round_up=round_up))
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
@@ -85,21 +153,47 @@ class PipelineKind(Kind[PipelineInstance]):
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
 
+    @cached_property
+    def flow(self) -> Flow | None:
+        """The flow of unequal micro-batches; index order says more of those that are all alike."""
+        alike = max(map(len, self.problem.families), default=0)
+        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
+            return None
+        return flow_of(self.problem)
+
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic bound; of unequal micro-batches those on their flow too."""
         super().find_bounds(clock)
-        alike = max(map(len, self.problem.families), default=0)
-        if self.objective is not Objective.MAKESPAN or alike == self.instance.num_microbatches:
-            return  # index order says more of micro-batches that are all alike
-        flow = flow_of(self.problem)
-        stronger = [] if flow is None else flow_bounds(flow, clock)
+        stronger = [] if self.flow is None else flow_bounds(self.flow, clock)
         self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
 
+    def glance(self, control: Control) -> StopReason | None:
+        """Search the states of a small flow, then with CP-SAT for a moment."""
+        if self.flow is not None:
+            search_states(self, self.flow, control)
+        return None if self.is_closed else super().glance(control)
+
     def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the best order of whole ops where there are collectives, then the exact search."""
+        """Yield the best order of whole ops where there are collectives, then the exact search.
+
+        Before it, more is done for the bound of unequal micro-batches.
+        """
         if self.instance.collectives is not None and options.heuristics is None:
             yield self.plan_whole_ops
+        if self.flow is not None and not options.deterministic:
+            yield self.raise_bound
         yield from super().strategies(options)
+
+    def raise_bound(self, control: Control) -> StopReason:
+        """Follow more orders of micro-batches, as long as that raises the bound."""
+        expect(MANY_STEPS, control.clock.left)
+        clock = control.clock.share(BOUND_SHARE)
+        for found in deeper_bounds(cast("Flow", self.flow), clock):
+            if found.value <= self.bound.value:
+                break
+            self._note_bounds([found, *(b for b in self.bounds if b.name != found.name)])
+            control.tell("bound", found.name)
+        return StopReason.PROVED if self.is_closed else StopReason.TIME
 
     def plan_whole_ops(self, control: Control) -> StopReason:
         """Order whole ops exactly, and add their collectives greedily."""
@@ -118,5 +212,9 @@ PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    (*map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS)), PERMUTATIONS),
+    tuple(
+        with_replicas(with_collectives(heuristic))
+        for heuristic in (*PUBLISHED, *EVENT_DRIVEN, *ORDERS, PERMUTATIONS)
+    ),
+    PipelineResult,
 )

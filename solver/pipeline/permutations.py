@@ -72,7 +72,7 @@ def permutations(request: Request) -> Proposal:
 
 
 def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
-    """Return what tells of better schedules, now and then."""
+    """Return a listener that tells of better schedules, now and then."""
     tell, due = request.effort.tell, [time.monotonic()]
 
     def tell_of(found: Timed) -> None:
@@ -143,7 +143,7 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
 
 
 def tails_of(problem: Problem, flow: Flow) -> IntArray:
-    """Return what must follow each position: optimizers and collectives of its stage.
+    """Return the length of what follows each position: optimizers, collectives of its stage.
 
     Parameters
     ----------

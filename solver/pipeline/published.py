@@ -66,6 +66,8 @@ BIDIRECTIONAL = Requirement(
     "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
 )
 
+_Orders = Callable[[PipelineInstance, Request], list[Order]]
+
 
 @dataclass(frozen=True)
 class FixedOrders:
@@ -77,7 +79,7 @@ class FixedOrders:
         Returns the order of each device for an instance and a request.
     """
 
-    orders: Callable[[PipelineInstance, Request], list[Order]]
+    orders: _Orders
 
     def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
         """Time the orders.
@@ -100,7 +102,21 @@ class FixedOrders:
         return Proposal(schedule_actions(request.problem, found), action_strings(found))
 
 
-def _per_stage(orders: Callable[[int, int], list[Order]]) -> FixedOrders:
+def _fixed(
+    name: str, summary: str, orders: _Orders, requirements: tuple[Requirement, ...]
+) -> Heuristic:
+    """Return a heuristic whose orders follow from the shape of the pipeline, whatever its times."""
+    return Heuristic(
+        name,
+        summary,
+        FixedOrders(orders),
+        A_PIPELINE,
+        requirements,
+        orders=lambda request: orders(request.instance, request),
+    )
+
+
+def _per_stage(orders: Callable[[int, int], list[Order]]) -> _Orders:
     """Wrap a rule that gives one order per stage, each on a device of its own."""
 
     def placed(instance: PipelineInstance, _: Request) -> list[Order]:
@@ -108,7 +124,7 @@ def _per_stage(orders: Callable[[int, int], list[Order]]) -> FixedOrders:
         on_device = dict(zip(instance.stage_to_device, of_stage, strict=True))
         return [on_device[device] for device in range(instance.num_devices)]
 
-    return FixedOrders(placed)
+    return placed
 
 
 def _looped_bfs(instance: PipelineInstance, _: Request) -> list[Order]:
@@ -123,89 +139,68 @@ def _chunks(instance: PipelineInstance) -> int:
 
 
 PUBLISHED = (
-    Heuristic(
+    _fixed(
         "gpipe",
         "all forwards, then all backwards",
         _per_stage(one_stage.gpipe),
-        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE),
     ),
-    Heuristic(
+    _fixed(
         "1f1b",
         "one forward, one backward after a warm-up",
         _per_stage(one_stage.one_forward_one_backward),
-        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE),
     ),
-    Heuristic(
+    _fixed(
         "zb-1p",
         "zero bubble within 1F1B's memory (visualizer's rule)",
         _per_stage(zero_bubble.zb_1p),
-        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, SPLIT),
     ),
-    Heuristic(
+    _fixed(
         "zb-h1",
         "hand-made zero bubble, memory of 1F1B",
         _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 1)),
-        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, SPLIT),
     ),
-    Heuristic(
+    _fixed(
         "zb-h2",
         "hand-made zero bubble, twice the memory of 1F1B",
         _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 2)),
-        A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, SPLIT),
     ),
-    Heuristic(
+    _fixed(
         "interleaved-1f1b",
         "1F1B over several chunks per device, micro-batches in groups",
-        FixedOrders(
-            lambda instance, request: interleaved.interleaved_1f1b(
-                instance.num_devices,
-                _chunks(instance),
-                instance.num_microbatches,
-                request.group_size,
-            )
+        lambda instance, request: interleaved.interleaved_1f1b(
+            instance.num_devices, _chunks(instance), instance.num_microbatches, request.group_size
         ),
-        A_PIPELINE,
         (ONE_PIPE, LOOPED),
     ),
-    Heuristic(
+    _fixed(
         "looped-bfs",
         "chunk by chunk, all forwards, then all backwards in reverse",
-        FixedOrders(_looped_bfs),
-        A_PIPELINE,
+        _looped_bfs,
         (ONE_PIPE,),
     ),
-    Heuristic(
+    _fixed(
         "interleaved-zb",
         "zero bubble over several chunks per device",
-        FixedOrders(
-            lambda instance, _: interleaved.interleaved_zero_bubble(
-                instance.num_devices, _chunks(instance), instance.num_microbatches
-            )
+        lambda instance, _: interleaved.interleaved_zero_bubble(
+            instance.num_devices, _chunks(instance), instance.num_microbatches
         ),
-        A_PIPELINE,
         (ONE_PIPE, LOOPED, SPLIT),
     ),
-    Heuristic(
+    _fixed(
         "zbv",
         "zero bubble on a V placement",
-        FixedOrders(
-            lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches)
-        ),
-        A_PIPELINE,
+        lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches),
         (ONE_PIPE, V_SHAPED, SPLIT),
     ),
-    Heuristic(
+    _fixed(
         "dualpipe-v",
         "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
-        FixedOrders(
-            lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches)
-        ),
-        A_PIPELINE,
+        lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches),
         (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
     ),
     Heuristic(

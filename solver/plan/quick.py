@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError, MemoryDeadlockError
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    InputError,
+    MemoryDeadlockError,
+    NotApplicableError,
+)
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import MAX_LOWERED
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.bounds import Bound, best_bound, work_bound
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Heuristic, Request
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.options import Options
@@ -22,6 +29,7 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics
 from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.pipeline.kind import PipelineTask
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
@@ -52,6 +60,8 @@ class QuickScheduler:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._known: dict[tuple[object, ...], Reached | None] = {}
+        self._shape: PipelineInstance | None = None
+        self._ordered: dict[str, Chains] = {}
 
     def outline(self, configuration: Configuration, boundaries: Sequence[int]) -> Outline:
         """Return the outline of a configuration under a split.
@@ -121,16 +131,46 @@ class QuickScheduler:
             None where none applies and fits the memory.
         """
         instance, problem = outlined(shown)
-        kind = kind_of(instance)
         for heuristic in chosen_heuristics(instance, names):
-            if heuristic.is_search:
-                continue
-            outcome = kind.run_heuristic(heuristic, instance, problem)
-            if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
-                schedule = outcome.schedule
-                makespan = float(problem.scale.time(schedule.makespan))
-                return Reached(makespan, outcome.name, start=schedule.start)
+            found = None if heuristic.is_search else self._made(heuristic, instance, problem)
+            if found is not None:
+                makespan = float(problem.scale.time(found.makespan))
+                return Reached(makespan, heuristic.name, start=found.start)
         return None
+
+    def _made(
+        self, heuristic: Heuristic, instance: PipelineInstance, problem: Problem
+    ) -> Schedule | None:
+        """Return the schedule of a heuristic; None where it does not apply or breaks a rule."""
+        kind = kind_of(instance)
+        if heuristic.orders is None or instance.collectives is not None:
+            outcome = kind.run_heuristic(heuristic, instance, problem)
+            return outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
+        if kind.obstacle(heuristic, instance) is not None:
+            return None
+        try:
+            chains = self._chains(heuristic.name, heuristic.orders, instance, problem)
+            # Most of these orders take more memory than there is; timing and checking one to find
+            # that out takes 10 to 50 ms.
+            schedule = None if chains.overfills(problem) else chains.timed(problem)
+        except (NotApplicableError, DeadlockError):
+            return None
+        return None if schedule is None or check_schedule(problem, schedule) else schedule
+
+    def _chains(
+        self,
+        name: str,
+        orders: Callable[[Request], Sequence[Order]],
+        instance: PipelineInstance,
+        problem: Problem,
+    ) -> Chains:
+        """Return published orders as ops; those of the last shape are kept."""
+        if self._shape is not instance:
+            self._shape = instance
+            self._ordered.clear()
+        if name not in self._ordered:
+            self._ordered[name] = resolved(problem, orders(Request(instance, problem)))
+        return self._ordered[name]
 
     def swept(
         self, shown: Outline, known: IntArray | None, steps: int, clock: Clock

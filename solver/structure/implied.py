@@ -69,6 +69,17 @@ class Lane:
         """All columns of the lane, the acquiring one first."""
         return [self.acquire, *(column for column, _ in self.releases)]
 
+    @property
+    def given_back(self) -> Fraction:
+        """Amount that each acquiring op gives back itself, at its end: a forward's excess."""
+        return sum((part for column, part in self.releases if column == self.acquire), Fraction(0))
+
+    @property
+    def kept(self) -> Lane:
+        """The lane of what acquiring ops leave behind them."""
+        left = tuple(part for part in self.releases if part[0] != self.acquire)
+        return Lane(self.acquire, self.amount - self.given_back, left)
+
 
 @dataclass(frozen=True)
 class PoolOrder:

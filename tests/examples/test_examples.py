@@ -51,6 +51,7 @@ PRINTED = {
         "inductor-default 900, exposed 300",
         "best 660, exposed 60",
     ],
+    "step_scheduler.py": ["the same micro-batches: True, within the bound: True"],
 }
 """Lines of each script's output, runs of spaces written as one."""
 

@@ -76,6 +76,12 @@ def test_of_the_heaviest_some_replica_takes_two() -> None:
     assert exchange_bound(found, 2, equal=False) == 9 + 9
 
 
+def test_memory_of_all_replicas_holds_every_microbatch() -> None:
+    # Four micro-batches, each held for 1 + 1 + 1 + 5 on stage 0, which has room for one of them.
+    found = flow([[1] * 4, [1] * 4], [[5] * 4, [1] * 4], [1, 4])
+    assert exchange_bound(found, 2) == 4 * 8 // 2
+
+
 def test_heads_and_tails_of_different_microbatches() -> None:
     rng = np.random.default_rng(5)
     for _ in range(60):

@@ -9,11 +9,13 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.flow.bounds import RULES, flow_bounds
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import RULES, deeper_bounds, flow_bounds
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask
 from tests.bruteforce import brute_force
 from tests.clocks import CountingClock
 
@@ -112,3 +114,38 @@ def test_with_few_pairs_the_bound_is_lower_but_valid(monkeypatch: pytest.MonkeyP
 def test_without_time_the_first_rule_is_left() -> None:
     times = {"forward": [[1, 2], 1], "backward": [1, 1]}
     assert [bound.name for bound in flow_bounds(flow(times, 2), CountingClock(0))] == ["path"]
+
+
+def test_more_orders_raise_the_bound_where_kernels_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(8)
+    forward = rng.integers(1, 90, 12).tolist()
+    times = {"forward": [forward] * 4, "backward": [[2 * time for time in forward]] * 4}
+    found = flow(times, 12)
+    first = values(found)["drain"]
+    monkeypatch.setitem(compilation._state, "compiled", False)
+    assert list(deeper_bounds(found, Clock())) == []
+    monkeypatch.setitem(compilation._state, "compiled", True)
+    monkeypatch.setattr("ppsolve.solver.flow.bounds.MORE_NODES", (2000, 4000))
+    more = [bound.value for bound in deeper_bounds(found, Clock())]
+    assert [first, *more] == sorted([first, *more])
+    assert list(deeper_bounds(found, Clock(0.0))) == []
+
+
+def test_a_pipeline_of_unequal_microbatches_is_bounded_as_a_flow() -> None:
+    alike = {"forward": [1] * 3, "backward": [10, 1, 1]}
+    unequal = {"forward": [1] * 3, "backward": [[10, 10, 9], 1, 1]}
+    for times, expected in ((alike, False), (unequal, True)):
+        data = {"num_devices": 3, "num_microbatches": 3, "times": times}
+        task = PIPELINE.task(PipelineInstance(**data))
+        assert isinstance(task, PipelineTask)
+        task.find_bounds()
+        assert (task.flow is not None) is expected
+        assert task.bound.value == brute_force(task.problem)
+
+
+def test_a_bound_as_large_as_the_goal_ends_the_search_for_more() -> None:
+    found = flow({"forward": [[1, 2], 1], "backward": [1, 1]}, 2)
+    assert [bound.name for bound in flow_bounds(found, goal=2 + 1 + 1 + 1)] == ["path"]
+    assert len(flow_bounds(found, goal=100)) == len(RULES)

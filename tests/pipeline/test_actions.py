@@ -5,13 +5,16 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Request
+from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.pipeline.actions import (
     Action,
     Order,
     Overlap,
     action_strings,
     orders_of,
+    resolved,
     schedule_actions,
 )
 
@@ -95,3 +98,49 @@ def test_wrong_orders_are_refused(first: Order, message: str) -> None:
 def test_long_lists_of_missing_ops_are_cut() -> None:
     with pytest.raises(InputError, match=r"F0.0, F0.1, F1.0, F1.1, B0.0 and 3 more is there not"):
         schedule_actions(problem(), [Order.of([]), Order.of([])])
+
+
+def limited(capacity: float, **fields: object) -> PipelineInstance:
+    times = {"forward": 2, "backward_input": 2, "backward_weight": 1}
+    memory = {"capacity": capacity, "activation": 1, "released_by_backward_weight": 0.25}
+    document = {"num_devices": 2, "num_microbatches": 2, "times": times, "memory": memory}
+    return PipelineInstance.parse(document | fields)
+
+
+def test_orders_overfill_a_pool_where_too_many_forwards_come_first() -> None:
+    # Device 0 holds both micro-batches at its second forward, device 1 one at a time.
+    for capacity, overfills in ((1, True), (1.75, True), (2, False)):
+        shown = lower(limited(capacity))
+        assert resolved(shown, [FIRST, SECOND]).overfills(shown) is overfills
+    # Behind the first input-gradient backward a quarter is left.
+    early = order("0F0", "0I0", "0F1", "0I1", "0W0", "0W1")
+    for capacity, overfills in ((1, True), (1.25, False)):
+        shown = lower(limited(capacity))
+        assert resolved(shown, [early, SECOND]).overfills(shown) is overfills
+
+
+@pytest.mark.parametrize("chunks, placement", [(1, "linear"), (2, "interleaved"), (2, "vshape")])
+def test_orders_overfill_where_the_checker_finds_too_much_memory(
+    chunks: int, placement: str
+) -> None:
+    verdicts = set[bool]()
+    for capacity in (1, 2, 3, 4, 6, 9):
+        shape = {"num_devices": 3, "num_microbatches": 6, "stages_per_device": chunks}
+        instance = limited(capacity, placement=placement, **shape)
+        shown, kind = lower(instance), kind_of(instance)
+        for heuristic in kind.heuristics_of(instance):
+            if heuristic.orders is None or kind.obstacle(heuristic, instance) is not None:
+                continue
+            chains = resolved(shown, heuristic.orders(Request(instance, shown)))
+            wrong = {violation.rule for violation in check_schedule(shown, chains.timed(shown))}
+            assert wrong <= {"memory"}
+            assert chains.overfills(shown) is bool(wrong)
+            verdicts.add(bool(wrong))
+    assert verdicts == {False, True}
+
+
+def test_orders_leave_open_what_they_do_not_decide() -> None:
+    # An op of length zero releases at the moment at which others acquire.
+    times = {"forward": 0, "backward_input": 2, "backward_weight": 1}
+    shown = lower(limited(1, times=times))
+    assert not resolved(shown, [FIRST, SECOND]).overfills(shown)

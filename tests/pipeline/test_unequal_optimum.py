@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -23,6 +24,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.bruteforce import brute_force
 from tests.marks import first
+from tests.plain_model import plain_optimum, plain_range
 
 SPLIT = ("forward", "backward_input", "backward_weight")
 KINDS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
@@ -167,3 +169,50 @@ def test_no_heuristic_is_below_the_optimum_or_breaks_a_rule(seed: int) -> None:
             assert schedule is not None and optimum is not None
             assert check_schedule(problem, schedule) == []
             assert schedule.value >= optimum
+
+
+class TestPeaksOfAlikeMicrobatches:
+    """Index order holds here, and with it every bound that knows about memory."""
+
+    @staticmethod
+    def alike(devices: int, microbatches: int, capacity: int) -> Problem:
+        memory = {"capacity": capacity, "activation": 1, "forward_peak": 2}
+        shape = {"num_devices": devices, "num_microbatches": microbatches, "memory": memory}
+        times = {"forward": 2, "backward": 1}
+        return lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
+
+    @pytest.mark.parametrize("capacity", [2, 3, 4])
+    def test_one_device_takes_its_work(self, capacity: int) -> None:
+        """With any room: all F, or F and B in turn. F counts once, though it gives back too."""
+        bounds = lower_bounds(ImpliedOrder(self.alike(1, 3, capacity)))
+        assert max(bound.value for bound in bounds) == 9
+
+    def test_one_at_a_time_where_a_second_peak_does_not_fit(self) -> None:
+        """Each of three micro-batches goes there and back alone: 2 + 2 + 1 + 1."""
+        problem = self.alike(2, 3, capacity=2)
+        assert max(bound.value for bound in lower_bounds(ImpliedOrder(problem))) == 18
+        assert plain_optimum(problem) == 18
+
+    @pytest.mark.parametrize("seed", first(10, range(40)))
+    def test_no_bound_is_above_the_optimum(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        stored, more = rng.integers(1, 3, 2), rng.integers(0, 4, 2)
+        data = {
+            "num_devices": 2,
+            "num_microbatches": int(rng.integers(3, 6)),
+            "times": {kind: rng.integers(1, 5, 2).tolist() for kind in ("forward", "backward")},
+            "memory": {
+                "capacity": (stored + more + rng.integers(0, 5, 2)).tolist(),
+                "activation": stored.tolist(),
+                "forward_peak": (stored + more).tolist(),
+            },
+            "objective": str(rng.choice(["makespan", "device_span"])),
+        }
+        problem = lower_pipeline(PipelineInstance.parse(data))
+        known = plain_range(problem)
+        implied = ImpliedOrder(problem)
+        assert known is not None
+        assert all(bound.value <= known[1] for bound in lower_bounds(implied))
+        answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))
+        assert answer.schedule is not None
+        assert known[0] <= answer.bound == answer.schedule.value <= known[1]

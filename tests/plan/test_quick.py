@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.plan.request import PlanRequest, parse_request
 from ppsolve.models.plan.result import Configuration
@@ -15,6 +16,7 @@ from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower as lower_instance
+from ppsolve.solver.optimize.registry import chosen_heuristics, run_heuristic
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
 from ppsolve.solver.plan.quick import QuickScheduler, documented, walked_start
@@ -179,3 +181,22 @@ def test_a_walk_is_justified_by_hand() -> None:
     # pause: 1 before it, 2 x 3 on it, 2 after it.
     serial = WalkRule(0, 0.5)
     assert walked_start(shown, serial).max() > walked_start(shown, justified(serial)).max()
+
+
+NAMES = ("interleaved-zb", "zbv", "zb-h2", "zb-1p", "1f1b", "looped-bfs", "gpipe", "list-tail")
+
+
+def test_named_schedules_are_those_of_the_first_heuristic_that_is_feasible(
+    data: dict[str, Any],
+) -> None:
+    for _, builder, _, _, shown in outlines(data):
+        quick, (instance, problem) = QuickScheduler(builder), outlined(shown)
+        for names in (NAMES, NAMES[:3], NAMES[-2:]):
+            in_turn = [heuristic.name for heuristic in chosen_heuristics(instance, names)]
+            outcomes = (run_heuristic(name, instance, problem) for name in in_turn)
+            wanted = next((o for o in outcomes if o.status is HeuristicStatus.FEASIBLE), None)
+            found = quick.named(shown, names)
+            assert (found is None) == (wanted is None)
+            if found is not None and wanted is not None and wanted.schedule is not None:
+                assert found.method == wanted.name
+                assert np.array_equal(found.start, wanted.schedule.start)

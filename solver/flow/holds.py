@@ -1,0 +1,126 @@
+"""Bounds on a flow by the time for which micro-batches hold parts of a pool of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.flow.paths import Paths
+
+FloatArray = np.typing.NDArray[np.float64]
+
+ROUNDING = 1e-12
+"""Part by which shares and sums are rounded down, far above the error of sums of doubles."""
+
+MOST_PARTS = 6
+"""Largest number of micro-batches at a time that is told from more by itself."""
+
+
+def memory_time(paths: Paths, replicas: int = 1) -> int:
+    """Return the largest bound of a pool by the time for which micro-batches hold parts of it.
+
+    From its acquire on, each micro-batch holds what it cannot have released yet, at least as long
+    as the longest path to the release. Weights stand for the shares of the pool: at no moment do
+    they add up to more than 1, so the makespan is no less than the sum of weights times lengths.
+    They are the shares themselves, or dual feasible functions of them (Fekete and Schepers 2001),
+    which see that two large parts do not fit beside each other.
+
+    Parameters
+    ----------
+    paths : Paths
+        Heads and tails of the flow.
+    replicas : int
+        Number of replicas that share out the micro-batches, each with pools of its own.
+
+    Returns
+    -------
+    int
+        Ticks.
+    """
+    pools = range(len(paths.flow.room))
+    return max((_time_of(paths, pool, replicas) for pool in pools), default=0)
+
+
+@dataclass(frozen=True)
+class _Holds:
+    """What one position acquires, per micro-batch: shares of the pool that go down step by step.
+
+    Parameters
+    ----------
+    share : float64[m, n]
+        Shares of the pool.
+    length : float64[m, n]
+        Ticks for which each of them is held at least.
+    """
+
+    share: FloatArray
+    length: FloatArray
+
+
+def _time_of(paths: Paths, pool: int, replicas: int) -> int:
+    flow = paths.flow
+    acquires = np.flatnonzero((flow.pool == pool) & flow.acquire.any(axis=0))
+    holds = [_holds_of(paths, pool, position) for position in acquires.tolist()]
+    known = [each for each in holds if each is not None]
+    if not known or len(known) < len(holds) or flow.room[pool] <= 0:
+        return 0
+    releases = np.flatnonzero((flow.pool == pool) & flow.release.any(axis=0))
+    idle = int(paths.head[:, acquires].min()) + int(paths.tail[:, releases].min())
+    most = max(
+        sum(float((weight(each.share) * each.length).sum()) for each in known)
+        for weight in _weights(known)
+    )
+    return math.ceil(most * (1 - ROUNDING) / replicas) + idle
+
+
+def _holds_of(paths: Paths, pool: int, position: int) -> _Holds | None:
+    """Return the holds of a position; None where its own stage does not release just those."""
+    flow = paths.flow
+    is_release = (flow.pool == pool) & (flow.stage == flow.stage[position])
+    releases = np.flatnonzero(is_release & flow.release.any(axis=0))
+    others = releases[releases != position]
+    amount = flow.release[:, releases]
+    is_matched = bool((amount.sum(axis=1) == flow.acquire[:, position]).all())
+    if not is_matched or not paths.precedes[position, others].all():
+        return None
+    gap = paths.gap(position)[:, releases] + flow.duration[:, [position]]
+    ends = np.where(releases == position, 0, gap) + flow.duration[:, releases]
+    order = np.argsort(ends, axis=1, kind="stable")
+    ends, amount = np.take_along_axis(ends, order, 1), np.take_along_axis(amount, order, 1)
+    return _Holds(
+        _left(amount) / float(flow.room[pool]) * (1 - ROUNDING),
+        np.diff(ends, axis=1, prepend=0).astype(np.float64),
+    )
+
+
+def _left(amount: IntArray) -> IntArray:
+    """Return the amounts that are held before each release, int64[m, n]."""
+    left: IntArray = np.cumsum(amount[:, ::-1], axis=1)[:, ::-1]
+    return left
+
+
+def _weights(holds: list[_Holds]) -> Iterator[Callable[[FloatArray], FloatArray]]:
+    """Yield functions of shares whose sum is at most 1 wherever the sum of shares is."""
+    yield partial(_in_parts, parts=0)
+    for parts in range(1, MOST_PARTS + 1):
+        yield partial(_in_parts, parts=parts)
+    small = np.unique(np.concatenate([each.share.ravel() for each in holds]))
+    for least in small[(small > 0) & (small <= 0.5)].tolist():
+        yield partial(_without_small, least=least)
+
+
+def _in_parts(share: FloatArray, parts: int) -> FloatArray:
+    """Round shares so that ``parts + 1`` of more than 1 / (parts + 1) do not fit; 0: leave them."""
+    rounded: FloatArray = np.floor((parts + 1) * share) / parts if parts else share
+    return rounded
+
+
+def _without_small(share: FloatArray, least: float) -> FloatArray:
+    """Let shares below `least` count nothing, and what leaves room for none of them as 1."""
+    rounded: FloatArray = np.where(share < least, 0.0, share)
+    return np.where(share > 1 - least, 1.0, rounded)

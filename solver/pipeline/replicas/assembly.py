@@ -1,0 +1,103 @@
+"""From orders and micro-batches to the problem and the schedule of all replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.pipeline.joint import join
+from ppsolve.solver.flow.lineups import Lineup
+from ppsolve.solver.kernels.exchange import Choice, Sizes, time_lineup
+from ppsolve.solver.pipeline.replicas.shape import Shape
+
+
+def schedule_of(
+    shape: Shape, choices: Sequence[Choice], sizes: Sizes, members: Sequence[Sequence[int]]
+) -> Schedule:
+    """Return the schedule in which every replica runs its order as early as possible.
+
+    Parameters
+    ----------
+    shape : Shape
+        Structure of the pipeline.
+    choices : sequence of Choice
+        Of each replica: the order for each number of micro-batches.
+    sizes : Sizes
+        Durations and amounts of this step.
+    members : sequence of sequences of int
+        Micro-batches of each replica by slot.
+
+    Returns
+    -------
+    Schedule
+        Of the problem of all replicas with the durations and amounts of this step.
+    """
+    table = sizes.duration.reshape(-1, sizes.num_positions)
+    problems, starts, numbers = [], [], []
+    for choice, those in zip(choices, members, strict=True):
+        which = int(choice.lineup[len(those)])
+        lineup = shape.lineups[which]
+        slots = np.array([*those, sizes.num_microbatches], dtype=np.int64)
+        problem = _problem(shape, lineup, slots, table)
+        problems.append(problem)
+        ends = _ends(shape, sizes, which, slots)
+        start = np.empty(problem.num_ops, dtype=np.int64)
+        start[lineup.ops] = ends - problem.duration[lineup.ops]
+        starts.append(start)
+        owners = np.empty(len(those), dtype=np.int64)
+        owners[lineup.microbatches] = slots[:-1]
+        numbers.append(owners.tolist())
+    joint = join(problems, numbers, shape.instance.num_devices)
+    return Schedule(joint, np.concatenate(starts))
+
+
+def _ends(shape: Shape, sizes: Sizes, which: int, slots: IntArray) -> IntArray:
+    end = np.zeros(len(shape.lineups[which].ops), dtype=np.int64)
+    level = np.zeros(len(sizes.room), dtype=np.int64)
+    time_lineup(shape.sample, sizes, which, slots, 0, end, level)
+    return end
+
+
+def _problem(shape: Shape, lineup: Lineup, slots: IntArray, table: IntArray) -> Problem:
+    """Return the problem of one replica with its own durations and amounts."""
+    sample = lineup.schedule.problem
+    owner, position = np.empty_like(lineup.ops), np.empty_like(lineup.ops)
+    # The last of the slots is that of FREE, -1.
+    owner[lineup.ops], position[lineup.ops] = slots[lineup.slot], lineup.position
+    pools = zip(sample.pools, shape.amounts, strict=True)
+    return replace(
+        sample,
+        duration=table[owner, position],
+        pools=tuple(amounts.given_to(pool, owner, position) for pool, amounts in pools),
+        families=(),
+    )
+
+
+def action_orders(
+    shape: Shape, choices: Sequence[Choice], members: Sequence[Sequence[int]]
+) -> list[list[list[str]]]:
+    """Return the action strings of each device of each replica.
+
+    Parameters
+    ----------
+    shape : Shape
+        Structure of the pipeline.
+    choices : sequence of Choice
+        Of each replica: the order for each number of micro-batches.
+    members : sequence of sequences of int
+        Micro-batches of each replica by slot.
+
+    Returns
+    -------
+    list of list of list of str
+        By replica and device, e.g. ``0F3``: stage, kind, micro-batch.
+    """
+    found = []
+    for choice, those in zip(choices, members, strict=True):
+        templates = shape.templates[int(choice.lineup[len(those)])]
+        found.append([[text + str(those[slot]) for text, slot in row] for row in templates])
+    return found

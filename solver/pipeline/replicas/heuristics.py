@@ -1,0 +1,121 @@
+"""Published schedules on pipelines with replicas: each replica runs one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.replicas import Members, replica_of
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Proposal, Request
+from ppsolve.solver.pipeline.collectives import orders_if_whole
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One replica alone.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline of its micro-batches, numbered from 0.
+    problem : Problem
+        What it lowers to, with the tick of the joint problem.
+    ops : slice
+        Its ops in the joint problem.
+    """
+
+    instance: PipelineInstance
+    problem: Problem
+    ops: slice
+
+
+def members_of(problem: Problem) -> Members:
+    """Return the micro-batches of each replica of a joint problem, in the order of its ops."""
+    members = []
+    for replica in range(int(problem.replica.max()) + 1):
+        mine = problem.microbatch[(problem.replica == replica) & (problem.microbatch != FREE)]
+        members.append(tuple(dict.fromkeys(mine.tolist())))
+    return tuple(members)
+
+
+def parts_of(instance: PipelineInstance, members: Members, *, round_up: bool) -> list[Part]:
+    """Return the replicas of a pipeline, each alone.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with replicas.
+    members : tuple of tuple of int
+        Micro-batches of each replica.
+    round_up : bool
+        Whether times are rounded up.
+
+    Returns
+    -------
+    list of Part
+        In the order of replicas.
+    """
+    problems = lower_replicas(instance, members, round_up=round_up)
+    ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
+    return [
+        Part(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
+        for those, problem, end in zip(members, problems, ends, strict=True)
+    ]
+
+
+def side_by_side(problem: Problem, starts: list[IntArray]) -> Schedule:
+    """Return the schedule of a joint problem that runs each replica as given.
+
+    Parameters
+    ----------
+    problem : Problem
+        The joint problem.
+    starts : list of int64[...]
+        Starts of the ops of each replica in ticks.
+
+    Returns
+    -------
+    Schedule
+        The schedule of all.
+    """
+    return Schedule(problem, np.concatenate(starts))
+
+
+def with_replicas(heuristic: Heuristic) -> Heuristic:
+    """Return a published schedule that also runs pipelines with replicas, each by itself."""
+
+    def propose(request: Request) -> Proposal:
+        if request.instance.replicas is None:
+            alone: Proposal = heuristic.propose(request)
+            return alone
+        starts = [_start(heuristic, asked) for asked in _requests(request)]
+        schedule = side_by_side(request.problem, starts)
+        return Proposal(schedule, orders_if_whole(schedule))
+
+    return replace(heuristic, propose=propose)
+
+
+def _requests(request: Request) -> Iterator[Request]:
+    """Yield a request for each replica, with a fair part of the time that is left."""
+    members = members_of(request.problem)
+    round_up = request.problem.scale.worst_relative_error > 0
+    parts = parts_of(request.instance, members, round_up=round_up)
+    for number, part in enumerate(parts):
+        clock = request.effort.clock.share(1 / (len(parts) - number))
+        effort = Effort(clock, uses_all=request.effort.uses_all)
+        yield Request(part.instance, part.problem, request.group_size, effort)
+
+
+def _start(heuristic: Heuristic, request: Request) -> IntArray:
+    obstacle = heuristic.obstacle(request.instance)
+    if obstacle is not None:
+        raise NotApplicableError(f"{obstacle} in every replica")
+    start: IntArray = heuristic.propose(request).schedule.start
+    return start

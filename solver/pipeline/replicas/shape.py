@@ -1,0 +1,248 @@
+"""What does not change between the steps of a pipeline: positions, orders, structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    HeuristicFailedError,
+    InputError,
+    MemoryDeadlockError,
+    NotApplicableError,
+)
+from ppsolve.models.pipeline.costs import Lengths
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.replicas import Replicas
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.lineups import Lineup, lineup_of, together
+from ppsolve.solver.heuristics.generic import GENERIC
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
+from ppsolve.solver.kernels.exchange import Choice, Lineups
+from ppsolve.solver.pipeline.actions import COMPUTE_KINDS
+from ppsolve.solver.pipeline.published import PUBLISHED
+
+MOST_WAYS = 4
+"""Ways to order ops that are kept, the best for equal micro-batches. Every step times each of them
+once, and goes on with the best."""
+
+SWEEP_SECONDS = 0.5
+"""Time for a heuristic that searches, for all numbers of micro-batches of a shape together."""
+
+SPREAD = 2
+"""Replicas with any number of micro-batches run from 1 to so many times the mean; bounds hold for
+all numbers."""
+
+
+class Shape:
+    """Positions, orders and structure of a pipeline with replicas.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline; one without replicas has one.
+    scale : TimeScale
+        Tick of all times, up to whose multiples they are rounded.
+
+    Raises
+    ------
+    InputError
+        Micro-batches of the pipeline pass different positions or hold two resources at once.
+    """
+
+    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
+        self.scale = scale
+        self.replicas = instance.replicas or Replicas(count=1, assignment="fixed")
+        self.take(instance)
+        self.lineups, self.ways, self.sample = self._ways()
+        self.templates = [_template(lineup) for lineup in self.lineups]
+
+    def take(self, instance: PipelineInstance) -> None:
+        """Take micro-batches of other lengths, times or amounts."""
+        self.instance = instance
+        everyone = tuple(range(instance.num_microbatches))
+        (self.whole,) = lower_replicas(instance, (everyone,), scale=self.scale)
+        flow = flow_of(self.whole)
+        if flow is None:
+            raise InputError(
+                'expected one pipe and p2p of mode "delay", "link" or "send_queue"', field="p2p"
+            )
+        self.flow: Flow = flow
+        self.amounts = [_Amounts(pool, flow, self.whole.num_ops) for pool in self.whole.pools]
+
+    def with_lengths(self, lengths: Sequence[int | Sequence[int]]) -> Shape:
+        """Return the same shape with micro-batches of other lengths.
+
+        Raises
+        ------
+        InputError
+            The number of micro-batches is another one, or a length is no whole number from 1.
+        """
+        given = _lengths(lengths, self.instance.num_microbatches)
+        other = copy(self)
+        other.take(self.instance.model_copy(update={"lengths": given}))
+        return other
+
+    @property
+    def alone(self) -> IntArray:
+        """Durations of the ops of one replica that belong to no micro-batch, in ticks."""
+        durations: IntArray = self.whole.duration[self.whole.microbatch == FREE]
+        return durations
+
+    def counts(self) -> list[int]:
+        """Return the numbers of micro-batches that a replica may run."""
+        number, count = self.instance.num_microbatches, self.replicas.count
+        if not self.replicas.is_free:
+            return sorted({len(those) for those in self.replicas.blocks(number)})
+        if self.replicas.counts == "equal":
+            return [number // count]
+        return list(range(1, min(number - count + 1, SPREAD * -(-number // count)) + 1))
+
+    def _ways(self) -> tuple[list[Lineup], list[Choice], Lineups]:
+        """Return all lineups, the choice of lineups for each way to order ops, and their record."""
+        lineups: list[Lineup] = []
+        counts = self.counts()
+        tables: dict[str, IntArray] = {}
+        value: dict[str, int] = {}
+        for count in counts:
+            for name, schedule in self._samples(count):
+                table = tables.setdefault(name, np.full(max(counts) + 1, -1, dtype=np.int64))
+                table[count] = len(lineups)
+                lineups.append(lineup_of(schedule, self.flow))
+                value[name] = value.get(name, 0) + schedule.makespan
+        complete = [name for name, table in tables.items() if (table[counts] >= 0).all()]
+        if not complete:
+            raise InputError(
+                "expected room for the largest micro-batch on every device", field="memory.capacity"
+            )
+        best = sorted(complete, key=lambda name: value[name])
+        chosen = _distinct([tables[name] for name in best], lineups)[:MOST_WAYS]
+        choices = [Choice(table, max(counts)) for table in chosen]
+        return lineups, choices, together(lineups, self.flow)
+
+    def _samples(self, count: int) -> Iterator[tuple[str, Schedule]]:
+        """Yield valid schedules of equal micro-batches by the names of their heuristics."""
+        instance = _alike(self.instance, count)
+        (problem,) = lower_replicas(instance, (tuple(range(count)),), scale=self.scale)
+        for heuristic in (*PUBLISHED, *GENERIC):
+            schedule = _tried(heuristic, instance, problem, SWEEP_SECONDS / len(self.counts()))
+            if schedule is not None:
+                yield heuristic.name, schedule
+
+
+_LENGTHS: TypeAdapter[Any] = TypeAdapter(Lengths)
+
+
+def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
+    if len(lengths) != count:
+        raise InputError(
+            f"expected {count} entries (one per micro-batch), got {len(lengths)}", field="lengths"
+        )
+    rows = [np.asarray(row).tolist() for row in lengths]
+    try:
+        return _LENGTHS.validate_python(rows)
+    except ValidationError as error:
+        raise InputError(error.errors()[0]["msg"], field="lengths") from None
+
+
+def _tried(
+    heuristic: Heuristic, instance: PipelineInstance, problem: Problem, seconds: float
+) -> Schedule | None:
+    if heuristic.obstacle(instance) is not None:
+        return None
+    effort = Effort(Clock(seconds))
+    try:
+        schedule: Schedule = heuristic.propose(Request(instance, problem, effort=effort)).schedule
+    except (NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError):
+        return None
+    return None if check_schedule(problem, schedule) else schedule
+
+
+def _distinct(tables: list[IntArray], lineups: list[Lineup]) -> list[IntArray]:
+    """Leave out ways that order ops as one before them does."""
+    seen: set[bytes] = set()
+    found = []
+    for table in tables:
+        orders = [lineups[number] for number in table[table >= 0].tolist()]
+        key = b"".join(order.slot.tobytes() + order.position.tobytes() for order in orders)
+        if key not in seen:
+            seen.add(key)
+            found.append(table)
+    return found
+
+
+def _template(lineup: Lineup) -> list[list[tuple[str, int]]]:
+    """Return stage and kind, and slot, of each compute action by device."""
+    problem = lineup.schedule.problem
+    rows: list[list[tuple[str, int]]] = [[] for _ in range(int(problem.device.max()) + 1)]
+    for op, slot in zip(lineup.ops.tolist(), lineup.slot.tolist(), strict=True):
+        kind = problem.kinds[problem.kind[op]]
+        if slot != FREE and kind in COMPUTE_KINDS:
+            rows[problem.device[op]].append((f"{problem.stage[op]}{kind}", slot))
+    return rows
+
+
+def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
+    """Return the pipeline of some equal micro-batches: mean times, the largest amounts."""
+    plain = instance.in_numbers()
+    update: dict[str, Any] = {
+        "replicas": None,
+        "lengths": None,
+        "num_microbatches": count,
+        "times": _with_entries(plain.times, _mean),
+        "p2p": _with_entries(plain.p2p, _mean, ("bytes",)),
+    }
+    if plain.memory is not None:
+        update["memory"] = _with_entries(plain.memory, max, ("activation", "forward_peak"))
+    return plain.model_copy(update=update)
+
+
+def _with_entries(model: Any, one: Any, fields: tuple[str, ...] | None = None) -> Any:
+    changed = {}
+    for field, entry in model:
+        if isinstance(entry, tuple) and (fields is None or field in fields):
+            changed[field] = tuple(one(item) if isinstance(item, tuple) else item for item in entry)
+    return model.model_copy(update=changed)
+
+
+def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
+    return sum(numbers, Decimal(0)) / len(numbers)
+
+
+class _Amounts:
+    """Amounts of one pool by micro-batch and position, as numbers of its distinct ones."""
+
+    def __init__(self, pool: Pool, flow: Flow, num_ops: int) -> None:
+        self.amounts = (*pool.amounts, Fraction(0))
+        self.acquire = self._table(pool.acquire_op, pool.acquire_amount, flow, num_ops)
+        self.release = self._table(pool.release_op, pool.release_amount, flow, num_ops)
+
+    def _table(self, ops: IntArray, amount: IntArray, flow: Flow, num_ops: int) -> IntArray:
+        by_op = np.full(num_ops, len(self.amounts) - 1, dtype=np.int64)
+        by_op[ops] = amount
+        table: IntArray = by_op[flow.ops]
+        return table
+
+    def given_to(self, pool: Pool, owner: IntArray, position: IntArray) -> Pool:
+        """Return the pool of a replica whose ops belong to some micro-batches."""
+        takers, givers = pool.acquire_op, pool.release_op
+        return replace(
+            pool,
+            amounts=self.amounts,
+            acquire_amount=self.acquire[owner[takers], position[takers]],
+            release_amount=self.release[owner[givers], position[givers]],
+        )

@@ -1,0 +1,302 @@
+"""Pipelines with replicas that are being solved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.joint import lower_joint
+from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.replicas import Members, fault, first_members
+from ppsolve.solver.bounds import Bound
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.exchange_bounds import exchange_bound
+from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.exchange import TOO_LONG
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
+from ppsolve.solver.pipeline.replicas.heuristics import Part, members_of, parts_of
+from ppsolve.solver.pipeline.replicas.search import Search
+from ppsolve.solver.pipeline.replicas.shape import Shape
+
+LEAST_SECONDS = 0.3
+"""Least time that the exact search of one replica gets in a round: building its model takes a
+tenth of it for 64 ops. With less, replicas are left as they are more often."""
+
+TELLING_SECONDS = 1.0
+"""Seconds of exchange after which a better assignment is told of."""
+
+EXCHANGE_STEPS = 1e7
+"""Ops placed in a second of exchange, compiled, at the least; announced, so that it is compiled."""
+
+Alone = Callable[[Any, PipelineInstance, Any], ScheduleTask]
+"""Makes the task of one replica of its kind, instance and problem."""
+
+
+def replicas_task(
+    kind: Any, instance: PipelineInstance, *, round_up: bool, alone: Alone
+) -> ScheduleTask:
+    """Return the task of solving a pipeline with replicas.
+
+    Parameters
+    ----------
+    kind : Kind
+        The kind of pipelines.
+    instance : PipelineInstance
+        A pipeline with replicas.
+    round_up : bool
+        Round times up where they have no common tick within the limit.
+    alone : callable
+        Makes the task of one replica.
+
+    Returns
+    -------
+    ScheduleTask
+        Where the assignment is fixed, one that solves replicas apart, the slowest first; else one
+        that exchanges micro-batches too.
+    """
+    problem = kind.lower(instance, round_up=round_up)
+    if instance.replicas is not None and instance.replicas.is_free:
+        return FreeTask(kind, instance, problem)
+    return FixedTask(kind, instance, problem, alone)
+
+
+@dataclass
+class _Share:
+    """What a run lends to the search of one replica: a part of its time, and no listener."""
+
+    options: Options
+    clock: Clock
+
+    def limits(self) -> SearchLimits:
+        """Return the limits of a search that begins now."""
+        return self.options.limits(self.clock)
+
+    def tell(self, *event: Any) -> None:
+        """Tell nobody."""
+
+
+class ReplicasTask(ScheduleTask):
+    """A pipeline with replicas."""
+
+    @property
+    def is_too_large(self) -> bool:
+        """Never: replicas are searched one by one."""
+        return False
+
+    @property
+    def members(self) -> Members:
+        """Micro-batches of each replica, in the order in which the best schedule starts them."""
+        schedule = self.schedule
+        return first_members(self.instance) if schedule is None else _by_start(schedule)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has."""
+        found = super().figures()
+        return found | {"assignment": self.members} if found else found
+
+
+class FixedTask(ReplicasTask):
+    """A pipeline whose replicas run the micro-batches that they are given.
+
+    Nothing links replicas, so that the longest optimum of a replica is the optimum of all, and the
+    bound of any replica is one of all.
+    """
+
+    def __init__(self, kind: Any, instance: PipelineInstance, problem: Any, alone: Alone) -> None:
+        super().__init__(kind, instance, problem)
+        self._alone = alone
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find the bounds of the joint problem, and the largest of any replica's flow."""
+        super().find_bounds(clock)
+        if self.objective is not Objective.MAKESPAN:
+            return
+        largest: dict[str, int] = {}
+        for part in self._parts():
+            flow = flow_of(part.problem)
+            for bound in [] if flow is None else flow_bounds(flow, clock):
+                largest[bound.name] = max(bound.value, largest.get(bound.name, 0))
+        found = [Bound(name, value) for name, value in largest.items() if value > self.bound.value]
+        self._note_bounds(sorted(found, key=lambda bound: -bound.value) + self.bounds)
+
+    def _parts(self) -> list[Part]:
+        round_up = self.scale.worst_relative_error > 0
+        return parts_of(self.instance, members_of(self.problem), round_up=round_up)
+
+    def strategies(self, options: Options) -> Iterator[Strategy]:
+        """Yield the search of one replica after the other, the slowest first."""
+        yield self.solve_each
+
+    def solve_each(self, control: Control) -> StopReason:
+        """Solve replicas apart until the slowest is proved."""
+        parts = self._parts()
+        tasks: dict[int, ScheduleTask] = {}
+        starts = [np.zeros(part.problem.num_ops, dtype=np.int64) for part in parts]
+        if self.schedule is not None:
+            starts = [self.schedule.start[part.ops] for part in parts]
+        while not self.is_closed and not control.clock.is_over:
+            values = [_value(part, start) for part, start in zip(parts, starts, strict=True)]
+            slowest = int(np.argmax(values))
+            if slowest not in tasks:
+                tasks[slowest] = self._task(parts[slowest], starts[slowest], control)
+            task = tasks[slowest]
+            open_ones = sum(value > self.bound.value for value in values)
+            left = control.clock.left
+            share = control.clock.within(max(LEAST_SECONDS, left / max(1, open_ones)))
+            before = task.value
+            stop = self._search(task, _Share(control.options, share))
+            if task.bound.value > self.bound.value:
+                self.bound = Bound(task.bound.name, task.bound.value)
+            if task.schedule is not None:
+                starts[slowest] = task.schedule.start
+            joint = Schedule(self.problem, np.concatenate(starts))
+            if self.hear(joint, task.best_by or "replicas"):
+                control.tell("incumbent", self.best_by or "")
+            if stop is StopReason.INTERRUPTED:
+                return stop
+            if task.value == before and not task.is_closed and share.left > 0:
+                return stop
+        return StopReason.PROVED if self.is_closed else StopReason.TIME
+
+    def _task(self, part: Part, start: Any, control: Control) -> ScheduleTask:
+        task = self._alone(self.kind, part.instance, part.problem)
+        task.find_bounds(control.clock.share(0.1))
+        task.hear(Schedule(part.problem, start), self.best_by or "")
+        return task
+
+    def _search(self, task: ScheduleTask, control: _Share) -> StopReason:
+        stop = StopReason.TIME
+        for strategy in task.strategies(control.options):
+            stop = strategy(control)
+            if task.is_closed or stop is StopReason.INTERRUPTED or control.clock.is_over:
+                return stop
+        return stop
+
+
+class FreeTask(ReplicasTask):
+    """A pipeline whose replicas may exchange micro-batches.
+
+    Every assignment has a problem of its own; `problem` is that of the first one, on which named
+    heuristics run. Bounds hold for all assignments.
+    """
+
+    def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:
+        super().__init__(kind, instance, problem)
+        everyone = tuple(range(instance.num_microbatches))
+        round_up = self.scale.worst_relative_error > 0
+        (whole,) = lower_replicas(instance, (everyone,), round_up=round_up)
+        flow = flow_of(whole)
+        if flow is None:
+            raise InputError(
+                'expected "delay", "link" or "send_queue" where micro-batches may be exchanged',
+                source=instance.name,
+                field="p2p.mode",
+            )
+        self._flow: Flow = flow
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Find the bound that holds for all assignments."""
+        replicas = self.instance.replicas
+        value = exchange_bound(self._flow, replicas.count, equal=replicas.counts == "equal")
+        self.bounds = [Bound("exchange", value)]
+        self.bound = self.bounds[0]
+
+    def glance(self, control: Control) -> StopReason | None:
+        """Search for nothing: CP-SAT would prove the optimum of one assignment only."""
+        return None
+
+    def strategies(self, options: Options) -> Iterator[Strategy]:
+        """Yield the exchange of micro-batches."""
+        yield self.exchange
+
+    def exchange(self, control: Control) -> StopReason:
+        """Exchange micro-batches until the time is over or the bound is met."""
+        search = Search(Shape(self.instance, self.scale), self._flow, control.options.seed + 1)
+        self._hear(search, control)
+        expect(EXCHANGE_STEPS, control.clock.left)
+        while not self.is_closed and not control.clock.is_over:
+            search.run(control.clock.within(TELLING_SECONDS), math.inf)
+            self._hear(search, control)
+            if control.options.deterministic and not control.clock.is_limited:
+                break
+        return StopReason.PROVED if self.is_closed else StopReason.TIME
+
+    def _hear(self, search: Search, control: Control) -> None:
+        """Keep the best of a search, if it is valid for the pipeline lowered once more."""
+        if search.value >= TOO_LONG:
+            return
+        found = search.schedule
+        round_up = self.scale.worst_relative_error > 0
+        problem = lower_joint(self.instance, members_of(found.problem), round_up=round_up)
+        self.refuse_wrong(Schedule(problem, found.start), "exchange")
+        if self.hear(Schedule(problem, found.start), "exchange"):
+            control.tell("incumbent", "exchange")
+
+    def hear(self, schedule: Schedule, by: str) -> bool:
+        """Keep a schedule of any assignment if it is valid and the best one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of the problem of its assignment.
+        by : str
+            Name of the search.
+
+        Returns
+        -------
+        bool
+            Whether it was kept.
+        """
+        return not check_schedule(schedule.problem, schedule) and self.offer(schedule, by)
+
+    def refuse_wrong(self, schedule: Schedule, by: str) -> None:
+        """Raise an error if a schedule breaks a rule of the problem of its assignment.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule.
+        by : str
+            What found it.
+
+        Raises
+        ------
+        WrongScheduleError
+            Names the first broken rule.
+        """
+        violations = check_schedule(schedule.problem, schedule)
+        wrong = fault(
+            self.instance.replicas, members_of(schedule.problem), self.instance.num_microbatches
+        )
+        if violations or wrong:
+            raise WrongScheduleError(f"{by}: {wrong or violations[0]}")
+
+
+def _value(part: Part, start: Any) -> int:
+    return Schedule(part.problem, start).value
+
+
+def _by_start(schedule: Schedule) -> Members:
+    """Return the micro-batches of each replica by the start of their first op."""
+    problem = schedule.problem
+    first = np.full(int(problem.microbatch.max()) + 2, np.iinfo(np.int64).max)
+    np.minimum.at(first, problem.microbatch, schedule.start)
+    return tuple(
+        tuple(sorted(those, key=lambda number: (int(first[number]), number)))
+        for those in members_of(problem)
+    )

@@ -1,0 +1,141 @@
+"""Replicas of a pipeline: members are said and checked, and each replica is solved apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ppsolve
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.joint import lower_joint
+from ppsolve.models.pipeline.replicas import first_members, longest_first, replica_of
+
+TWO = {
+    "kind": "pipeline",
+    "num_devices": 2,
+    "num_microbatches": 4,
+    "times": {"forward": [[1, 2, 3, 4], 2], "backward": [2, [5, 6, 7, 8]]},
+    "memory": {"capacity": [2, 1], "activation": 1},
+    "optimizer": 3,
+    "replicas": {"count": 2, "members": [[0, 3], [2, 1]]},
+}
+
+
+def pipeline(**changes):
+    return PipelineInstance.parse(TWO | changes)
+
+
+def test_devices_are_numbered_through_all_replicas_and_ops_carry_theirs():
+    problem = lower_joint(pipeline(), ((0, 3), (2, 1)))
+    names = dict(zip(problem.op_names(range(problem.num_ops)), range(problem.num_ops), strict=True))
+    assert problem.resource_names == ("device 0", "device 1", "device 2", "device 3")
+    assert [pool.name for pool in problem.pools] == list(problem.resource_names)
+    op = names["F0.2"]
+    assert (problem.replica[op], problem.device[op], problem.duration[op]) == (1, 2, 3)
+    op = names["B1.3"]
+    assert (problem.replica[op], problem.device[op], problem.duration[op]) == (0, 1, 8)
+    assert {"OPT0@0", "OPT1@0", "OPT0@1", "OPT1@1"} <= names.keys()
+    assert (problem.replica[problem.before] == problem.replica[problem.after]).all()
+
+
+def test_a_replica_alone_has_the_numbers_of_its_microbatches():
+    alone = replica_of(pipeline(), (2, 1))
+    assert alone.times.forward[0] == (3, 2)
+    assert alone.times.backward[1] == (7, 6)
+    assert (alone.num_microbatches, alone.replicas) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "field", "words"),
+    [
+        ({"count": 3}, "num_microbatches", "multiple of the 3 replicas"),
+        ({"count": 5, "counts": "any"}, "replicas.count", "at most 4"),
+        ({"count": 2, "members": [[0, 1]]}, "replicas.members", "one list for each"),
+        ({"count": 2, "members": [[0, 1], [1, 2]]}, "replicas.members", "1 is in replicas 0 and 1"),
+        ({"count": 2, "members": [[0, 1], [2, 4]]}, "replicas.members", "from 0 to 3, got 4"),
+        ({"count": 2, "members": [[0], [1, 2, 3]]}, "replicas.members", "as many micro-batches"),
+        (
+            {"count": 2, "counts": "any", "members": [[0, 1, 2], [3, 3]]},
+            "replicas.members",
+            "every micro-batch once",
+        ),
+        (
+            {"count": 2, "counts": "any", "members": [[0, 1, 2, 3], []]},
+            "replicas.members",
+            "replica 1 has none",
+        ),
+        (
+            {"count": 2, "assignment": "free", "members": [[0, 1], [2, 3]]},
+            "replicas.members",
+            "no members",
+        ),
+    ],
+)
+def test_what_is_no_assignment_is_refused_by_field(replicas, field, words):
+    with pytest.raises(InputError, match=words) as refused:
+        pipeline(replicas=replicas)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"placement": "bidirectional", "times": {"forward": 1, "backward": 2}},
+        {"collectives": {"all_gather": 1}},
+    ],
+)
+def test_two_way_pipes_and_collectives_have_no_replicas(changes):
+    with pytest.raises(InputError, match='no "replicas"'):
+        pipeline(**changes)
+
+
+def test_members_are_equal_blocks_where_none_are_given():
+    assert first_members(pipeline(replicas={"count": 2})) == ((0, 1), (2, 3))
+    uneven = {"count": 3, "counts": "any"}
+    assert first_members(pipeline(replicas=uneven)) == ((0,), (1,), (2, 3))
+
+
+def test_the_longest_goes_to_the_least_loaded_replica():
+    assert longest_first([1, 9, 4, 6], 2, 2) == [[1, 0], [3, 2]]
+    assert longest_first([1, 9, 4, 4], 2, 2) == [[1, 0], [2, 3]]
+    assert longest_first([1, 9, 4, 4], 2, 4) == [[1], [2, 3, 0]]
+
+
+def test_the_slowest_of_fixed_replicas_is_the_optimum():
+    instance = pipeline()
+    result = ppsolve.optimize(instance, time_limit=20)
+    apart = [
+        ppsolve.optimize(replica_of(instance, those), time_limit=20)
+        for those in instance.replicas.members
+    ]
+    assert result.status == "OPTIMAL"
+    assert result.value == result.bound == max(found.value for found in apart)
+    assert [sorted(those) for those in result.assignment] == [[0, 3], [1, 2]]
+    assert ppsolve.check(instance, result) == []
+
+
+def test_a_result_whose_assignment_is_another_is_refused():
+    instance = pipeline()
+    data = json.loads(ppsolve.optimize(instance, time_limit=20).model_dump_json())
+    assert {op["replica"] for op in data["schedule"]["ops"]} == {0, 1}
+    data["assignment"] = [[0, 1], [2, 3]]
+    assert [violation.rule for violation in ppsolve.check(instance, data)] == ["assignment"]
+    data["assignment"] = [[0, 1], [1, 3]]
+    assert "assignment" in [violation.rule for violation in ppsolve.check(instance, data)]
+    data["assignment"] = None
+    data["schedule"]["ops"][0]["replica"] ^= 1
+    assert [violation.rule for violation in ppsolve.check(instance, data)] == ["label"]
+
+
+def test_published_schedules_run_on_every_replica():
+    instance = pipeline()
+    entry = ppsolve.simulate(instance, "1f1b")
+    apart = [
+        ppsolve.simulate(replica_of(instance, those), "1f1b").makespan
+        for those in instance.replicas.members
+    ]
+    assert entry.makespan == max(apart)
+    assert len(entry.orders) == 4
+    assert entry.orders[2] == ["0F2", "0F1", "0B2", "0B1"]
