@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.heuristics import list_rules
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
@@ -13,6 +14,7 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
+from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.heuristics.sweep import list_sweep
 
 
@@ -41,6 +43,21 @@ def _swept(request: Request) -> Proposal:
     return Proposal(found.normalised())
 
 
+def _ordered(request: Request) -> Proposal:
+    effort, reason = request.effort, obstacle(request.problem)
+    if reason is not None:
+        raise NotApplicableError(reason)
+    known = effort.known or list_rules.list_tail(request.problem).normalised()
+    found = order_search(
+        known,
+        effort.clock,
+        bound=effort.bound,
+        goes_on=effort.uses_all,
+        tell=effort.tell,
+    )
+    return Proposal(found)
+
+
 GENERIC = (
     Heuristic("list-tail", "list scheduling, longest tail first", _list(list_rules.list_tail)),
     Heuristic("list-work", "list scheduling, most work left first", _list(list_rules.list_work)),
@@ -58,6 +75,12 @@ GENERIC = (
         "list-sweep",
         "best of many list rules, justified and shaken",
         _swept,
+        is_search=True,
+    ),
+    Heuristic(
+        "order-search",
+        "orders of ops and of micro-batches changed on the longest path, by annealing",
+        _ordered,
         is_search=True,
     ),
 )
