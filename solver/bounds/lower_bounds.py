@@ -119,7 +119,7 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
         No schedule keeps the capacity of a pool.
     """
     known = Relaxations(implied, clock)
-    expect(_steps(implied), known.clock.left)
+    expect(_steps(implied))
     _ = implied.full
     on_span = implied.problem.objective is Objective.DEVICE_SPAN
     found: list[Bound] = []

@@ -65,7 +65,7 @@ class MemoryWork:
         effort = sum(each.effort for each in amounts)
         # Both acquires and times are thinned, so the effort falls with the square.
         thinning = max(1, int((effort / MAX_EFFORT) ** 0.5 + 0.999))
-        expect(min(effort, MAX_EFFORT) / STEPS_SAVED, self._clock.left)
+        expect(min(effort, MAX_EFFORT) / STEPS_SAVED)
         self._nests = [
             _Nest(implied, lane, nest, each, thinning)
             for (lane, nest, _), each in zip(found, amounts, strict=True)

@@ -151,7 +151,7 @@ def solve_states(
     width = min(FIRST_WIDTH, max_states)
     while bound < upper and not clock.is_over:
         levels = _Round(shape, batch, width)
-        expect(STEPS_PER_OP * WIDENING * last_placed, clock.left)
+        expect(STEPS_PER_OP * WIDENING * last_placed)
         sequence, reached = levels.run(upper, clock)
         if sequence is not None:
             best, upper = sequence, reached

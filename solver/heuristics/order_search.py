@@ -180,7 +180,7 @@ class _Search:
         problem, done = self.best.problem, 0
         size = max(1, min(_STEPS, _STEPS_TIMES_OPS // problem.num_ops))
         self._order[:] = self._best
-        expect(_LEVELS * looks * size * _OPS_PER_STEP, clock.left)
+        expect(_LEVELS * looks * size * _OPS_PER_STEP)
         for look in range(_LEVELS * looks):
             steps = int(min(size, left - done))
             if steps == 0 or clock.is_over or self._numbers[BEST] <= self._bound:

@@ -114,7 +114,7 @@ def _smallest_span(schedule: Schedule, graph: Graph, order: IntArray, clock: Clo
     graph = renumbered(graph, order)
     best, high = schedule, schedule.device_span
     steps = min(24, max(6, _SEARCH_EFFORT // max(problem.num_ops, 1)))
-    expect(steps * len(sizes) * problem.num_ops / _OPS_PER_STEP, clock.left)
+    expect(steps * len(sizes) * problem.num_ops / _OPS_PER_STEP)
     for _ in range(steps):
         if low >= high or clock.is_over:
             break

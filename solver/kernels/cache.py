@@ -13,6 +13,9 @@ from typing import TypeVar
 
 Compiled = TypeVar("Compiled")
 
+_COMPLETE = "complete"
+"""File that says so once all kernels were compiled."""
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -46,6 +49,19 @@ def is_stored(kernel: str) -> bool:
     """Return true if the code of a kernel is here; numba writes it after its entry in the index."""
     path = folder()
     return path is not None and any(path.rglob(f"*.{kernel}-*.nbc"))
+
+
+def note_complete() -> None:
+    """Write down that all kernels are here."""
+    path = folder()
+    if path is not None:
+        (path / _COMPLETE).touch()
+
+
+def is_complete() -> bool:
+    """Return true if all kernels are here."""
+    path = folder()
+    return path is not None and (path / _COMPLETE).exists()
 
 
 def cached_in(compiler: Callable[[bool], Compiled]) -> Compiled:

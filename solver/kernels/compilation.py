@@ -29,6 +29,10 @@ COMPILING_SECONDS = 25.0
 """Seconds that must be left before kernels are compiled that no cache holds; all of them took
 14 to 20 s on two cores."""
 
+ASKING_SECONDS = 0.25
+"""Seconds between two looks into the cache for a kernel that another process may be compiling; a
+look takes 0.1 ms."""
+
 SWITCH = "PPSOLVE_COMPILE"
 """Environment variable: ``always`` and ``never`` decide instead of the sizes."""
 
@@ -54,7 +58,24 @@ def is_compiled() -> bool:
     return bool(_state["compiled"])
 
 
-def expect(steps: float, seconds: float = math.inf) -> None:
+def answer_within(seconds: float) -> None:
+    """Say when the answer of a call is due: kernels are compiled only while there is time for it.
+
+    Parameters
+    ----------
+    seconds : float
+        Seconds from now on; infinite without a limit.
+    """
+    _state["due"] = time.monotonic() + seconds
+
+
+def is_time_to_compile() -> bool:
+    """Return true if kernels that no cache holds may be compiled before the answer is due."""
+    is_asked = os.environ.get(SWITCH) == "always"
+    return is_asked or _state["due"] - time.monotonic() >= COMPILING_SECONDS
+
+
+def expect(steps: float) -> bool:
     """Announce work, so that compiled code is loaded where that pays.
 
     Answers do not depend on it: compiled or not, a kernel returns the same integers.
@@ -63,14 +84,17 @@ def expect(steps: float, seconds: float = math.inf) -> None:
     ----------
     steps : float
         Ops placed or edges relaxed that are to come.
-    seconds : float
-        Seconds until the answer is due.
+
+    Returns
+    -------
+    bool
+        Whether so much work pays for compiled code.
     """
-    _state["due"] = time.monotonic() + seconds
     if os.environ.get(SWITCH) == "never" or steps < PAYING_STEPS:
-        return
-    if seconds >= COMPILING_SECONDS or is_warm():
+        return False
+    if is_time_to_compile() or is_warm():
         _state["compiled"] = True
+    return True
 
 
 def load_compiler() -> None:
@@ -117,6 +141,7 @@ class Kernel:
         self.function = function
         self.__doc__ = function.__doc__
         self._machine_code: Callable[..., Any] | None = None
+        self._asked_again = 0.0
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function on int64 arrays, records of them, and numbers."""
@@ -135,9 +160,13 @@ class Kernel:
 
     def _may_compile(self) -> bool:
         """Whether a cache holds the kernel, or there is time to compile it."""
-        _wait_for(self.function.__name__)
-        left = _state["due"] - time.monotonic()
-        return left >= COMPILING_SECONDS or is_warm(self.function.__name__)
+        if is_time_to_compile():
+            _wait_for(self.function.__name__)
+            return True
+        if time.monotonic() < self._asked_again:
+            return False
+        self._asked_again = time.monotonic() + ASKING_SECONDS
+        return is_stored(self.function.__name__)
 
     def _compile(self) -> Callable[..., Any]:
         with _lock, unbroken():

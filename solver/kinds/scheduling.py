@@ -135,23 +135,14 @@ class ScheduleTask(Task):
         outcome: HeuristicOutcome = self.kind.run_heuristic(
             heuristic, self.instance, self.problem, None, effort
         )
-        # One that is feasible has passed the checker.
-        self.add(outcome, checked=outcome.schedule)
+        self.add(outcome)
         return outcome
 
-    def add(self, outcome: HeuristicOutcome, checked: Schedule | None = None) -> None:
-        """Put a heuristic's outcome into the report, and keep its schedule if it is the best.
-
-        Parameters
-        ----------
-        outcome : HeuristicOutcome
-            The outcome.
-        checked : Schedule, optional
-            As in `offer`.
-        """
+    def add(self, outcome: HeuristicOutcome) -> None:
+        """Put a heuristic's outcome into the report, and keep its schedule if it is the best."""
         # The schedule first: a report that is cut short must not list a better one than its best.
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
-            self.offer(outcome.schedule, outcome.name, outcome.order, checked=checked)
+            self.offer(outcome.schedule, outcome.name, outcome.order)
         self.outcomes.append(outcome)
 
     def offer(

@@ -196,7 +196,7 @@ class PipelineTask(ScheduleTask):
 
     def raise_bound(self, control: Control) -> StopReason:
         """Follow more orders of micro-batches, as long as that raises the bound."""
-        expect(MANY_STEPS, control.clock.left)
+        expect(MANY_STEPS)
         clock = control.clock.share(BOUND_SHARE)
         for found in deeper_bounds(cast("Flow", self.flow), clock):
             if found.value <= self.bound.value:

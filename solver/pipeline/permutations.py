@@ -58,7 +58,7 @@ def permutations(request: Request) -> Proposal:
         raise NotApplicableError("needs micro-batches that all pass the same ops")
     evaluator = Evaluator(flow, tails_of(problem, flow))
     changes = LEAST_STEPS if effort.clock.is_limited else COUNTED_STEPS
-    expect(changes * flow.ops.size * flow.ops.size // 2, effort.clock.left)
+    expect(changes * flow.ops.size * flow.ops.size // 2)
 
     best = search_permutations(
         evaluator,

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ppsolve.models.documents.errors import is_interrupt
-from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.compilation import answer_within, expect
+from ppsolve.solver.optimize.ahead import compile_beside
+from ppsolve.solver.optimize.run import COMPILING_BESIDE_SECONDS
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.walk import RULES, justified
@@ -60,7 +62,9 @@ def run_rounds(search: PlanSearch) -> None:
 def _schedule_all(search: PlanSearch) -> None:
     """Give every candidate a quick schedule; those whose split takes a search come last."""
     candidates = list(_by_shape(search))
-    expect(sum(map(_ops, candidates)), search.clock.left)
+    answer_within(search.clock.left)
+    if expect(sum(map(_ops, candidates))) and search.clock.left >= COMPILING_BESIDE_SECONDS:
+        compile_beside()
     anyway = 0
     for candidate in candidates:
         if search.is_late:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -54,9 +55,12 @@ def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setitem(compilation._state, "compiled", False)
     monkeypatch.setattr(compilation, "is_warm", lambda *_: False)
-    compilation.expect(compilation.PAYING_STEPS, compilation.COMPILING_SECONDS - 1)
+    monkeypatch.setitem(compilation._state, "due", 0.0)
+    compilation.answer_within(compilation.COMPILING_SECONDS - 1)
+    assert compilation.expect(compilation.PAYING_STEPS)  # it would pay
     assert not compilation.is_compiled()
-    compilation.expect(compilation.PAYING_STEPS)
+    compilation.answer_within(math.inf)
+    assert compilation.expect(compilation.PAYING_STEPS)
     assert compilation.is_compiled()
 
 
@@ -64,7 +68,8 @@ def test_kernels_of_the_cache_are_used_at_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setitem(compilation._state, "compiled", False)
     monkeypatch.setattr(compilation, "is_warm", lambda *_: True)
-    compilation.expect(compilation.PAYING_STEPS, 1.0)
+    monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
+    compilation.expect(compilation.PAYING_STEPS)
     assert compilation.is_compiled()
 
 
@@ -100,14 +105,31 @@ def test_ppsolve_does_not_import_numba() -> None:
 def test_a_cold_kernel_runs_by_python_where_the_answer_is_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setitem(compilation._state, "compiled", True)
     monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
-    monkeypatch.setattr(compilation, "is_warm", lambda *_: False)
+    looks = []
+    monkeypatch.setattr(compilation, "is_stored", looks.append)
     cold = Kernel(running_sums.function)
     sums = np.zeros(3, dtype=np.int64)
     assert cold(Row(np.array([1, 2, 3]), 5), sums) == 60
     assert sums.tolist() == [10, 30, 60]
     assert cold._machine_code is None
+    cold(Row(np.array([1, 2, 3]), 5), sums)
+    assert looks == ["running_sums"]  # not at every call
+
+
+def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
+    monkeypatch.setitem(compilation._state, "compiled", True)
+    monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
+    monkeypatch.setattr(compilation, "is_stored", lambda _: True)
+    made = Kernel(running_sums.function)
+    sums = np.zeros(3, dtype=np.int64)
+    assert made(Row(np.array([1, 2, 3]), 5), sums) == 60
+    assert made._machine_code is not None
 
 
 def test_the_cache_goes_where_numba_is_told(

@@ -153,7 +153,7 @@ class FixedTask(ReplicasTask):
             shape = Shape(self.instance, self.scale)
         except InputError:  # its micro-batches are no flow
             return super().glance(control)
-        expect(EXCHANGE_STEPS, control.clock.left)
+        expect(EXCHANGE_STEPS)
         clock = control.clock.share(GLANCE_SHARE)
         search = Search(shape, shape.flow, control.options.seed + 1, clock)
         search.run(clock, GLANCE_PATIENCE)
@@ -257,7 +257,7 @@ class FreeTask(ReplicasTask):
         """Exchange micro-batches until the time is over or the bound is met."""
         search = Search(Shape(self.instance, self.scale), self._flow, control.options.seed + 1)
         self._hear(search, control)
-        expect(EXCHANGE_STEPS, control.clock.left)
+        expect(EXCHANGE_STEPS)
         while not self.is_closed and not control.clock.is_over:
             search.run(control.clock.within(TELLING_SECONDS), math.inf)
             self._hear(search, control)

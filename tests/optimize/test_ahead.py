@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics import ahead
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.list_rules import list_serial
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.compilation import Kernel
+from ppsolve.solver.optimize import ahead
 from ppsolve.solver.optimize.kinds import lower
 
 PLACEMENTS = [(1, "linear"), (2, "vshape")]
@@ -28,8 +28,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         commands.append(command)
         raise OSError
 
-    monkeypatch.setitem(compilation._state, "compiled", True)
     monkeypatch.setattr(ahead, "is_warm", lambda _: False)
+    monkeypatch.setattr(ahead, "is_complete", lambda: False)
     monkeypatch.setattr(ahead, "_processors", lambda: 2)
     monkeypatch.setattr(ahead, "_begun", [])
     monkeypatch.setattr(subprocess, "Popen", refuse)
@@ -38,16 +38,15 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_process_is_started_where_kernels_are_cold(started: list[Any]) -> None:
     ahead.compile_beside()  # one that cannot be started is done without
-    assert started == [[sys.executable, "-m", "ppsolve.solver.heuristics.ahead"]]
+    assert started == [[sys.executable, "-m", "ppsolve.solver.optimize.ahead"]]
     assert not compilation._awaited
 
 
 def test_no_process_is_started_in_vain(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
-        ("is_warm", lambda _: True),
+        ("is_complete", lambda: True),
         ("_processors", lambda: 1),
         ("folder", lambda: None),
-        ("is_compiled", lambda: False),
         ("_begun", [object()]),
     ):
         with monkeypatch.context() as patch:
@@ -79,7 +78,7 @@ def test_a_kernel_does_not_wait_once_its_code_is_there(monkeypatch: pytest.Monke
 
 
 def test_the_process_ends_when_its_parent_is_gone() -> None:
-    command = [sys.executable, "-m", "ppsolve.solver.heuristics.ahead"]
+    command = [sys.executable, "-m", "ppsolve.solver.optimize.ahead"]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 1
 
 
@@ -97,8 +96,7 @@ def test_what_is_compiled_ahead_is_what_runs_call(
         return call(kernel, *arguments)
 
     monkeypatch.setattr(Kernel, "__call__", noted)
-    monkeypatch.setattr(ahead, "expect", lambda _: None)
-    ahead.compile_here()
+    ahead.compile_first()
     document = {
         "num_devices": 3,
         "stages_per_device": chunks,
@@ -111,4 +109,4 @@ def test_what_is_compiled_ahead_is_what_runs_call(
     problem = lower(PipelineInstance.parse(document))
     justifier = Justifier(problem)
     justifier.shake(justifier.improve(list_serial(problem), 1), 2)
-    assert [len(types[name]) for name in ahead.NAMES] == [1, 1]
+    assert [len(types[name]) for name in ahead.FIRST] == [1, 1]
