@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ppsolve
-from ppsolve import InputError, NotApplicableError, PipelineInstance, Progress, Result, Status
+from ppsolve import InputError, NotApplicableError, PipelineInstance, Progress, Status
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.heuristics.heuristic import Heuristic
