@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from ppsolve.models.core.result import Reported, Result, Status, Versions
+from ppsolve.models.core.result import Reported, Status, Versions
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.models.plan.cluster import RankOrder
 
 
@@ -147,4 +148,4 @@ class Plan(Reported):
     versions: Versions
     table: tuple[PlanRow, ...] = ()
     instance: PipelineInstance | None = None
-    result: Result | None = None
+    result: PipelineResult | None = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import cast
 
 from ppsolve.models.core.result import Status
+from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
 from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.kinds.entries import versions
@@ -56,7 +58,7 @@ def report(search: PlanSearch, space: Space) -> Plan:
         versions=versions(),
         table=tuple(rows),
         instance=None if winner is None else winner.instance,
-        result=search.result,
+        result=cast("PipelineResult | None", search.result),
     )
 
 

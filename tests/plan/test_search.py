@@ -390,7 +390,9 @@ def test_interrupts_of_heuristics_end_the_plan(
     found = planned(data, exhaustive=True)
     assert found.interrupted
     assert len(seen) == 2
-    assert {row.lost_by for row in found.table} <= {None, Rule.LIMIT, Rule.BOUND}
+    # Published orders that overfill memory are out before any of them is run.
+    out_at_once = {Rule.ALLOWED} if search else set()
+    assert {row.lost_by for row in found.table} <= {None, Rule.LIMIT, Rule.BOUND} | out_at_once
 
 
 # Numbers
