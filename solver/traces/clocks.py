@@ -89,3 +89,15 @@ def aligned(part: Trace) -> Trace:
     offsets = np.cumsum([0, *(boundary.offset for boundary in boundaries_of(part))])
     shift = offsets[part.device] - int((part.start + offsets[part.device]).min())
     return replace(part, start=part.start + shift, end=part.end + shift, is_aligned=True)
+
+
+def recorded_span(part: Trace) -> int:
+    """Return nanoseconds from first start to last end of the compute ops of a replica-step.
+
+    Where clocks have no common zero it is the longest span of one device, on its own clock.
+    """
+    part = part.where(part.is_compute)
+    if part.is_aligned:
+        return int(part.end.max() - part.start.min())
+    devices = (part.where(part.device == one) for one in np.unique(part.device))
+    return max(int(one.end.max() - one.start.min()) for one in devices)

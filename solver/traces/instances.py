@@ -10,8 +10,9 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.trace.table import NANOSECONDS, Trace
+from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace
 from ppsolve.solver.traces.clocks import B, F, I, W, op_table
+from ppsolve.solver.traces.fits import Fits
 
 FIELDS = {F: "forward", B: "backward", I: "backward_input", W: "backward_weight"}
 """Entries of the times of an instance by kind of op."""
@@ -55,46 +56,36 @@ def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
     return PipelineInstance.parse(data, part_name(part))
 
 
-def median_instance(trace: Trace, name: str = "trace", *, latency: int = 0) -> PipelineInstance:
+def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineInstance:
     """Return one instance of a whole trace: the median duration of each stage and kind.
 
     Parameters
     ----------
     trace : Trace
         A checked trace.
+    fits : Fits
+        Its fits. The time for which a device is held after an op is part of the op's time, and
+        what a transfer takes beyond it is the latency.
     name : str
         Name of the instance.
-    latency : int
-        Nanoseconds that a transfer between devices takes.
 
     Returns
     -------
     PipelineInstance
         As many micro-batches as most replica-steps have; `description` says how far durations
-        spread: the central half of them, relative to the median.
+        spread and how much of the times is held.
     """
     compute = trace.where(trace.is_compute)
     counts = [int(part.microbatch.max()) + 1 for _, _, part in compute.parts()]
-    stages = int(compute.stage.max()) + 1
     times: dict[str, list[Decimal]] = {}
-    spread: dict[str, list[float]] = {}
-    for kind, field in FIELDS.items():
-        if not np.any(compute.kind == kind):
-            continue
-        groups = [
-            compute.duration[(compute.kind == kind) & (compute.stage == stage)]
-            for stage in range(stages)
-        ]
-        quarters = [np.percentile(group, (25, 50, 75)) for group in groups]
-        times[field] = _decimals([round(middle) for _, middle, _ in quarters], trace.unit)
-        spread[field] = [
-            float((high - low) / middle) if middle else 0.0 for low, middle, high in quarters
-        ]
-    common = max(set(counts), key=counts.count)
+    for one in fits.stage_times:
+        field = FIELDS[KINDS.index(one.kind)]
+        times.setdefault(field, []).extend(_decimals([round(one.median + one.held)], trace.unit))
+    common = max(sorted(set(counts)), key=counts.count)
     data = _instance(compute, name, trace.unit, common, times)
-    data["description"] = _description(trace, len(counts), spread)
-    if latency:
-        data["p2p"] = {"latency": _decimals([latency], trace.unit)[0]}
+    data["description"] = _description(trace, fits)
+    if fits.transfer is not None and round(fits.transfer.latency):
+        data["p2p"] = {"latency": _decimals([round(fits.transfer.latency)], trace.unit)[0]}
     return PipelineInstance.parse(data, name)
 
 
@@ -129,12 +120,18 @@ def _lengths(compute: Trace, microbatches: int) -> list[int] | None:
     return None if np.any(length == FREE) else length.tolist()
 
 
-def _description(trace: Trace, parts: int, spread: dict[str, list[float]]) -> str:
-    text = "; ".join(
-        f"{field} {', '.join(f'{100 * share:.1f}' for share in shares)}"
-        for field, shares in spread.items()
-    )
+def _description(trace: Trace, fits: Fits) -> str:
+    """Return in words where the medians come from, their spread, and the time held."""
+    one = NANOSECONDS[trace.unit]
+    parts = []
+    for kind in dict.fromkeys(time.kind for time in fits.stage_times):
+        times = [time for time in fits.stage_times if time.kind == kind]
+        spread = ", ".join(f"{100 * time.variation:.1f}" for time in times)
+        held = ", ".join(f"{time.held / one:.4g}" for time in times)
+        parts.append(f"{kind}: spread {spread} %, held {held} {trace.unit}")
+    count = len({*zip(trace.step.tolist(), trace.replica.tolist(), strict=True)})
+    left_out = f", {len(fits.unusual)} unusual left out" if fits.unusual else ""
     return (
-        f"medians of {parts} recorded steps and replicas ({trace.format}); spread of the central "
-        f"half of the durations in % of the median, by stage: {text}"
+        f"medians of {count} recorded steps and replicas{left_out} ({trace.format}), with the time "
+        f"that devices are held after ops; by stage: {'; '.join(parts)}"
     )

@@ -13,7 +13,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.traces.clocks import B, F, I, W
+from ppsolve.solver.traces.clocks import B, F, I, W, recorded_span
 from ppsolve.solver.traces.instances import pipeline_of
 
 
@@ -83,12 +83,8 @@ class Recorded:
 
     @cached_property
     def span(self) -> int:
-        """Nanoseconds from the first start to the last end; the longest of a device's own clock."""
-        part = self.part
-        if part.is_aligned:
-            return int(part.end.max() - part.start.min())
-        devices = (part.where(part.device == one) for one in range(self.instance.num_devices))
-        return max(int(one.end.max() - one.start.min()) for one in devices)
+        """Recorded nanoseconds, see `recorded_span`."""
+        return recorded_span(self.part)
 
     @cached_property
     def replay(self) -> Schedule:
