@@ -14,7 +14,7 @@ from ppsolve.models.trace.table import Trace
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.traces.detect import files_of, read_trace
-from ppsolve.solver.traces.fits import Fits, fit
+from ppsolve.solver.traces.fits import Fits, fit, unusual_steps
 from ppsolve.solver.traces.instances import median_instance
 from ppsolve.solver.traces.recorded import RecordedStep, recorded_steps
 from ppsolve.solver.traces.table import write_table
@@ -138,7 +138,7 @@ def _tell_moves(trace: Trace, steps: list[RecordedStep]) -> None:
 
 
 def _tell(trace: Trace) -> None:
-    for warning in trace.notes.warnings:
+    for warning in (*trace.notes.warnings, *unusual_steps(trace)):
         say(f"warning: {warning}")
     shares = trace.notes.unexplained
     if shares:
@@ -147,8 +147,6 @@ def _tell(trace: Trace) -> None:
 
 
 def _tell_fits(fits: Fits) -> None:
-    for step in fits.unusual:
-        say(f"warning: {step}")
     for warning in fits.warnings:
         say(f"note: {warning}")
     jitter = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items())

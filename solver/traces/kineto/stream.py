@@ -23,6 +23,9 @@ WINDOW = 2**20
 LARGEST_VALUE = 2**25
 """Characters of one event or header field. Larger ones were cut off or are no trace."""
 
+EDGE = 3
+"""Characters that must follow a value: of ``-12.5e+2``, ``-12.5`` is a number too, up to ``e+``."""
+
 EVENTS = "traceEvents"
 BLANK = " \t\r\n"
 
@@ -49,8 +52,8 @@ def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dic
     """
     source = source_name(path)
     try:
-        with Path(path).open("rb") as raw:
-            return _Scanner(_text(raw), source).run(take)
+        with Path(path).open("rb") as raw, _text(raw) as stream:
+            return _Scanner(stream, source).run(take)
     except FileNotFoundError:
         raise InputError("no such file", source=source) from None
     except IsADirectoryError:
@@ -160,8 +163,7 @@ class _Scanner:
                 if len(self.text) - self.at > LARGEST_VALUE or not self._more():
                     raise self._error("expected a JSON value") from None
                 continue
-            # A number at the edge of the window may go on behind it.
-            if end < len(self.text) or not self._more():
+            if len(self.text) - end >= EDGE or not self._more():
                 self.at = end
                 return value
 
@@ -172,10 +174,11 @@ class _Scanner:
             piece = self.stream.read(WINDOW)
         except (EOFError, zlib.error) as error:
             raise self._error(f"the compressed file is cut off or damaged ({error})") from None
-        self.is_end = not piece
-        self.text = self.text[self.at :] + piece
-        self.at = 0
-        return bool(piece)
+        if not piece:
+            self.is_end = True
+            return False
+        self.text, self.at = self.text[self.at :] + piece, 0
+        return True
 
     def _error(self, message: str) -> InputError:
         cut = ", the file is cut off there" if self.is_end and self.at >= len(self.text) else ""
