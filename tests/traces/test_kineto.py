@@ -8,19 +8,15 @@ import tracemalloc
 import pytest
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.optimize import api
 from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.kineto import stream
 from ppsolve.solver.traces.kineto.stream import read_events
+from ppsolve.solver.traces.recorded import recorded_step
 from ppsolve.solver.traces.replay import Recorded
+from tests.paths import DATA
 from tests.traces import cases
 from tests.traces.cases import annotation, profile
-
-
-def files(folder, **header):
-    return [
-        profile(folder / f"r{rank}.json", rank, cases.rank_events(rank), **header)
-        for rank in (0, 1)
-    ]
 
 
 def moments(trace):
@@ -203,3 +199,19 @@ def test_overlapped_ranges_are_refused(tmp_path):
     events = [*cases.rank_events(0), annotation("PP:(0F4;7B0)OVERLAP_F_B", 0, 1)]
     with pytest.raises(InputError, match="overlapped"):
         read_trace([profile(tmp_path / "r.json", 0, events)])
+
+
+@pytest.mark.parametrize(("name", "stages"), [("1f1b", 4), ("interleaved", 8)])
+def test_real_runs_of_torch(name, stages):
+    """Four processes: whole, replayed within 3 %, and valid as recorded."""
+    folder = DATA / "traces" / "torch"
+    trace = read_trace(sorted(folder.glob(f"{name}_rank*.json.gz")))
+    assert set(trace.stage.tolist()) == set(range(stages))
+    assert trace.device.tolist() == (trace.stage % 4).tolist()
+    assert set(trace.notes.unexplained) == {f"rank {rank}" for rank in range(4)}
+    assert all(0 < share < 0.06 for share in trace.notes.unexplained.values())
+    ((_, _, part),) = trace.parts()
+    recorded = Recorded.of(part)
+    assert recorded.replayed / recorded.span == pytest.approx(1, abs=0.03)
+    step = recorded_step(part)
+    assert api.check(step.instance, step.result) == []

@@ -82,10 +82,13 @@ def unexplained_share(events: RankEvents, ops: Sequence[Op]) -> float | None:
     total = int((end - begin).sum())
     if not total:
         return None
-    inside = 0
-    for op in ops:
-        clipped = np.minimum(end, op.end) - np.maximum(begin, op.start)
-        inside += int(clipped[clipped > 0].sum())
+    before = np.concatenate([[0], np.cumsum(end - begin)])
+
+    def covered(moment: int) -> int:
+        at = int(np.searchsorted(begin, moment))
+        return int(before[at]) - (max(0, int(end[at - 1]) - moment) if at else 0)
+
+    inside = sum(covered(op.end) - covered(op.start) for op in ops)
     return max(0.0, 1 - inside / total)
 
 
