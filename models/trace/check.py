@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import KINDS, Trace
 
@@ -25,12 +24,24 @@ TOLERANCE_SHARE = 0.02
 for ops of a second is not one for ops of a millisecond. In those traces it is at most 0.0002."""
 
 
-def checked(trace: Trace) -> Trace:
+def checked(trace: Trace, tolerance: int | None = None) -> Trace:
     """Return a trace that is whole and possible, sorted by step, replica, device and start.
 
     Every replica-step has, for every stage and micro-batch, a forward and either a fused backward
     or both halves of one, each once; stages and micro-batches count from 0; ops of a device do
-    not overlap by more than `tolerance_of`.
+    not overlap by more than the tolerance.
+
+    Parameters
+    ----------
+    trace : Trace
+        The trace as it was read.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says for each step.
+
+    Returns
+    -------
+    Trace
+        The same rows, sorted.
 
     Raises
     ------
@@ -48,7 +59,7 @@ def checked(trace: Trace) -> Trace:
     _refuse_moving_stages(trace)
     for _, _, part in trace.parts():
         _refuse_gaps(part)
-        _refuse_overlaps(part)
+        _refuse_overlaps(part, tolerance)
     _refuse_other_shapes(trace)
     return trace
 
@@ -133,15 +144,15 @@ def _refuse_missing(compute: Trace, shape: tuple[int, int]) -> None:
     there = np.zeros((len(KINDS), *shape), dtype=np.bool_)
     there[compute.kind, compute.stage, compute.microbatch] = True
     split = bool(there[2].any() or there[3].any())
+    if split and there[1].any():
+        row = int(np.flatnonzero(compute.kind == 1)[0])
+        raise compute.error(row, "is a fused backward, others are split (I, W); expected one form")
     for kind in (0, 2, 3) if split else (0, 1):
         absent = np.argwhere(~there[kind])
         if len(absent):
             stage, microbatch = absent[0].tolist()
             name = f"{KINDS[kind]}{stage}.{microbatch}"
             raise _absent(compute, f"{name} (stage {stage}, micro-batch {microbatch}) is missing")
-    if split and there[1].any():
-        row = int(np.flatnonzero(compute.kind == 1)[0])
-        raise compute.error(row, "is a fused backward, others are split (I, W); expected one form")
 
 
 def _absent(part: Trace, message: str) -> InputError:
@@ -150,10 +161,10 @@ def _absent(part: Trace, message: str) -> InputError:
     return InputError(message, source=", ".join(files[:3]), field=where)
 
 
-def _refuse_overlaps(part: Trace) -> None:
+def _refuse_overlaps(part: Trace, tolerance: int | None) -> None:
     compute = part.where(part.is_compute & (part.end > part.start))
     same = np.diff(compute.device) == 0
-    allowed = tolerance_of(part)
+    allowed = tolerance_of(part) if tolerance is None else tolerance
     excess = np.where(same, compute.end[:-1] - compute.start[1:], 0)
     row = _first(excess > allowed)
     if row is not None:
@@ -178,10 +189,3 @@ def _refuse_other_shapes(trace: Trace) -> None:
             raise part.error(
                 0, f"is of a step with {form}, the first has {first}; are two runs mixed?"
             )
-
-
-def device_of_stages(trace: Trace) -> IntArray:
-    """Return the device of every stage, int64[S]."""
-    device = np.zeros(int(trace.stage.max()) + 1, dtype=np.int64)
-    device[trace.stage] = trace.device
-    return device

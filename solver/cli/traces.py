@@ -71,7 +71,7 @@ def convert_trace_command(
         check_writable(Path(output), *sources)
     else:
         _check_folder(Path(output))
-    trace = read_trace([Path(file) for file in files], format)
+    trace = read_trace([Path(file) for file in files], format, tolerance=allowed)
     if is_file:
         text = _table_text(trace, output) if table else _median_text(trace, output)
         write_text(output, text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.trace.check import tolerance_of
 from ppsolve.models.trace.table import KINDS, Trace
 
 F, B, I, W = (KINDS.index(name) for name in "FBIW")  # noqa: E741 - the letters of the ops
@@ -58,6 +59,36 @@ def precedences_of(part: Trace) -> tuple[IntArray, IntArray]:
     before = np.concatenate([first.ravel() for first, _ in pairs])
     after = np.concatenate([second.ravel() for _, second in pairs])
     return before, after
+
+
+def refuse_early(part: Trace, tolerance: int | None = None) -> None:
+    """Refuse a replica-step whose clocks contradict the rules of a pipeline.
+
+    Parameters
+    ----------
+    part : Trace
+        One replica-step, checked. Nothing is known where its clocks have no common zero.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
+
+    Raises
+    ------
+    InputError
+        An op starts before an op that it needs has ended; names file and op.
+    """
+    before, after = precedences_of(part)
+    known = (part.device[before] == part.device[after]) | part.is_aligned
+    late = np.where(known, part.end[before] - part.start[after], 0)
+    allowed = tolerance_of(part) if tolerance is None else tolerance
+    if np.any(late > allowed):
+        worst = int(np.argmax(late))
+        amount, most = part.times((late[worst], allowed))
+        other = part.event(int(before[worst])).split(": ")[1]
+        raise part.error(
+            int(after[worst]),
+            f"starts {amount} {part.unit} before {other} ends, which it needs; expected clocks "
+            f"that are off by at most {most}",
+        )
 
 
 def boundaries_of(part: Trace) -> list[Boundary]:

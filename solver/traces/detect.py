@@ -12,6 +12,7 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.check import checked
 from ppsolve.models.trace.table import Trace
+from ppsolve.solver.traces.clocks import refuse_early
 from ppsolve.solver.traces.kineto.reader import read_kineto
 from ppsolve.solver.traces.megatron import CONFIG, RANK_FILE, read_megatron
 from ppsolve.solver.traces.straggler import read_straggler
@@ -32,7 +33,9 @@ BEGINNING = 2**16
 """Bytes of a file that say its format; the header of a profiler trace takes a few thousand."""
 
 
-def read_trace(paths: Sequence[str | Path], format: str = "auto") -> Trace:
+def read_trace(
+    paths: Sequence[str | Path], format: str = "auto", *, tolerance: int | None = None
+) -> Trace:
     """Read a trace of any format, and check that it is a whole and possible run.
 
     Parameters
@@ -41,6 +44,8 @@ def read_trace(paths: Sequence[str | Path], format: str = "auto") -> Trace:
         Files of one run, or folders of them.
     format : str
         A key of `READERS`, or ``auto``.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says for each step.
 
     Returns
     -------
@@ -57,7 +62,10 @@ def read_trace(paths: Sequence[str | Path], format: str = "auto") -> Trace:
         raise InputError(f'unknown format "{format[:40]}"{hint}', field="--format")
     files = files_of(paths)
     name = format if format != "auto" else _format_of(files)
-    return checked(READERS[name](files))
+    trace = checked(READERS[name](files), tolerance)
+    for _, _, part in trace.parts():
+        refuse_early(part, tolerance)
+    return trace
 
 
 def files_of(paths: Sequence[str | Path]) -> list[Path]:
