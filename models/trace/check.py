@@ -141,18 +141,19 @@ def _refuse_gaps(part: Trace) -> None:
 
 
 def _refuse_missing(compute: Trace, shape: tuple[int, int]) -> None:
-    there = np.zeros((len(KINDS), *shape), dtype=np.bool_)
-    there[compute.kind, compute.stage, compute.microbatch] = True
-    split = bool(there[2].any() or there[3].any())
-    if split and there[1].any():
-        row = int(np.flatnonzero(compute.kind == 1)[0])
+    fused = compute.kind == KINDS.index("B")
+    split = (compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W"))
+    row = _first(fused)
+    if row is not None and np.any(split):
         raise compute.error(row, "is a fused backward, others are split (I, W); expected one form")
-    for kind in (0, 2, 3) if split else (0, 1):
-        absent = np.argwhere(~there[kind])
-        if len(absent):
-            stage, microbatch = absent[0].tolist()
-            name = f"{KINDS[kind]}{stage}.{microbatch}"
-            raise _absent(compute, f"{name} (stage {stage}, micro-batch {microbatch}) is missing")
+    for name in "FIW" if np.any(split) else "FB":
+        mine = compute.kind == KINDS.index(name)
+        there = np.unique(compute.stage[mine] * shape[1] + compute.microbatch[mine])
+        if len(there) < shape[0] * shape[1]:
+            early = _first(there != np.arange(len(there)))
+            stage, microbatch = divmod(len(there) if early is None else early, shape[1])
+            text = f"{name}{stage}.{microbatch} (stage {stage}, micro-batch {microbatch})"
+            raise _absent(compute, f"{text} is missing")
 
 
 def _absent(part: Trace, message: str) -> InputError:

@@ -295,7 +295,8 @@ def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, 
     ratio = part.duration / np.maximum(expected, 1.0)
     own = np.zeros(int(part.microbatch.max()) + 1)
     for microbatch in range(len(own)):
-        own[microbatch] = np.median(ratio[part.microbatch == microbatch])
+        # The lower middle: of two ops, one of which stalled, the other one is usual.
+        own[microbatch] = np.percentile(ratio[part.microbatch == microbatch], 50, method="lower")
     usually = expected * own[part.microbatch]
     stands_out = part.duration > UNUSUAL_OP * usually
     if not np.any(stands_out):
