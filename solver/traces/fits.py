@@ -18,8 +18,8 @@ from ppsolve.solver.traces.clocks import (
 
 UNUSUAL_STEP = 1.05
 """A step whose span is this many times the median one is unusual. The 17 ordinary iterations of
-the published Primus trace lie between 0.985 and 1.007 of their median, its two with stalls at 1.07
-and 1.08. Larger values miss those, smaller ones name steps of unequal sequences."""
+the published Primus trace lie between 0.984 and 1.006 of their median, its two with stalls at 1.068
+and 1.077."""
 
 UNUSUAL_OP = 2.0
 """An op is unusual if it takes this many times the usual op of its stage and kind, relative to the

@@ -38,8 +38,10 @@ def read_straggler(paths: Sequence[str | Path]) -> Trace:
 
 def _read(path: Path) -> Trace:
     source = source_name(path)
-    rows = _compute_rows(_load(path, source), source)
+    table = _load(path, source)
+    rows = _compute_rows(table, source)
     devices = int(rows["stage"].max()) + 1
+    _refuse_missing_stage(table, rows, source)
     start, duration = (_nanoseconds(rows, name, source) for name in ("start_ts", "duration"))
     columns = {
         "step": rows["step"],
@@ -76,6 +78,18 @@ def _load(path: Path, source: str) -> dict[str, Any]:
     except (ArrowException, ValueError) as error:
         text = " ".join(str(error).split())
         raise InputError(f"not valid Parquet: {text}", source=source) from None
+
+
+def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any], source: str) -> None:
+    """Refuse a last stage that sends forward: without the stages behind it a run looks whole."""
+    last = rows["stage"].max()
+    sends = (table["optype"].astype(str) == "forward-send") & (table["stage"] == last)
+    if rows["mc"].max() == 0 and sends.any():
+        raise InputError(
+            f"stage {last} sends forward, and no later stage is there: are its rows missing?",
+            source=source,
+            field=f"row {np.flatnonzero(sends)[0]}",
+        )
 
 
 def _compute_rows(table: dict[str, Any], source: str) -> dict[str, Any]:

@@ -206,6 +206,21 @@ def first_rank_missing(folder: Path) -> list[Path]:
     return [profile(folder / "r1.json", 1, rank_events(1))]
 
 
+@case("r0.json", "PP:0SEND_F0", "stage 1", "missing")
+def last_rank_missing(folder: Path) -> list[Path]:
+    events = [*rank_events(0), annotation("PP:0SEND_F0", 10, 1)]
+    return profiles(folder, events, distributedInfo={"rank": 0, "world_size": 4})
+
+
+@case("r0.json", "3 ranks, 2 files")
+def one_of_three_ranks_missing(folder: Path) -> list[Path]:
+    info = {"world_size": 3}
+    return [
+        profile(folder / f"r{n}.json", n, rank_events(n), distributedInfo={"rank": n, **info})
+        for n in (0, 1)
+    ]
+
+
 @case("r1.json", "rank 0 is also in", "two runs mixed")
 def rank_twice(folder: Path) -> list[Path]:
     return [profile(folder / f"r{n}.json", 0, rank_events(n)) for n in (0, 1)]
@@ -401,6 +416,13 @@ def unfilled_microbatch(folder: Path) -> list[Path]:
 @case("s.parquet", "optype", "there is none")
 def no_compute(folder: Path) -> list[Path]:
     return straggler(folder, optype=["gc"] * len(cases.PLAN))
+
+
+@case("s.parquet", "row 7", "stage 1 sends forward")
+def last_stage_missing(folder: Path) -> list[Path]:
+    names = {"F": "forward-compute", "B": "backward-compute"}
+    kinds = [names[row[0]] for row in cases.PLAN]
+    return straggler(folder, optype=[*kinds[:7], "forward-send"], stage={7: 1})
 
 
 @case("s.parquet", "not valid Parquet")

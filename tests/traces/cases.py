@@ -85,7 +85,7 @@ def profile(path: Path, rank: int, events: list[dict[str, Any]], **header: Any) 
     """Write the profiler's file of a rank, gzipped where the name says so."""
     data = {
         "schemaVersion": 1,
-        "distributedInfo": {"rank": rank, "world_size": 2},
+        "distributedInfo": {"rank": rank},
         "baseTimeNanoseconds": 0,
         **header,
         "traceEvents": events,

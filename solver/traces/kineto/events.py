@@ -16,6 +16,10 @@ from ppsolve.solver.traces.kineto.stream import read_events
 
 RANGE = re.compile(r"PP:(\d{1,7})(F|B|I|W)(\d{1,7})")
 OVERLAPPED = re.compile(r"PP:.*OVERLAP_F_B")
+TRANSFER = re.compile(r"PP:(\d{1,7})(SEND_F|RECV_F|SEND_B|RECV_B)\d{1,7}")
+BESIDE = {"SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "RECV_B": 1}
+"""How far from a stage the other end of its transfer lies."""
+
 STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 COMMUNICATION = re.compile(r"nccl|rccl|c10d::|gloo:|record_param_comms", re.IGNORECASE)
 """Names of kernels and ops that wait for other ranks: their time is no work."""
@@ -81,8 +85,10 @@ class RankEvents:
         Moment at which the kernel of each correlation number was launched.
     busy, waiting : set of str
         Streams with kernels that work, and with kernels of communication.
-    rank : int or None
-        Rank in the job.
+    beside : dict of int to str
+        Stages that must exist, since transfers go to or come from them, with such a transfer.
+    rank, world : int or None
+        Rank in the job, and number of ranks.
     base : int or None
         Nanoseconds to add to all moments, ``baseTimeNanoseconds``.
     """
@@ -96,7 +102,9 @@ class RankEvents:
     launches: dict[int, int] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
+    beside: dict[int, str] = field(default_factory=dict)
     rank: int | None = None
+    world: int | None = None
     base: int | None = None
 
 
@@ -118,11 +126,9 @@ def read_rank(path: str | Path) -> RankEvents:
             source=found.source,
         )
     info = header.get("distributedInfo")
-    found.rank = (
-        _whole(info.get("rank"), "distributedInfo.rank", found.source)
-        if isinstance(info, dict)
-        else None
-    )
+    info = info if isinstance(info, dict) else {}
+    found.rank = _whole(info.get("rank"), "distributedInfo.rank", found.source)
+    found.world = _whole(info.get("world_size"), "distributedInfo.world_size", found.source)
     base = header.get("baseTimeNanoseconds")
     found.base = _whole(base, "baseTimeNanoseconds", found.source)
     return found
@@ -171,6 +177,10 @@ def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_
     step = STEP.fullmatch(name)
     if step is not None:
         found.steps.append((*_moments(event, name, found.source), int(step[1]), is_gpu))
+        return
+    sent = TRANSFER.fullmatch(name)
+    if sent is not None:
+        found.beside.setdefault(int(sent[1]) + BESIDE[sent[2]], name)
         return
     match = RANGE.fullmatch(name)
     if match is not None:

@@ -29,6 +29,7 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     """
     ranks = [_read(path) for path in paths]
     _refuse_same_rank(ranks)
+    _refuse_missing_ranks(ranks)
     bases = _bases(ranks)
     places = _places(ranks)
     columns: dict[str, list[int]] = {name: [] for name in (*COLUMNS, "origin")}
@@ -53,6 +54,11 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
                 columns[name].append(value)
             worked.append((op.start if op.worked_from is None else op.worked_from) + bases[origin])
     warnings = [text for rank in ranks for text in rank.warnings]
+    if ranks[0].world is not None and ranks[0].world > len(ranks):
+        warnings.append(
+            f"{len(ranks)} of the {ranks[0].world} ranks are given; they are taken for whole "
+            "replicas of the pipeline"
+        )
     trace = Trace.of(
         columns,
         unit="us",
@@ -69,7 +75,9 @@ class _Rank:
 
     source: str
     rank: int | None
+    world: int | None
     base: int | None
+    beside: dict[int, str]
     ops: list[Op]
     share: float | None
     warnings: list[str]
@@ -88,7 +96,9 @@ def _read(path: str | Path) -> _Rank:
             f"{events.source}: no kernels or ops beside the ranges, so that nothing says how much "
             "work they leave out"
         )
-    return _Rank(events.source, events.rank, events.base, ops, share, warnings)
+    return _Rank(
+        events.source, events.rank, events.world, events.base, events.beside, ops, share, warnings
+    )
 
 
 def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
@@ -109,6 +119,27 @@ def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
                 field="distributedInfo.rank",
             )
         first[one.rank] = one.source
+
+
+def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
+    """Refuse files that cannot be all stages: without the last one the others look whole."""
+    there = {stage for one in ranks for stage in one.stages}
+    for one in ranks:
+        absent = next((stage for stage in sorted(one.beside) if stage not in there), None)
+        if absent is not None:
+            raise InputError(
+                f"is a transfer with stage {absent}, of which no op is given: is the file of its "
+                "rank missing?",
+                source=one.source,
+                field=one.beside[absent],
+            )
+        if one.world is not None and (one.world < len(ranks) or one.world % len(ranks)):
+            raise InputError(
+                f"the run has {one.world} ranks, {len(ranks)} files are given: are files missing, "
+                "or two runs mixed?",
+                source=one.source,
+                field="distributedInfo.world_size",
+            )
 
 
 def _bases(ranks: Sequence[_Rank]) -> list[int]:

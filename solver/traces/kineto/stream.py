@@ -18,7 +18,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 
 WINDOW = 2**20
-"""Characters read at a time: 100 MB of events were read as fast with 2^18 and with 2^22."""
+"""Characters read at a time: of 2^18, 2^20, 2^22 the first two read 105 MB in 3.9 s, the last in
+4.4 s."""
 
 LARGEST_VALUE = 2**25
 """Characters of one event or header field. Larger ones were cut off or are no trace."""
