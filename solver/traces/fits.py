@@ -226,7 +226,7 @@ def stage_times(
 
 
 def held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:
-    """Return how long devices are held after their ops, nanoseconds by stage and kind.
+    """Return the time for which devices are held after their ops, by stage and kind.
 
     Counted are gaps before ops that wait for no other device: what they need from one was made
     twice the latency before the op that ran before them ended.
