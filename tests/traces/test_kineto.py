@@ -148,6 +148,19 @@ def test_streams_of_communication_do_not_lengthen_an_op(tmp_path):
     assert moments(trace) == {"F0.0": (0, 10), "B0.0": (10, 20)}
 
 
+def test_ranges_on_the_gpu_alone_are_enough(tmp_path):
+    gpu = {"cat": "gpu_user_annotation", "pid": 0}
+    events = [
+        annotation("PP:0F0", 10, 10, **gpu, tid=7),
+        annotation("PP:0F0", 12, 80, **gpu, tid=9),
+        annotation("PP:0F0", 15, 7, **gpu, tid=8),
+        annotation("PP:0B0", 30, 10, **gpu, tid=7),
+        kernel("ncclDevKernel_SendRecv", 12, 70, 2, stream=9),
+    ]
+    trace = read_trace([profile(tmp_path / "r.json", 0, events)])
+    assert moments(trace) == {"F0.0": (0, 12), "B0.0": (20, 30)}
+
+
 def test_a_wait_inside_a_range_does_not_count(tmp_path):
     """Rank 1 opens the range of F0 at 0, gets its input at 10 and computes from 12."""
     late = [event for event in cases.rank_events(1) if event["name"] != "PP:1F0"]

@@ -44,7 +44,7 @@ def ops_of(events: RankEvents) -> tuple[list[Op], list[str]]:
         An op is recorded more often than others of the rank, or twice in a profiled step.
     """
     cpu = sorted(one for one in events.ranges if not one.is_gpu)
-    ranges = cpu or _merged([one for one in events.ranges if one.is_gpu])
+    ranges = cpu or _merged(_working(events))
     numbered, warnings = _numbered(ranges, events, is_gpu=not cpu)
     on_gpu = _on_gpu(ranges, events) if cpu else {}
     ops, started = [], _sorted_work(events.work)
@@ -101,6 +101,12 @@ def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
     begin, end = begin[order], np.maximum.accumulate(end[order])
     cut = np.flatnonzero(begin[1:] > end[:-1]) + 1
     return begin[np.concatenate([[0], cut])], end[np.concatenate([cut - 1, [len(end) - 1]])]
+
+
+def _working(events: RankEvents) -> list[Range]:
+    """Return the ranges on the GPU, without those on streams that only communicate."""
+    silent = events.waiting - events.busy
+    return [one for one in events.ranges if one.is_gpu and one.thread not in silent]
 
 
 def _merged(ranges: Sequence[Range]) -> list[Range]:
@@ -182,10 +188,8 @@ def _on_gpu(ranges: Sequence[Range], events: RankEvents) -> dict[int, tuple[int,
     places: dict[str, list[int]] = {}
     for number, one in enumerate(ranges):
         places.setdefault(one.name, []).append(number)
-    silent = events.waiting - events.busy
-    gpu = [one for one in events.ranges if one.is_gpu and one.thread not in silent]
     seen: Counter[str] = Counter()
-    for one in _merged(gpu):
+    for one in _merged(_working(events)):
         # The k-th range of a name on the GPU belongs to the k-th on the CPU.
         here = places.get(one.name, [])
         if seen[one.name] < len(here):
