@@ -56,6 +56,7 @@ class StopReason(StrEnum):
     NO_PROGRAM = "no_program_order"
     TOO_LARGE = "too_large_for_exact_model"
     INFEASIBLE = "proved_infeasible"
+    RECORDED = "recorded"
 
 
 class Reported(BaseModel):

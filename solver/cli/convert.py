@@ -11,6 +11,7 @@ from ppsolve.models.documents.files import read_json, source_name, write_bytes, 
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
 from ppsolve.solver.convert.pipefisher.files import timeline_files
 from ppsolve.solver.convert.pipefisher.schedule import schedule_labels
@@ -64,6 +65,9 @@ def register(app: typer.Typer) -> None:
     )
     group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")(
         convert_overlap_graph_command
+    )
+    group.command("trace", short_help="A recorded run to instances and recorded schedules.")(
+        convert_trace_command
     )
     group.callback()(_group)
     app.add_typer(group, name="convert")

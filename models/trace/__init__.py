@@ -1,0 +1,1 @@
+"""Recorded runs as one neutral table of ops."""

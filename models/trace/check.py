@@ -1,0 +1,192 @@
+"""Whether a table of recorded ops is a whole and possible run; one error names file and op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.trace.table import KINDS, Trace
+
+LARGEST = 10**6
+"""Stages, micro-batches, devices and replicas above this are mistakes: no run has so many."""
+
+LONGEST = 10**18
+"""Nanoseconds; 31 years. A moment further from zero than 2^62 would not fit sums of int64."""
+
+TOLERANCE_NS = 100_000
+"""Nanoseconds by which clocks may contradict the order of ops. The published traces of the
+straggler study (arXiv 2505.05713) do by up to 27 microseconds; four times as much is allowed."""
+
+TOLERANCE_SHARE = 0.02
+"""And no more than this share of the median op of the step, so that what is an error of the clock
+for ops of a second is not one for ops of a millisecond. In those traces it is at most 0.0002."""
+
+
+def checked(trace: Trace, tolerance: int | None = None) -> Trace:
+    """Return a trace that is whole and possible, sorted by step, replica, device and start.
+
+    Every replica-step has, for every stage and micro-batch, a forward and either a fused backward
+    or both halves of one, each once; stages and micro-batches count from 0; ops of a device do
+    not overlap by more than the tolerance.
+
+    Parameters
+    ----------
+    trace : Trace
+        The trace as it was read.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says for each step.
+
+    Returns
+    -------
+    Trace
+        The same rows, sorted.
+
+    Raises
+    ------
+    InputError
+        Names the file and the op that is missing, twice, or impossible.
+    """
+    if not np.any(trace.is_compute):
+        source = trace.sources[0] if trace.sources else None
+        raise InputError("expected ops of a pipeline, there is none", source=source)
+    _refuse_numbers(trace)
+    _refuse_times(trace)
+    order = np.lexsort((trace.end, trace.start, trace.device, trace.replica, trace.step))
+    trace = trace.where(order)
+    _refuse_twice(trace)
+    _refuse_moving_stages(trace)
+    for _, _, part in trace.parts():
+        _refuse_gaps(part)
+        _refuse_overlaps(part, tolerance)
+    _refuse_other_shapes(trace)
+    return trace
+
+
+def tolerance_of(trace: Trace) -> int:
+    """Return the nanoseconds by which clocks may contradict the order of ops."""
+    median = float(np.median(trace.duration[trace.is_compute]))
+    return int(min(TOLERANCE_NS, TOLERANCE_SHARE * median))
+
+
+def _first(mask: Any) -> int | None:
+    rows = np.flatnonzero(mask)
+    return int(rows[0]) if len(rows) else None
+
+
+def _refuse_numbers(trace: Trace) -> None:
+    for name in ("replica", "stage", "chunk", "microbatch", "device"):
+        column = getattr(trace, name)
+        row = _first((column < 0) | (column > LARGEST))
+        if row is not None:
+            text = f"expected a {name} from 0 to {LARGEST}, got {column[row]}"
+            raise trace.error(row, text)
+    row = _first((trace.kind < 0) | (trace.kind >= len(KINDS)))
+    if row is not None:
+        raise InputError(f"expected a kind of {', '.join(KINDS)}", source=trace.sources[0])
+
+
+def _refuse_times(trace: Trace) -> None:
+    row = _first(trace.end < trace.start)
+    if row is not None:
+        start, end = trace.times((trace.start[row], trace.end[row]))
+        raise trace.error(row, f"ends at {end} {trace.unit}, before its start at {start}")
+    row = _first(trace.duration > LONGEST)
+    if row is not None:
+        raise trace.error(row, "takes longer than 31 years")
+
+
+def _refuse_twice(trace: Trace) -> None:
+    names = ("microbatch", "stage", "kind", "replica", "step")
+    keys = np.stack([getattr(trace, name) for name in names])
+    order = np.lexsort(keys)
+    same = np.all(np.diff(keys[:, order], axis=1) == 0, axis=0)
+    at = _first(same)
+    if at is None:
+        return
+    rows = sorted((int(order[at]), int(order[at + 1])))
+    files = sorted({trace.sources[trace.origin[row]] for row in rows})
+    where = f" (also in {files[0]})" if len(files) > 1 else ""
+    raise trace.error(rows[1], f"is there twice{where}; expected each op once in a step")
+
+
+def _refuse_moving_stages(trace: Trace) -> None:
+    """Refuse a stage on two devices; transfers belong to the device that they leave."""
+    device = np.full(int(trace.stage.max()) + 1, -1, dtype=np.int64)
+    device[trace.stage] = trace.device
+    row = _first(device[trace.stage] != trace.device)
+    if row is not None:
+        text = f"is on device {trace.device[row]}, others of stage {trace.stage[row]} are on "
+        raise trace.error(row, f"{text}{device[trace.stage[row]]}; expected one device per stage")
+
+
+def _refuse_gaps(part: Trace) -> None:
+    """Refuse a replica-step that lacks an op of a stage and micro-batch."""
+    compute = part.where(part.is_compute)
+    if not len(compute):
+        raise part.error(0, "is a transfer in a step without compute ops")
+    shape = (int(part.stage.max()) + 1, int(part.microbatch.max()) + 1)
+    stages, microbatches = (np.unique(column) for column in (compute.stage, compute.microbatch))
+    for name, found, count in (
+        ("stage", stages, shape[0]),
+        ("micro-batch", microbatches, shape[1]),
+        ("device", np.unique(compute.device), int(compute.device.max()) + 1),
+    ):
+        if len(found) != count:
+            absent = int(np.flatnonzero(~np.isin(np.arange(count), found))[0])
+            hint = ": is the file of its rank missing?" if name == "stage" else ""
+            raise _absent(part, f"{name} {absent} has no op, {name} {count - 1} has{hint}")
+    _refuse_missing(compute, shape)
+
+
+def _refuse_missing(compute: Trace, shape: tuple[int, int]) -> None:
+    fused = compute.kind == KINDS.index("B")
+    split = (compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W"))
+    row = _first(fused)
+    if row is not None and np.any(split):
+        raise compute.error(row, "is a fused backward, others are split (I, W); expected one form")
+    for name in "FIW" if np.any(split) else "FB":
+        mine = compute.kind == KINDS.index(name)
+        there = np.unique(compute.stage[mine] * shape[1] + compute.microbatch[mine])
+        if len(there) < shape[0] * shape[1]:
+            early = _first(there != np.arange(len(there)))
+            stage, microbatch = divmod(len(there) if early is None else early, shape[1])
+            text = f"{name}{stage}.{microbatch} (stage {stage}, micro-batch {microbatch})"
+            raise _absent(compute, f"{text} is missing")
+
+
+def _absent(part: Trace, message: str) -> InputError:
+    files = sorted({part.sources[origin] for origin in np.unique(part.origin).tolist()})
+    where = f"step {part.step[0]}, replica {part.replica[0]}"
+    return InputError(message, source=", ".join(files[:3]), field=where)
+
+
+def _refuse_overlaps(part: Trace, tolerance: int | None) -> None:
+    compute = part.where(part.is_compute & (part.end > part.start))
+    same = np.diff(compute.device) == 0
+    allowed = tolerance_of(part) if tolerance is None else tolerance
+    excess = np.where(same, compute.end[:-1] - compute.start[1:], 0)
+    row = _first(excess > allowed)
+    if row is not None:
+        amount, most = part.times((excess[row], allowed))
+        other = compute.event(row).split(": ")[1]
+        raise compute.error(
+            row + 1,
+            f"starts {amount} {part.unit} before {other} ends on device {compute.device[row]}; "
+            f"expected one op at a time (clocks may be off by {most})",
+        )
+
+
+def _refuse_other_shapes(trace: Trace) -> None:
+    """Refuse steps with other numbers of stages, or other forms of backward: another run."""
+    compute = trace.where(trace.is_compute)
+    first = ""
+    for _, _, part in compute.parts():
+        split = ", split backwards" if np.any(part.kind == KINDS.index("W")) else ""
+        form = f"{int(part.stage.max()) + 1} stages{split}"
+        first = first or form
+        if form != first:
+            raise part.error(
+                0, f"is of a step with {form}, the first has {first}; are two runs mixed?"
+            )

@@ -1,0 +1,223 @@
+"""The neutral table of a recorded run: one row per op, whatever program wrote the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Self
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray
+from ppsolve.models.documents.errors import InputError
+
+KINDS = ("F", "B", "I", "W", "TF", "TB")
+"""Kinds of ops by number: forward, fused backward, input- and weight-gradient backward, and the
+transfers of an activation and of a gradient that leave a stage."""
+
+NUM_COMPUTE = 4
+"""Kinds below this number are compute ops."""
+
+NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+"""Nanoseconds of each unit that times of a trace may be written in."""
+
+COLUMNS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "start", "end", "device")
+"""Columns that every op has."""
+
+OPTIONAL = ("length", "bytes", "origin")
+"""Columns that may be `FREE`: unknown."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Remarks on how a trace was read.
+
+    Parameters
+    ----------
+    unexplained : mapping of str to float
+        Share of its working time, 0 to 1, that no op of the table explains, by rank.
+    warnings : tuple of str
+        Sentences for the user, in no order.
+    """
+
+    unexplained: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Recorded ops as columns; times in integer nanoseconds from a common zero of each step.
+
+    Parameters
+    ----------
+    step, replica, stage, chunk, microbatch, device : int64[n]
+        Numbers from 0, steps excepted, which keep theirs. `chunk` counts the stages of a device,
+        `device` those of a replica; the stages of an op vector are numbered along the pipeline.
+    kind : int64[n]
+        Index into `KINDS`.
+    start, end : int64[n]
+        Nanoseconds. Where `is_aligned` is false every device has its own zero in every step.
+    length : int64[n]
+        Length of the sequences of the micro-batch, `FREE` where unknown.
+    bytes : int64[n]
+        Size of a transfer, `FREE` where unknown.
+    origin : int64[n]
+        Index into `sources`.
+    unit : str
+        Unit of the documents made from the trace: that of the source.
+    sources : tuple of str
+        Names of the files read.
+    format : str
+        Name of their format.
+    is_aligned : bool
+        Whether the clocks of all devices of a replica agree.
+    notes : Notes
+        Remarks on how the trace was read.
+    """
+
+    step: IntArray
+    replica: IntArray
+    stage: IntArray
+    chunk: IntArray
+    kind: IntArray
+    microbatch: IntArray
+    start: IntArray
+    end: IntArray
+    device: IntArray
+    length: IntArray
+    bytes: IntArray
+    origin: IntArray
+    unit: str
+    sources: tuple[str, ...]
+    format: str
+    is_aligned: bool = True
+    notes: Notes = Notes()
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Any],
+        *,
+        unit: str,
+        sources: Sequence[str],
+        format: str,
+        is_aligned: bool = True,
+        notes: Notes | None = None,
+    ) -> Self:
+        """Make a trace of columns; those that may be unknown may be left out.
+
+        Parameters
+        ----------
+        columns : mapping of str to sequence of int
+            The columns of `COLUMNS`, each of length n, and any of `OPTIONAL`.
+        unit, sources, format, is_aligned, notes
+            As in `Trace`.
+
+        Returns
+        -------
+        Trace
+            The trace, not yet checked.
+        """
+        count = len(columns["step"])
+        given = {name: np.asarray(columns[name], dtype=np.int64) for name in COLUMNS}
+        for name in OPTIONAL:
+            unknown = 0 if name == "origin" else FREE
+            given[name] = np.asarray(columns.get(name, np.full(count, unknown)), dtype=np.int64)
+        return cls(
+            **given,
+            unit=unit,
+            sources=tuple(sources),
+            format=format,
+            is_aligned=is_aligned,
+            notes=notes or Notes(),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of ops n."""
+        return len(self.step)
+
+    @property
+    def duration(self) -> IntArray:
+        """Duration of each op in nanoseconds, int64[n]."""
+        return self.end - self.start
+
+    @property
+    def is_compute(self) -> BoolArray:
+        """Ops that occupy a device, bool[n]."""
+        return self.kind < NUM_COMPUTE
+
+    def where(self, mask: Any) -> Self:
+        """Return the trace of some rows only; `mask` is bool[n] or row numbers."""
+        columns: dict[str, Any] = {
+            name: getattr(self, name)[mask] for name in (*COLUMNS, *OPTIONAL)
+        }
+        return replace(self, **columns)
+
+    def warn(self, *warnings: str) -> Self:
+        """Return the trace with further warnings."""
+        if not warnings:
+            return self
+        notes = replace(self.notes, warnings=(*self.notes.warnings, *warnings))
+        return replace(self, notes=notes)
+
+    def parts(self) -> Iterator[tuple[int, int, Self]]:
+        """Yield step, replica and the rows of each replica-step, by step, then by replica."""
+        order = np.lexsort((self.replica, self.step))
+        keys = np.stack([self.step[order], self.replica[order]])
+        cuts = np.flatnonzero(np.any(np.diff(keys, axis=1) != 0, axis=0)) + 1
+        for rows in np.split(order, cuts):
+            if len(rows):
+                part = self.where(np.sort(rows))
+                yield int(part.step[0]), int(part.replica[0]), part
+
+    def times(self, nanoseconds: Iterable[int]) -> list[Decimal]:
+        """Return times in the unit of the trace, exactly."""
+        one = Decimal(NANOSECONDS[self.unit])
+        return [Decimal(int(time)) / one for time in nanoseconds]
+
+    def event(self, row: int) -> str:
+        """Return the name of a row for messages: ``step 3, replica 0: F1.2`` (stage, batch)."""
+        name = f"{KINDS[self.kind[row]]}{self.stage[row]}.{self.microbatch[row]}"
+        return f"step {self.step[row]}, replica {self.replica[row]}: {name}"
+
+    def error(self, row: int, message: str) -> InputError:
+        """Return the error that a row causes.
+
+        Parameters
+        ----------
+        row : int
+            Row number.
+        message : str
+            What is wrong with it and what would be right.
+
+        Returns
+        -------
+        InputError
+            Names the file of the row and its op.
+        """
+        origin = int(self.origin[row])
+        source = self.sources[origin] if origin < len(self.sources) else None
+        return InputError(message, source=source, field=self.event(row))
+
+
+def joined(traces: Sequence[Trace]) -> Trace:
+    """Return the rows of several traces of one run as one; the first says unit and format."""
+    first = traces[0]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(trace, name) for trace in traces])
+        for name in (*COLUMNS, *OPTIONAL)
+    }
+    offsets = np.cumsum([0, *(len(trace.sources) for trace in traces[:-1])])
+    columns["origin"] = np.concatenate(
+        [trace.origin + offset for trace, offset in zip(traces, offsets, strict=True)]
+    )
+    unexplained = {rank: part for trace in traces for rank, part in trace.notes.unexplained.items()}
+    warnings = tuple(text for trace in traces for text in trace.notes.warnings)
+    return replace(
+        first,
+        **columns,
+        sources=tuple(name for trace in traces for name in trace.sources),
+        is_aligned=all(trace.is_aligned for trace in traces),
+        notes=Notes(unexplained, warnings),
+    )

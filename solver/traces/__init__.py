@@ -1,0 +1,1 @@
+"""Traces of recorded runs: readers of their formats, replay, and fits."""

@@ -1,0 +1,1 @@
+"""Traces of the PyTorch profiler (Kineto): Chrome JSON, plain or gzipped, one file per rank."""

@@ -1,0 +1,159 @@
+"""Traces of ByteDance's straggler study (arXiv 2505.05713): Parquet, one row per op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.models.trace.table import KINDS, Trace, joined
+
+OPTYPES = {"forward-compute": "F", "backward-compute": "B"}
+"""Op types that become ops. Sends and receives contain waiting, so they are no transfer times."""
+
+COLUMNS = ("step", "dp_rank", "stage", "optype", "start_ts", "duration", "mb_id", "mc")
+
+NANOSECONDS = 10**9
+
+
+def read_straggler(paths: Sequence[str | Path]) -> Trace:
+    """Read Parquet files of the straggler study.
+
+    `stage` is the device; with several model chunks `mc`, a device holds the stages
+    ``mc x devices + stage``. Backwards are fused. Times are float32 seconds from a common zero of
+    each step, read to the nanosecond.
+
+    Raises
+    ------
+    InputError
+        pyarrow (extra ``traces``) is missing, or a file is no such table; names what is wrong.
+    """
+    return joined([_read(Path(path)) for path in paths])
+
+
+def _read(path: Path) -> Trace:
+    source = source_name(path)
+    table = _load(path, source)
+    rows = _compute_rows(table, source)
+    devices = int(rows["stage"].max()) + 1
+    _refuse_missing_stage(table, rows, source)
+    start, duration = (_nanoseconds(rows, name, source) for name in ("start_ts", "duration"))
+    columns = {
+        "step": rows["step"],
+        "replica": rows["dp_rank"],
+        "stage": rows["mc"] * devices + rows["stage"],
+        "chunk": rows["mc"],
+        "kind": np.array([KINDS.index(OPTYPES[name]) for name in rows["optype"].tolist()]),
+        "microbatch": rows["mb_id"],
+        "start": start,
+        "end": start + duration,
+        "device": rows["stage"],
+    }
+    return Trace.of(columns, unit="s", sources=[source], format="straggler")
+
+
+def _load(path: Path, source: str) -> dict[str, Any]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(
+            "reading Parquet needs pyarrow: pip install 'ppsolve[traces]'", source=source
+        ) from None
+    try:
+        with path.open("rb") as stream:
+            file = parquet.ParquetFile(stream)
+            missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
+            if missing:
+                raise InputError(f'expected a column "{missing[0]}", there is none', source=source)
+            table = file.read(columns=list(COLUMNS))
+            return {name: table.column(name).to_numpy() for name in COLUMNS}
+    except OSError as error:
+        text = error.strerror or "it is not valid Parquet"
+        raise InputError(f"cannot be read: {text}", source=source) from None
+    except (ArrowException, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"not valid Parquet: {text}", source=source) from None
+
+
+def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any], source: str) -> None:
+    """Refuse a last stage that sends forward: without the stages behind it a run looks whole."""
+    last = rows["stage"].max()
+    sends = (table["optype"].astype(str) == "forward-send") & (table["stage"] == last)
+    if rows["mc"].max() == 0 and sends.any():
+        raise InputError(
+            f"stage {last} sends forward, and no later stage is there: are its rows missing?",
+            source=source,
+            field=f"row {np.flatnonzero(sends)[0]}",
+        )
+
+
+def _compute_rows(table: dict[str, Any], source: str) -> dict[str, Any]:
+    chosen = np.isin(table["optype"].astype(str), list(OPTYPES))
+    if not chosen.any():
+        raise InputError(
+            f"expected rows of {' and '.join(OPTYPES)}, there is none",
+            source=source,
+            field="optype",
+        )
+    rows = {name: column[chosen] for name, column in table.items()}
+    numbers = np.flatnonzero(chosen)
+    for name in ("step", "dp_rank", "stage", "mb_id", "mc"):
+        rows[name] = _whole(rows[name], numbers, name, source)
+    return rows
+
+
+def _whole(column: Any, numbers: IntArray, name: str, source: str) -> IntArray:
+    values = np.asarray(column)
+    if values.dtype.kind not in "iu":
+        values = _finite(values, numbers, name, source)
+    whole = values.astype(np.int64)
+    wrong = np.flatnonzero(whole != values)
+    if name != "step":
+        wrong = np.union1d(wrong, np.flatnonzero(whole < 0))
+    if len(wrong):
+        row = int(wrong[0])
+        raise InputError(
+            f"expected a whole number from 0, got {values[row]}",
+            source=source,
+            field=f"row {numbers[row]}.{name}",
+        )
+    return whole
+
+
+def _finite(values: Any, numbers: IntArray, name: str, source: str) -> Any:
+    if values.dtype.kind != "f":
+        found = f"got {values.dtype}"
+        raise InputError(f"expected numbers, {found}", source=source, field=name)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        row = int(wrong[0])
+        raise InputError(
+            f"expected a finite number, got {values[row]}",
+            source=source,
+            field=f"row {numbers[row]}.{name}",
+        )
+    return values
+
+
+def _nanoseconds(rows: dict[str, Any], name: str, source: str) -> IntArray:
+    numbers = np.arange(len(rows["step"]))
+    values = np.asarray(rows[name])
+    if values.dtype.kind not in "iu":
+        values = _finite(values, numbers, f"compute.{name}", source)
+    seconds = values.astype(np.float64)
+    wrong = np.flatnonzero((np.abs(seconds) > 4e9) | ((seconds < 0) & (name == "duration")))
+    if len(wrong):
+        row = int(wrong[0])
+        event = f"step {rows['step'][row]}, replica {rows['dp_rank'][row]}: "
+        op = f"{OPTYPES[rows['optype'][row]]}{rows['stage'][row]}.{rows['mb_id'][row]}"
+        raise InputError(
+            f"expected seconds{' from 0' if name == 'duration' else ''}, got {values[row]}",
+            source=source,
+            field=f"{event}{op}.{name}",
+        )
+    return np.rint(seconds * NANOSECONDS).astype(np.int64)

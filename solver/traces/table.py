@@ -1,0 +1,236 @@
+"""Tables of ops in our own form: CSV with a header, or JSON Lines with the same names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE
+from ppsolve.models.documents.base import as_clock, as_json_number, describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import parse_json, read_text, source_name
+from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
+
+REQUIRED = ("stage", "kind", "microbatch")
+WHOLE = ("step", "replica", "stage", "chunk", "microbatch", "device", "length", "bytes", "clock")
+TIME = re.compile(r"(start|end)_(ns|us|ms|s)")
+
+Row = dict[str, Any]
+
+
+def read_table(paths: Sequence[str | Path]) -> Trace:
+    """Read tables of ops, CSV where a name ends in ``.csv``, else JSON Lines.
+
+    `docs/traces.md` says what each column means. Rows of several files are rows of one run.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read, a column is missing, unknown or twice, or a value is wrong; names
+        the file, the line and the column.
+    """
+    return joined([_read(path) for path in paths])
+
+
+def write_table(trace: Trace, suffix: str) -> str:
+    """Return the text of a trace as a table of ops.
+
+    Parameters
+    ----------
+    trace : Trace
+        n ops.
+    suffix : str
+        ``.csv`` for CSV, anything else for JSON Lines.
+
+    Returns
+    -------
+    str
+        A line for each op, for CSV after a header; `read_table` gives the same ops again.
+    """
+    rows = list(_rows(trace))
+    if suffix != ".csv":
+        return "".join(f"{json.dumps(row)}\n" for row in rows)
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _rows(trace: Trace) -> Iterator[Row]:
+    unit = trace.unit
+    names = [name for name in COLUMNS if name not in {"kind", "start", "end"}]
+    columns = [getattr(trace, name).tolist() for name in names]
+    starts, ends = trace.times(trace.start.tolist()), trace.times(trace.end.tolist())
+    extra = {
+        name: getattr(trace, name).tolist()
+        for name in ("length", "bytes")
+        if np.any(getattr(trace, name) != FREE)
+    }
+    for number, values in enumerate(zip(*columns, strict=True)):
+        row: Row = dict(zip(names, values, strict=True))
+        row["kind"] = KINDS[trace.kind[number]]
+        row[f"start_{unit}"] = as_json_number(starts[number])
+        row[f"end_{unit}"] = as_json_number(ends[number])
+        if not trace.is_aligned:
+            row["clock"] = row["device"]
+        row |= {name: column[number] for name, column in extra.items() if column[number] != FREE}
+        yield row
+
+
+def _read(path: str | Path) -> Trace:
+    source = source_name(path)
+    text = read_text(path)
+    is_csv = Path(path).suffix.lower() == ".csv"
+    rows = list(_csv_rows(text, source) if is_csv else _json_rows(text, source))
+    if not rows:
+        raise InputError("expected ops, the table has no row", source=source)
+    unit = _unit(rows[0][1], source)
+    columns: dict[str, list[int]] = {name: [] for name in (*COLUMNS, "length", "bytes", "clock")}
+    for line, row in rows:
+        for name, value in _values(row, unit, f"line {line}", source).items():
+            columns[name].append(value)
+    clocks = columns.pop("clock")
+    _fill_chunks(columns)
+    return Trace.of(
+        columns,
+        unit=unit,
+        sources=[source],
+        format="table",
+        is_aligned=len(set(clocks)) == 1,
+    )
+
+
+def _csv_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
+    reader = csv.reader(io.StringIO(text), strict=True)
+    names: list[str] | None = None
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if names is None:
+                names = _header([cell.strip() for cell in cells], source)
+                continue
+            if len(cells) != len(names):
+                text = f"expected {len(names)} cells as in the header, got {len(cells)}"
+                raise InputError(text, source=source, field=f"line {reader.line_num}")
+            pairs = zip(names, (cell.strip() for cell in cells), strict=True)
+            yield reader.line_num, {name: cell for name, cell in pairs if cell}
+    except csv.Error as error:
+        raise InputError(
+            f"not valid CSV: {error}", source=source, field=f"line {reader.line_num}"
+        ) from None
+
+
+def _header(names: list[str], source: str) -> list[str]:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f'the column "{twice}" is there twice', source=source, field="line 1")
+    return names
+
+
+def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        row = parse_json(line, f"{source}, line {number}")
+        if not isinstance(row, dict):
+            raise InputError(
+                f"expected an object, got {describe(row)}", source=source, field=f"line {number}"
+            )
+        yield number, row
+
+
+def _unit(row: Mapping[str, Any], source: str) -> str:
+    found = {match[2] for name in row if (match := TIME.fullmatch(name))}
+    if len(found) != 1:
+        got = f"got {', '.join(sorted(found))}" if found else "there is none"
+        raise InputError(
+            f"expected start and end in one unit, such as start_us and end_us; {got}",
+            source=source,
+        )
+    return found.pop()
+
+
+def _values(row: Row, unit: str, line: str, source: str) -> dict[str, int]:
+    """Return the numbers of one row by column, times in nanoseconds."""
+    known = {*WHOLE, "kind", f"start_{unit}", f"end_{unit}"}
+    for name in row:
+        if name not in known:
+            hint = did_you_mean(name[:40], known)
+            raise InputError(f"unknown column{hint}", source=source, field=f"{line}.{name[:40]}")
+    for name in (*REQUIRED, f"start_{unit}", f"end_{unit}"):
+        if row.get(name) is None:
+            raise InputError("this column is required", source=source, field=f"{line}.{name}")
+    try:
+        values = {name: _whole(name, row[name]) for name in WHOLE if row.get(name) is not None}
+        values["kind"] = _kind(row["kind"])
+        for name in ("start", "end"):
+            values[name] = _time(f"{name}_{unit}", row[f"{name}_{unit}"], NANOSECONDS[unit])
+    except InputError as error:
+        raise InputError(error.message, source=source, field=f"{line}.{error.field}") from None
+    return {**_defaults(values), **values}
+
+
+def _defaults(values: Mapping[str, int]) -> dict[str, int]:
+    rest = {"step": 0, "replica": 0, "chunk": FREE, "length": FREE, "bytes": FREE, "clock": 0}
+    return {**rest, "device": values["stage"]}
+
+
+def _number(name: str, value: Any) -> Decimal:
+    if isinstance(value, str):
+        try:
+            value = Decimal(value)
+        except InvalidOperation:
+            raise InputError(f"expected a number, got {describe(value)}", field=name) from None
+    try:
+        return as_clock(value)
+    except ValueError as error:
+        raise InputError(str(error), field=name) from None
+
+
+def _whole(name: str, value: Any) -> int:
+    number = _number(name, value)
+    if number != number.to_integral_value() or abs(number) > 2**62:
+        raise InputError(f"expected a whole number, got {describe(value)}", field=name)
+    return int(number)
+
+
+def _time(name: str, value: Any, nanoseconds: int) -> int:
+    number = _number(name, value) * nanoseconds
+    if abs(number) > 2**62:
+        raise InputError(f"expected a time within 146 years, got {describe(value)}", field=name)
+    return int(number.to_integral_value())
+
+
+def _kind(value: Any) -> int:
+    if value not in KINDS:
+        raise InputError(f"expected one of {', '.join(KINDS)}, got {describe(value)}", field="kind")
+    return KINDS.index(value)
+
+
+def _fill_chunks(columns: dict[str, list[int]]) -> None:
+    """Fill in chunks that the table leaves out: the rank of a stage among those of its device."""
+    on_device: dict[int, set[int]] = {}
+    for device, stage in zip(columns["device"], columns["stage"], strict=True):
+        on_device.setdefault(device, set()).add(stage)
+    rank = {
+        (device, stage): number
+        for device, stages in on_device.items()
+        for number, stage in enumerate(sorted(stages))
+    }
+    columns["chunk"] = [
+        rank[device, stage] if chunk == FREE else chunk
+        for chunk, device, stage in zip(
+            columns["chunk"], columns["device"], columns["stage"], strict=True
+        )
+    ]
