@@ -62,7 +62,7 @@ class Step:
     def learn(self, result: Result) -> None:
         """Take over what a run has proved and found."""
         if result.bound is not None:
-            self.floor = max(self.floor, result.bound)
+            self.floor = max(self.floor, result.bound - result.tick_error)
         if result.makespan is not None and (self.reached is None or result.makespan < self.reached):
             self.reached, self.method = float(result.makespan), result.best_by
         last, feasible = HeuristicStatus.NOT_APPLICABLE, HeuristicStatus.FEASIBLE
