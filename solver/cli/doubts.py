@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac.instance import KfacInstance
-from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.render.wording import rounding_note
 
 
 def question_units(instance: Instance, source: str) -> None:
-    """Warn of transfers whose times are orders of magnitude from those of the ops.
+    """Warn of figures whose unit looks wrong.
 
     Parameters
     ----------
     instance : Instance
-        The instance; kinds without transfers have nothing to ask about.
+        The instance.
     source : str
         Its file, for the warning.
     """
-    pipeline, field = instance, ""
-    if isinstance(instance, KfacInstance) and instance.pipeline is not None:
-        pipeline, field = instance.pipeline, "pipeline."
-    if isinstance(pipeline, PipelineInstance):
-        for line in doubtful_units(pipeline):
-            say(f"warning: {source}: {field}{line}")
+    for line in kind_of(instance).doubts(instance):
+        say(f"warning: {source}: {line}")
 
 
 def note_rounding(error: float | None, unit: str) -> None:

@@ -16,6 +16,7 @@ from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.kfac.unrolling import lower_refresh
+from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
@@ -109,6 +110,11 @@ class KfacKind(Kind[KfacInstance]):
         if value_unit == "iterations":
             return RefreshResult, RefreshEntry
         return Result, HeuristicEntry
+
+    def doubts(self, instance: KfacInstance) -> Iterator[str]:
+        """Yield what is doubtful about the pipeline of an instance."""
+        if instance.pipeline is not None:
+            yield from (f"pipeline.{line}" for line in doubtful_units(instance.pipeline))
 
     def task(self, instance: KfacInstance, *, exact: bool = False) -> Task:
         """Return the task of solving an instance.

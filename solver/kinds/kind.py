@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -146,6 +146,10 @@ class Kind(Generic[AnyInstance]):
     def value_unit(self, instance: AnyInstance) -> str:
         """Return the unit of values and bounds in an instance's results."""
         return instance.time_unit
+
+    def doubts(self, instance: AnyInstance) -> Iterator[str]:
+        """Yield a line for each field of an instance whose unit looks wrong: the field, and why."""
+        yield from ()
 
     def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
         """Return the models of a result and of a heuristic's entry whose values have this unit."""

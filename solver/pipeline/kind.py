@@ -15,6 +15,7 @@ from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
 from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.flow import flow_of
@@ -85,6 +86,10 @@ class PipelineKind(Kind[PipelineInstance]):
             None for a pipeline without replicas.
         """
         return [] if instance.replicas is None else assignment_violations(data, instance)
+
+    def doubts(self, instance: PipelineInstance) -> Iterator[str]:
+        """Yield a line for transfers and latencies that are far from the times of the ops."""
+        yield from doubtful_units(instance)
 
     def task(self, instance: PipelineInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a pipeline.

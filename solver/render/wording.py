@@ -36,7 +36,7 @@ def unit_of(result: Result) -> str:
 
 
 def rounding_note(error: float | None, unit: str) -> str | None:
-    """Return what rounding to ticks means for a result, in one line; None where nothing was.
+    """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
 
     Parameters
     ----------
