@@ -54,10 +54,10 @@ def figures(*values: float | None) -> list[str]:
 
 
 def at_most(value: float) -> str:
-    """Return a figure of two digits that is no smaller than `value`: ``2.4E-6`` for 2.31e-6."""
-    number = Decimal(value)
+    """Return a figure of two digits that is no smaller than `value`: ``2.4E-06`` for 2.31e-6."""
+    number = Decimal(repr(value))
     step = Decimal(1).scaleb(number.adjusted() - 1)
-    return f"{number.quantize(step, ROUND_CEILING).normalize():.2g}".upper()
+    return f"{float(number.quantize(step, ROUND_CEILING)):.2G}"
 
 
 def compact(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 from unittest import mock
@@ -202,3 +203,30 @@ def test_a_schedule_on_ticks_is_one_of_the_given_times(
     }
     with mock.patch.object(timescale.TimeScale, "fit", return_value=replace(exact.scale)):
         assert ppsolve.check(instance, document) == []
+
+
+FACTOR, DIGITS = Decimal("1.0123456789012345678"), Decimal("1e-16")
+"""Times of three digits that are multiplied and cut to sixteen have no common tick."""
+
+
+def cut(time: Any) -> Any:
+    if isinstance(time, list | tuple):
+        return [cut(item) for item in time]
+    return (Decimal(str(time)) * FACTOR).quantize(DIGITS)
+
+
+def stretched(instance: PipelineInstance) -> PipelineInstance:
+    data = instance.model_dump()
+    for owner, field in (("times", "forward"), ("times", "backward"), ("p2p", "latency")):
+        data[owner][field] = cut(data[owner][field])
+    return PipelineInstance.parse(data)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pipelines())
+def test_times_in_another_unit_have_the_same_optimum_in_it(instance: PipelineInstance) -> None:
+    found = ppsolve.optimize(stretched(instance), workers=1)
+    assert found.status is Status.OPTIMAL
+    # Few times may have a common tick all the same; values are doubles, good to 1e-12 here.
+    exact = optimum(instance) * Fraction(FACTOR)
+    assert -1e-12 < Fraction(found.value) - exact < found.tick_error + 1e-12
