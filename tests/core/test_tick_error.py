@@ -143,13 +143,16 @@ def pipelines(draw: st.DrawFn) -> PipelineInstance:
     def row() -> list[float]:
         return [float(draw(times)) for _ in range(devices)]
 
+    latency = draw(st.sampled_from([0, 0.123, 1.017]))
+    link = {"mode": draw(st.sampled_from(["link", "nic"])), "bytes": 3, "bandwidth": 2}
+    kinds = draw(st.sampled_from([("backward",), ("backward_input", "backward_weight")]))
     capacity = draw(st.sampled_from([None, devices, 2]))
     return PipelineInstance.parse(
         {
             "num_devices": devices,
             "num_microbatches": microbatches,
-            "times": {"forward": row(), "backward": row()},
-            "p2p": {"latency": draw(st.sampled_from([0, 0.123, 1.017]))},
+            "times": {kind: row() for kind in ("forward", *kinds)},
+            "p2p": {"latency": latency, **draw(st.sampled_from([{}, link]))},
             "memory": None if capacity is None else {"capacity": capacity, "activation": 1},
             "objective": draw(st.sampled_from(["makespan", "device_span"])),
         }
@@ -216,9 +219,10 @@ def cut(time: Any) -> Any:
 
 
 def stretched(instance: PipelineInstance) -> PipelineInstance:
-    data = instance.model_dump()
-    for owner, field in (("times", "forward"), ("times", "backward"), ("p2p", "latency")):
-        data[owner][field] = cut(data[owner][field])
+    data = instance.model_dump(mode="json", exclude_none=True)
+    data["times"] = {kind: cut(entry) for kind, entry in data["times"].items()}
+    for field in {"latency", "bytes"} & set(data["p2p"]):
+        data["p2p"][field] = cut(data["p2p"][field])
     return PipelineInstance.parse(data)
 
 
