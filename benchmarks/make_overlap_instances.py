@@ -1,7 +1,8 @@
 """Write the overlap instances again: ``python benchmarks/make_overlap_instances.py [DIR]``.
 
 Training graphs of one rank as compilers see them: kernels, collectives and waits in program
-order. Times are in microseconds and made up in realistic proportions; bytes are in megabytes.
+order. Times are in microseconds and made up in realistic proportions, but for those in
+`overlap/measured/`; bytes are in megabytes.
 Without DIR the instances go where they are kept. Files that are not in the set are left alone.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from deepseek_block import BETWEEN_LAYERS, BUSY, DEPS, MEASURED, NET, SPAN, program
 from shipped import run_writer
 
 from ppsolve.models.overlap.instance import OverlapInstance
@@ -99,7 +101,41 @@ def every_instance() -> dict[str, OverlapInstance]:
         uneven_fsdp("fsdp-large-1000", 84, "frozen", gather=170, seed=7),
         uneven_fsdp("fsdp-large-1000-free", 84, "free", gather=170, seed=7),
     ]
-    return {f"overlap/{instance.name}.json": instance for instance in made}
+    found = {f"overlap/{instance.name}.json": instance for instance in made}
+    kinds = {"span": (SPAN, SPAN), "busy": (BUSY, SPAN), "net": (BUSY, NET)}
+    for name, (compute, communication) in kinds.items():
+        block = deepseek_block(f"deepseek-block-{name}", compute, communication)
+        found[f"overlap/measured/{block.name}.json"] = block
+    return found
+
+
+def deepseek_block(name: str, compute: int, communication: int) -> OverlapInstance:
+    """Return the measured block of DeepSeek's profile, see `deepseek_block.py`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    compute, communication : int
+        Which of the measured times kernels and collectives have.
+
+    Returns
+    -------
+    OverlapInstance
+        The block in DeepSeek's order, its collectives free to change theirs.
+    """
+    block = Program(name, collective_order="free")
+    for part, layer in program():
+        deps = [f"{DEPS[part]}{layer}"] if DEPS[part] else []
+        if part in BETWEEN_LAYERS and layer:
+            deps = [f"{BETWEEN_LAYERS[part]}{layer - 1}"]
+        times = MEASURED[part][layer]
+        if part.startswith(("combine", "dispatch")):
+            time = times[communication]
+            block.collective(f"{part}{layer}", time, *deps, kind="all_to_all", group="ep")
+        else:
+            block.kernel(f"{part}{layer}", times[compute], *deps)
+    return block.finish()
 
 
 def fsdp_forward(

@@ -124,15 +124,15 @@ def _refuse_unknown(field: str, names: Iterable[str], known: set[str], what: str
             )
 
 
-def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
+def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     """Lower a graph; ops keep their order and names.
 
     Parameters
     ----------
     instance : GraphInstance
         The graph, n ops.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -142,13 +142,13 @@ def lower_graph(instance: GraphInstance, *, round_up: bool = False) -> Problem:
     Raises
     ------
     InputError
-        The times have no common tick within the limit and `round_up` is false.
+        The times have no common tick within the limit and `exact` is true.
     """
     times = [Fraction(op.duration) for op in instance.ops]
     times += [Fraction(op.release) for op in instance.ops]
     times += [Fraction(op.start) for op in instance.ops if op.start is not None]
     times += [Fraction(edge.lag) for edge in instance.precedences]
-    scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
+    scale = TimeScale.fit(times, instance.time_unit, exact=exact)
 
     def ticks(values: Iterable[Number]) -> IntArray:
         return np.array([scale.ticks(Fraction(value)) for value in values], dtype=np.int64)

@@ -35,9 +35,9 @@ class FlowShop(Instance):
     times: tuple[tuple[Number, ...], ...]
 
 
-def lower(instance: FlowShop, *, round_up: bool = False) -> Problem:
+def lower(instance: FlowShop, *, exact: bool = False) -> Problem:
     times = np.array([[Fraction(time) for time in job] for job in instance.times]).T
-    scale = TimeScale.fit(times.ravel(), instance.time_unit, round_up=round_up)
+    scale = TimeScale.fit(times.ravel(), instance.time_unit, exact=exact)
     machine, job = np.indices(times.shape)
     builder = ProblemBuilder()
     resources = np.array([builder.add_resource(f"machine {m}") for m in range(len(times))])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from ppsolve.models.core.claims import contradictions, figure, refuted
+from ppsolve.models.core.claims import contradictions, figure, refuted, wrong
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
@@ -158,6 +158,10 @@ def _claims(
             "device_span": schedule.device_span * scale.tick,
         }
         yield from refuted(data, actual, slack=TOLERANCE * makespan, unit=scale.unit)
+    error = figure(data, "tick_error")
+    least = problem.tick_error * scale.tick
+    if error is not None and error < least * (1 - TOLERANCE):
+        yield wrong(f"tick_error is given as {float(error):.4g}, it is {float(least):.4g}")
     # The gap, the value and the bound may each be off by the tolerance.
     slack = TOLERANCE * abs(value or Fraction(0))
     yield from contradictions(data, value, slack=slack, share=3 * TOLERANCE, unit=scale.unit)

@@ -184,6 +184,23 @@ class Problem:
             np.any(self.release > 0) or np.any(self.pinned != FREE) or len(self.windows) > 0
         )
 
+    @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times; 0 if nothing is rounded.
+
+        Let every op keep the place among the others that it has in an optimal schedule of the given
+        times, wherever it waits for the end of one of them: by precedence, resource or memory. That
+        order is one on ticks too, and it lasts as long as its longest chain. A chain holds each op
+        once, with its duration and the lag before it, and one release time; each is less than a
+        tick longer than given. The same holds for the device span: the chains of all devices that
+        shift each other form cycles, and those hold each op once. Pinned starts have no such bound.
+        """
+        if self.scale.is_exact:
+            return 0
+        delayed = np.unique(self.after[self.lag > 0])
+        released = int(np.any(self.release > 0))
+        return int(np.count_nonzero(self.duration)) + len(delayed) + released
+
     def op_name(self, op: int) -> str:
         """Return the name of op number `op`, made on demand from its labels."""
         if op in self.explicit_names:

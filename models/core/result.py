@@ -132,7 +132,8 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
 class HeuristicEntry(Reported):
     """Result of one heuristic. Figures are absent where it produced no schedule.
 
-    `pattern` is the published schedule behind it, where it is the best of several.
+    `pattern` is the published schedule behind it, where it is the best of several. `tick_error` is
+    that of `Result`, absent where nothing was rounded and in entries of a result.
     """
 
     name: str
@@ -147,6 +148,7 @@ class HeuristicEntry(Reported):
     gap: float | None = None
     bubble_ratio: float | None = None
     peak_memory: dict[str, float] | None = None
+    tick_error: Figure | None = None
     orders: Annotated[list[list[str]], MayBeDeferred()] | None = None
     schedule: ScheduleDocument | None = None
 
@@ -171,6 +173,9 @@ class Result(Reported):
 
     Times are in `time_unit`; `value` and `bound` count `value_unit`. `kind` is that of the
     instance. `gap` is (value - bound) / value; a heuristic's gap is (its value - value) / value.
+    Times without a common tick are rounded up to a fine one: the schedule is valid for the given
+    times, value and bound are of the rounded ones, and the optimum of the given times is at most
+    `tick_error` below that of the rounded ones, never above it. 0 where nothing was rounded.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -196,7 +201,7 @@ class Result(Reported):
     seed: int = 0
     workers: int | None = None
     deterministic: bool = False
-    rounding_error: float = 0.0
+    tick_error: Figure = 0
     versions: Versions
     bounds: tuple[BoundEntry, ...] = ()
     heuristics: tuple[HeuristicEntry, ...] = ()

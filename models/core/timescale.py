@@ -19,6 +19,14 @@ MAX_TICKS = 2**40
 """Largest single time in ticks; leaves 23 bits for sums over ops inside an int64."""
 
 
+def no_common_tick(remedy: str) -> InputError:
+    """Return the error for times that no exact scale holds."""
+    return InputError(
+        f"the times have no common tick within {MAX_TICKS} ticks of the longest one; {remedy}",
+        field="times",
+    )
+
+
 @dataclass(frozen=True)
 class TimeScale:
     """Length of one integer tick in units of instance time.
@@ -29,16 +37,17 @@ class TimeScale:
         Length of one tick in the instance's time unit.
     unit : str
         Name of the instance's time unit, e.g. ``us``.
-    worst_relative_error : float
-        Largest relative error that rounding up caused; 0 for an exact scale.
+    is_exact : bool
+        Whether every time is a whole multiple of the tick; else times were rounded up, each by
+        less than one tick.
     """
 
     tick: Fraction
     unit: str
-    worst_relative_error: float = 0.0
+    is_exact: bool = True
 
     @classmethod
-    def fit(cls, times: Iterable[Fraction], unit: str, *, round_up: bool = False) -> TimeScale:
+    def fit(cls, times: Iterable[Fraction], unit: str, *, exact: bool = False) -> TimeScale:
         """Return the scale with the longest tick 1/q of which every time is a whole multiple.
 
         Where that takes too many ticks, the tick is the greatest common divisor of all times
@@ -53,9 +62,9 @@ class TimeScale:
             All times of the instance (durations, lags, releases, pinned starts), in its unit.
         unit : str
             The instance's time unit.
-        round_up : bool
-            Where either exact scale would exceed `MAX_TICKS`, round times up to a coarser tick
-            instead of refusing.
+        exact : bool
+            Refuse times of which either exact scale would exceed `MAX_TICKS`, instead of rounding
+            them up to a coarser tick.
 
         Returns
         -------
@@ -65,28 +74,27 @@ class TimeScale:
         Raises
         ------
         InputError
-            Both exact scales exceed the limit and rounding was not asked for.
+            Both exact scales exceed the limit and `exact` is true.
+
+        Notes
+        -----
+        Times are rounded up, not to the nearest tick. A schedule of longer ops is one of the given
+        ops as well, at the same starts, so that only the proof is of the ticks; and no op that
+        takes time shrinks to one of no time, which would keep nothing off its resource.
         """
         positive = {time for time in times if time > 0}
         if not positive:
             return cls(Fraction(1), unit)
         finest = Fraction(1, math.lcm(*(time.denominator for time in positive)))
         common = finest * math.gcd(*(int(time / finest) for time in positive))
-        for exact in (finest, common):
-            if max(positive) / exact <= MAX_TICKS:
-                return cls(exact, unit)
-        if not round_up:
-            raise InputError(
-                f"the times have no common tick within {MAX_TICKS} ticks of the longest one; "
-                "give fewer digits, or ask for rounding up",
-                field="times",
-            )
+        for tick in (finest, common):
+            if max(positive) / tick <= MAX_TICKS:
+                return cls(tick, unit)
+        if exact:
+            raise no_common_tick("give fewer digits, or do not ask for exact ticks")
         # With 2**30 ticks no time grows by more than 1e-9 of the longest one, and sums over
         # millions of ops stay below 2**53, so that they are still exact as doubles.
-        coarse = max(positive) / 2**30
-        rounded = cls(coarse, unit)
-        worst = max((rounded.ticks(time) * coarse - time) / time for time in positive)
-        return cls(coarse, unit, float(worst))
+        return cls(max(positive) / 2**30, unit, is_exact=False)
 
     def ticks(self, time: Fraction) -> int:
         """Return `time` in ticks, rounded up where the scale is not exact."""

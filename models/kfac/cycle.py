@@ -54,15 +54,15 @@ class Cycle:
     steps: dict[Place, IntArray]
 
 
-def lower_cycle(instance: KfacInstance, *, round_up: bool = False) -> Problem:
+def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
     """Lower a refresh cycle of a described pipeline to the problem that solvers work on.
 
     Parameters
     ----------
     instance : KfacInstance
         An instance with a pipeline and modules.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -72,12 +72,12 @@ def lower_cycle(instance: KfacInstance, *, round_up: bool = False) -> Problem:
     Raises
     ------
     InputError
-        The times have no common tick and `round_up` is false, or there are too many ops.
+        The times have no common tick and `exact` is true, or there are too many ops.
     """
-    return lay_out_cycle(instance, round_up=round_up).problem
+    return lay_out_cycle(instance, exact=exact).problem
 
 
-def lay_out_cycle(instance: KfacInstance, *, round_up: bool = False) -> Cycle:
+def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> Cycle:
     """Lower `cycle_length` iterations of the pipeline and the K-FAC work of one refresh.
 
     Curvature comes from the micro-batches of iteration 0 only. A stage begins an iteration on a
@@ -88,8 +88,8 @@ def lay_out_cycle(instance: KfacInstance, *, round_up: bool = False) -> Cycle:
     ----------
     instance : KfacInstance
         An instance with a pipeline and modules.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -99,13 +99,13 @@ def lay_out_cycle(instance: KfacInstance, *, round_up: bool = False) -> Cycle:
     Raises
     ------
     InputError
-        The times have no common tick and `round_up` is false, or there are too many ops.
+        The times have no common tick and `exact` is true, or there are too many ops.
     """
-    return _CycleLowering(instance, round_up=round_up).run()
+    return _CycleLowering(instance, exact=exact).run()
 
 
 class _CycleLowering:
-    def __init__(self, instance: KfacInstance, *, round_up: bool) -> None:
+    def __init__(self, instance: KfacInstance, *, exact: bool) -> None:
         assert instance.pipeline is not None
         assert instance.modules is not None
         self.instance = instance
@@ -113,7 +113,7 @@ class _CycleLowering:
         self.modules = instance.modules
         self.length = instance.cycle_length
         self._refuse_too_many_ops()
-        self.iteration = lower_iteration(instance, round_up=round_up)
+        self.iteration = lower_iteration(instance, exact=exact)
         self.scale = self.iteration.scale
         self.builder = ProblemBuilder()
         self.devices = self.pipeline.device_grid

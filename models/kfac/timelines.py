@@ -18,7 +18,7 @@ from ppsolve.models.kfac.pattern import DevicePattern, PinnedOp, RefreshPattern,
 Pairs = list[tuple[Label, tuple[Decimal, Decimal] | tuple[None, None]]]
 
 
-def measured_pattern(instance: KfacInstance, *, round_up: bool = False) -> RefreshPattern:
+def measured_pattern(instance: KfacInstance) -> RefreshPattern:
     """Return the pattern that an instance's timelines describe.
 
     Times are relative to the start of node 0's first forward; the period is the time from
@@ -30,8 +30,6 @@ def measured_pattern(instance: KfacInstance, *, round_up: bool = False) -> Refre
     ----------
     instance : KfacInstance
         An instance with timelines.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
 
     Returns
     -------
@@ -62,7 +60,7 @@ def measured_pattern(instance: KfacInstance, *, round_up: bool = False) -> Refre
         for time in pair
         if time is not None
     }
-    scale = TimeScale.fit(times, instance.time_unit, round_up=round_up)
+    scale = TimeScale.fit(times, instance.time_unit, exact=True)
     reader = _Reader(instance, scale, Fraction(origin), devices)
     return RefreshPattern(
         name=instance.name,

@@ -100,15 +100,15 @@ def saved_bytes(module: KfacModule, factor: str) -> Fraction:
     return Fraction(getattr(module, _SAVED_FIELDS[factor]))
 
 
-def lower_iteration(instance: KfacInstance, *, round_up: bool = False) -> Problem:
+def lower_iteration(instance: KfacInstance, *, exact: bool = False) -> Problem:
     """Lower one iteration of the pipeline alone, at the scale of the whole instance.
 
     Parameters
     ----------
     instance : KfacInstance
         An instance with a pipeline.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -118,10 +118,10 @@ def lower_iteration(instance: KfacInstance, *, round_up: bool = False) -> Proble
     Raises
     ------
     InputError
-        The times have no common tick within the limit and `round_up` is false.
+        The times have no common tick within the limit and `exact` is true.
     """
     assert instance.pipeline is not None
-    return lower_pipeline(instance.pipeline, round_up=round_up, extra_times=_times(instance))
+    return lower_pipeline(instance.pipeline, exact=exact, extra_times=_times(instance))
 
 
 def _times(instance: KfacInstance) -> Iterator[Fraction]:

@@ -58,7 +58,7 @@ class LoweredOverlap:
         return cls(problem, added[LAUNCH_KIND], added[RELEASE_KIND])
 
 
-def lower_overlap(instance: OverlapInstance, *, round_up: bool = False) -> Problem:
+def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
     """Lower a program to ops, streams, precedences and pools.
 
     Op i is node i. Kernels occupy the compute stream, collectives the stream of their group;
@@ -76,8 +76,8 @@ def lower_overlap(instance: OverlapInstance, *, round_up: bool = False) -> Probl
     ----------
     instance : OverlapInstance
         The program, n nodes.
-    round_up : bool
-        Round durations up where they have no common tick within the limit.
+    exact : bool
+        Refuse durations without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -87,16 +87,16 @@ def lower_overlap(instance: OverlapInstance, *, round_up: bool = False) -> Probl
     Raises
     ------
     InputError
-        The durations have no common tick and `round_up` is false.
+        The durations have no common tick and `exact` is true.
     """
-    return _Lowering(instance, round_up=round_up).run()
+    return _Lowering(instance, exact=exact).run()
 
 
 class _Lowering:
-    def __init__(self, instance: OverlapInstance, *, round_up: bool) -> None:
+    def __init__(self, instance: OverlapInstance, *, exact: bool) -> None:
         self.instance = instance
         durations = {Fraction(node.duration) for node in instance.nodes}
-        self.scale = TimeScale.fit(durations, instance.time_unit, round_up=round_up)
+        self.scale = TimeScale.fit(durations, instance.time_unit, exact=exact)
         self.builder = ProblemBuilder()
         self.compute = self.builder.add_resource("compute")
         self.streams = {

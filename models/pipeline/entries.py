@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any
@@ -192,3 +193,12 @@ def rows_per_microbatch(entry: Any) -> list[tuple[Any, ...]]:
     """Return the lists of an entry that have one number per micro-batch, in the order of stages."""
     items = entry if isinstance(entry, tuple) else ()
     return [item for item in items if isinstance(item, tuple)]
+
+
+def decimals(entry: Any) -> Iterator[Decimal]:
+    """Yield all numbers of an entry, however deep; none of an absent one."""
+    if isinstance(entry, tuple):
+        for item in entry:
+            yield from decimals(item)
+    elif entry is not None:
+        yield entry

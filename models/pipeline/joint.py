@@ -16,7 +16,7 @@ from ppsolve.models.pipeline.replicas import Members
 _NUMBER = re.compile(r"\d+")
 
 
-def lower_joint(instance: PipelineInstance, members: Members, *, round_up: bool = False) -> Problem:
+def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = False) -> Problem:
     """Lower a pipeline with replicas to one problem.
 
     Parameters
@@ -25,8 +25,8 @@ def lower_joint(instance: PipelineInstance, members: Members, *, round_up: bool 
         A pipeline with replicas.
     members : tuple of tuple of int
         Micro-batches of each replica.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def lower_joint(instance: PipelineInstance, members: Members, *, round_up: bool 
         replicas, micro-batches as in the instance; ops of no micro-batch are called ``OPT0@1``, by
         their replica.
     """
-    problems = lower_replicas(instance, members, round_up=round_up)
+    problems = lower_replicas(instance, members, exact=exact)
     return join(problems, members, instance.num_devices)
 
 

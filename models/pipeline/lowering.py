@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,11 @@ from ppsolve.models.pipeline.collectives import (
     SegmentedOps,
     collective_times,
 )
-from ppsolve.models.pipeline.entries import entry_at, row_of, rows_per_microbatch
+from ppsolve.models.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.memory import pools_of
 from ppsolve.models.pipeline.replicas import Members, replica_of
+from ppsolve.models.pipeline.transfers import hops
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
@@ -37,7 +38,7 @@ this many stay below 2.7 GB. An instance may describe more."""
 
 
 def lower_pipeline(
-    instance: PipelineInstance, *, round_up: bool = False, extra_times: Iterable[Fraction] = ()
+    instance: PipelineInstance, *, exact: bool = False, extra_times: Iterable[Fraction] = ()
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
@@ -51,8 +52,8 @@ def lower_pipeline(
     ----------
     instance : PipelineInstance
         The pipeline.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
     extra_times : iterable of Fraction
         Further times, in the unit of the instance, that must become whole ticks too.
 
@@ -64,20 +65,20 @@ def lower_pipeline(
     Raises
     ------
     InputError
-        The times have no common tick within the limit and `round_up` is false, or there are more
+        The times have no common tick within the limit and `exact` is true, or there are more
         than `MAX_LOWERED` ops, or the pipeline has replicas.
     """
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
     _refuse_huge(instance)
-    return _Lowering(instance.in_numbers(), round_up=round_up, extra_times=extra_times).run()
+    return _Lowering(instance.in_numbers(), exact=exact, extra_times=extra_times).run()
 
 
 def lower_replicas(
     instance: PipelineInstance,
     members: Members,
     *,
-    round_up: bool = False,
+    exact: bool = False,
     scale: TimeScale | None = None,
 ) -> list[Problem]:
     """Lower each replica of a pipeline to a problem of its own, all with the same tick.
@@ -88,7 +89,7 @@ def lower_replicas(
         A pipeline with replicas.
     members : tuple of tuple of int
         Micro-batches of each replica.
-    round_up : bool
+    exact : bool
         As for `lower_pipeline`.
     scale : TimeScale, optional
         Tick of all problems, up to whose multiples times are rounded; one of which all times are
@@ -107,7 +108,7 @@ def lower_replicas(
     """
     _refuse_huge(instance)
     instance = instance.in_numbers()
-    scale = scale or _Lowering(instance, round_up=round_up).scale
+    scale = scale or _Lowering(instance, exact=exact).scale
     parts = [replica_of(instance, those) for those in members]
     return [_Lowering(part, scale=scale).run() for part in parts]
 
@@ -123,36 +124,20 @@ def _refuse_huge(instance: PipelineInstance) -> None:
         )
 
 
-def _decimals(entry: Any) -> Iterator[Decimal]:
-    if isinstance(entry, tuple):
-        for item in entry:
-            yield from _decimals(item)
-    elif entry is not None:
-        yield entry
-
-
 class _Lowering:
     def __init__(
         self,
         instance: PipelineInstance,
         *,
-        round_up: bool = False,
+        exact: bool = False,
         extra_times: Iterable[Fraction] = (),
         scale: TimeScale | None = None,
     ) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
-        self.boundary_pairs = sorted(
-            {
-                (boundary, source, target)
-                for devices in self.pipes
-                for boundary, (a, b) in enumerate(pairwise(devices))
-                for source, target in ((a, b), (b, a))
-                if a != b
-            }
-        )
+        self.boundary_pairs = hops(instance)
         times = chain(self._all_times(), extra_times)
-        self.scale = scale or TimeScale.fit(times, instance.time_unit, round_up=round_up)
+        self.scale = scale or TimeScale.fit(times, instance.time_unit, exact=exact)
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}
@@ -164,7 +149,7 @@ class _Lowering:
         instance = self.instance
         entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
         for entry in entries:
-            yield from map(Fraction, set(_decimals(entry)))
+            yield from map(Fraction, set(decimals(entry)))
         yield from collective_times(instance)
         for boundary, source, target in self.boundary_pairs:
             yield self._latency(source, target)

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 def check_command(
     instance_file: Instance,
     result_file: Result,
-    round_up: opt.RoundUp = False,
+    exact: opt.Exact = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -48,7 +48,7 @@ def check_command(
 
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
-    violations = check_files(instance_file, result_file, round_up=round_up)
+    violations = check_files(instance_file, result_file, exact=exact)
     if as_json:
         found = [{"rule": v.rule, "message": v.message, "ops": list(v.ops)} for v in violations]
         print_json({"valid": not violations, "violations": found})
@@ -58,17 +58,15 @@ def check_command(
         raise typer.Exit(ExitCode.CHECK_FAILED)
 
 
-def check_files(
-    instance_file: Path, result_file: Path, *, round_up: bool = False
-) -> list[Violation]:
+def check_files(instance_file: Path, result_file: Path, *, exact: bool = False) -> list[Violation]:
     """Check the schedule of one file against the instance of another.
 
     Parameters
     ----------
     instance_file, result_file : Path
         The files; one of them may be ``-``, standard input.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -86,7 +84,7 @@ def check_files(
     data: Any = read_json(result_file)
     with about_file(instance, instance_file):
         try:
-            return api.check(instance, data, round_up=round_up)
+            return api.check(instance, data, exact=exact)
         except InputError as error:
             raise error.located(source_name(result_file)) from None
 

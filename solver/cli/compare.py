@@ -19,6 +19,7 @@ from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.doubts import note_rounding, question_units
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
@@ -77,6 +78,8 @@ def compare_command(
     """
     cases = _cases(files)
     check_writable(output, *(case.path for case in cases))
+    for case in cases:
+        question_units(case.instance, source_name(case.path))
     solved, codes = _solve_all(cases, options, fail_on_gap, quiet=quiet, verbose=verbose)
     if ExitCode.INTERRUPTED in codes:
         done = sum(exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved)
@@ -201,6 +204,8 @@ def _print(solved: list[tuple[_Case, Result]], *, quiet: bool, verbose: bool) ->
         for result, (case, _) in zip(results, solved, strict=True):
             console.print(report(result, verbose=verbose, instance=case.instance))
     if len(results) > 1:
+        for result in results:
+            note_rounding(result.tick_error, result.time_unit)
         console.print(
             comparison(results, fold_names=any(c.shown != c.instance.name for c, _ in solved))
         )

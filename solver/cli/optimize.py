@@ -10,8 +10,10 @@ import typer
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.doubts import question_units
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.program_order import expect_program, order_of, print_order
@@ -55,6 +57,7 @@ def optimize_command(
     if prints_order:
         _refuse_json(output, as_json=as_json)
     instance = load_instance(file)
+    question_units(instance, source_name(file))
     if prints_order:
         expect_program(instance, file, "--print-order")
     result = solve(file, instance, options, quiet=quiet, verbose=verbose, began=began)

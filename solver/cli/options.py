@@ -102,11 +102,11 @@ Heuristics = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
-RoundUp = Annotated[
+Exact = Annotated[
     bool,
     typer.Option(
-        "--round-up",
-        help="Round times up where they have no common tick.",
+        "--exact",
+        help="Refuse times without a common tick; else they are rounded up.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -168,7 +168,7 @@ class SolveOptions:
     workers: Workers = None
     seed: Seed = 0
     heuristics: Heuristics = None
-    round_up: RoundUp = False
+    exact: Exact = False
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.

@@ -13,12 +13,14 @@ import typer
 from pydantic import ValidationError
 from rich.console import RenderableType
 
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.documents.base import as_finite, explain, field_path
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.doubts import note_rounding, question_units
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.program_order import expect_program, print_order
@@ -74,7 +76,7 @@ def show_command(
     iteration: Iteration = None,
     order: Order = False,
     width: Width = None,
-    round_up: opt.RoundUp = False,
+    exact: opt.Exact = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Draw a schedule in the terminal, with its figures.
@@ -87,15 +89,13 @@ def show_command(
     frame = Frame(links, window, _iterations(iteration, window))
     _refuse_contradictions(given, heuristic, window)
     if order:
-        _print_order(given, heuristic, round_up=round_up)
+        _print_order(given, heuristic, exact=exact)
         return
     if given.instance is None:
         view = _of_result(given, frame)
     else:
         with about_file(given.instance, given.instance_source):
-            view = _of_instance(
-                given.instance, given, heuristic, group_size, frame, round_up=round_up
-            )
+            view = _of_instance(given.instance, given, heuristic, group_size, frame, exact=exact)
     stdout_console(width).print(view)
 
 
@@ -136,6 +136,7 @@ def _read(files: list[Path]) -> _Given:
             raise InputError("expected a result (with a schedule) here", source=source)
         else:
             instance = parse_instance(data, source)
+            question_units(instance, source)
             given = replace(given, instance=instance, instance_source=source)
     return given
 
@@ -151,7 +152,7 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window)
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
 
-def _print_order(given: _Given, heuristic: str | None, *, round_up: bool) -> None:
+def _print_order(given: _Given, heuristic: str | None, *, exact: bool) -> None:
     """Print the program order of a result, or the one that a heuristic makes."""
     instance = given.instance
     if instance is not None:
@@ -162,7 +163,7 @@ def _print_order(given: _Given, heuristic: str | None, *, round_up: bool) -> Non
     if heuristic is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
     with about_file(instance, given.instance_source):
-        entry = simulate_entry(instance, heuristic, group_size=None, round_up=round_up)
+        entry = simulate_entry(instance, heuristic, group_size=None, exact=exact)
     refuse_not_applicable(entry)
     print_order(entry, f"{given.instance_source}, {heuristic}")
 
@@ -174,22 +175,28 @@ def _of_instance(
     group_size: int | None,
     frame: Frame,
     *,
-    round_up: bool,
+    exact: bool,
 ) -> RenderableType:
     if heuristic is not None:
-        entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
-        return _of_entry(instance, entry, frame, round_up=round_up)
+        entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
+        return _of_entry(instance, entry, frame, exact=exact)
     if given.data is not None:
-        return _of_instance_and_result(instance, given, frame, round_up=round_up)
-    problem = kind_of(instance).lower(instance, round_up=round_up)
+        return _of_instance_and_result(instance, given, frame, exact=exact)
+    problem = kind_of(instance).lower(instance, exact=exact)
+    _note_ticks(problem)
     return drawing_of(instance.kind).describe(instance, problem)
 
 
+def _note_ticks(problem: Problem) -> None:
+    note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit)
+
+
 def _of_instance_and_result(
-    instance: Instance, given: _Given, frame: Frame, *, round_up: bool
+    instance: Instance, given: _Given, frame: Frame, *, exact: bool
 ) -> RenderableType:
     data, kind = given.data, kind_of(instance)
-    problem = kind.lower(instance, round_up=round_up, document=data)
+    problem = kind.lower(instance, exact=exact, document=data)
+    _note_ticks(problem)
     schedule, violations = kind.read(instance, problem, data, given.source)
     if schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", source=given.source)
@@ -204,7 +211,7 @@ def _of_instance_and_result(
 
 
 def _of_entry(
-    instance: Instance, entry: HeuristicEntry, frame: Frame, *, round_up: bool
+    instance: Instance, entry: HeuristicEntry, frame: Frame, *, exact: bool
 ) -> RenderableType:
     refuse_not_applicable(entry)
     kind, drawing = kind_of(instance), drawing_of(instance.kind)
@@ -212,7 +219,8 @@ def _of_entry(
         why = drawing.reason(entry)
         raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
     document = entry.schedule.model_dump(mode="json")
-    problem = kind.lower(instance, round_up=round_up, document=document)
+    problem = kind.lower(instance, exact=exact, document=document)
+    _note_ticks(problem)
     schedule = kind.read(instance, problem, document)[0]
     if schedule is None:
         raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
@@ -233,6 +241,8 @@ def _of_result(given: _Given, frame: Frame) -> RenderableType:
         raise explain(error, ScheduleDocument, given.source) from None
     title = _title(data.get("instance", "schedule"), data.get("best_by") or data.get("name"))
     source = _owner(data, given.source)
+    if source is not None:
+        note_rounding(source.tick_error, document.time_unit)
     try:
         return drawing_of_document(document).view_alone(title, document, source, frame)
     except InputError as error:

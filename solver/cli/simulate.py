@@ -6,8 +6,10 @@ import typer
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
 from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.doubts import question_units
 from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.optimize import api
@@ -24,7 +26,7 @@ def simulate_command(
     file: opt.InstanceFile,
     heuristic: opt.HeuristicName,
     group_size: opt.GroupSize = None,
-    round_up: opt.RoundUp = False,
+    exact: opt.Exact = False,
     as_json: opt.Json = False,
     output: opt.Output = None,
     quiet: opt.Quiet = False,
@@ -37,8 +39,9 @@ def simulate_command(
     """
     check_writable(output, file)
     instance = load_instance(file)
+    question_units(instance, source_name(file))
     with about_file(instance, file):
-        entry = simulate_entry(instance, heuristic, group_size=group_size, round_up=round_up)
+        entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
     used_stdout = deliver(entry, output, as_json=as_json)
     refuse_not_applicable(entry)
     if used_stdout:
@@ -48,7 +51,7 @@ def simulate_command(
 
 
 def simulate_entry(
-    instance: Instance, name: str, *, group_size: int | None, round_up: bool
+    instance: Instance, name: str, *, group_size: int | None, exact: bool
 ) -> HeuristicEntry:
     """Run a heuristic; one that is not applicable gives an entry that says so.
 
@@ -60,8 +63,8 @@ def simulate_entry(
         Name of the heuristic.
     group_size : int or None
         Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def simulate_entry(
     """
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
-        return api.simulate(instance, name, round_up=round_up, **chosen)
+        return api.simulate(instance, name, exact=exact, **chosen)
     except NotApplicableError as error:
         return HeuristicEntry(
             name=name,

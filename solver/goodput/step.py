@@ -60,9 +60,9 @@ class Step:
     failures: tuple[HeuristicEntry, ...] = ()
 
     def learn(self, result: Result) -> None:
-        """Take over what a run has proved and found."""
+        """Take over what a run has proved of the given times, and found."""
         if result.bound is not None:
-            self.floor = max(self.floor, result.bound)
+            self.floor = max(self.floor, result.bound - result.tick_error)
         if result.makespan is not None and (self.reached is None or result.makespan < self.reached):
             self.reached, self.method = float(result.makespan), result.best_by
         last, feasible = HeuristicStatus.NOT_APPLICABLE, HeuristicStatus.FEASIBLE

@@ -46,7 +46,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
     if instance.pattern not in {FREE_PIPELINE, pattern}:
         raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
     try:
-        pinned = pinned_cycle(instance, lower_cycle(instance, round_up=True), pattern)
+        pinned = pinned_cycle(instance, lower_cycle(instance), pattern)
     except InputError as error:
         raise NotApplicableError(error.message) from None
     if instance.pattern == FREE_PIPELINE:

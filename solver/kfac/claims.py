@@ -37,7 +37,7 @@ TOLERANCE = Fraction(1, 1000)
 """By how much rounded figures may be off: percents are written with four decimals."""
 
 
-def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False) -> list[Violation]:
+def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
     """Check a schedule and what its document says of iterations.
 
     The number of iterations of a device is that of its copies of the pipeline in the schedule.
@@ -48,8 +48,6 @@ def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False)
         An instance with a pinned pipeline.
     given : Schedule, pydantic model or dict
         The schedule, or a document that holds one.
-    round_up : bool
-        As for `ppsolve.optimize`.
 
     Returns
     -------
@@ -61,7 +59,7 @@ def check_refresh(instance: KfacInstance, given: Any, *, round_up: bool = False)
     InputError
         The document holds no readable schedule of this instance.
     """
-    pattern = pattern_of(instance, round_up=round_up)
+    pattern = pattern_of(instance)
     if isinstance(given, Schedule):
         given = _rows(given)
     data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given

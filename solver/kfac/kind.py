@@ -16,6 +16,7 @@ from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.kfac.unrolling import lower_refresh
+from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
@@ -71,15 +72,15 @@ def is_refresh(instance: KfacInstance) -> bool:
 class KfacKind(Kind[KfacInstance]):
     """K-FAC work in a pipeline."""
 
-    def problem_of(self, instance: KfacInstance, *, round_up: bool, document: Any) -> Problem:
+    def problem_of(self, instance: KfacInstance, *, exact: bool, document: Any) -> Problem:
         """Lower an instance to the problem that a document is a schedule of.
 
         Parameters
         ----------
         instance : KfacInstance
             The instance.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
         document : Any
             The document; of a refresh it tells the iterations.
 
@@ -89,9 +90,9 @@ class KfacKind(Kind[KfacInstance]):
             The cycle, pinned or free, or the refresh at the document's iterations.
         """
         if is_refresh(instance):
-            pattern = pattern_of(instance, round_up=round_up)
+            pattern = pattern_of(instance)
             return lower_refresh(pattern, iterations_in(document, pattern)).problem
-        cycle = lower_cycle(instance, round_up=round_up)
+        cycle = lower_cycle(instance, exact=exact)
         if instance.pattern == FREE_PIPELINE:
             return cycle
         return pinned_cycle(instance, cycle, instance.pattern)
@@ -110,15 +111,20 @@ class KfacKind(Kind[KfacInstance]):
             return RefreshResult, RefreshEntry
         return Result, HeuristicEntry
 
-    def task(self, instance: KfacInstance, *, round_up: bool = False) -> Task:
+    def doubts(self, instance: KfacInstance) -> Iterator[str]:
+        """Yield what is doubtful about the pipeline of an instance."""
+        if instance.pipeline is not None:
+            yield from (f"pipeline.{line}" for line in doubtful_units(instance.pipeline))
+
+    def task(self, instance: KfacInstance, *, exact: bool = False) -> Task:
         """Return the task of solving an instance.
 
         Parameters
         ----------
         instance : KfacInstance
             The instance.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
 
         Returns
         -------
@@ -126,8 +132,8 @@ class KfacKind(Kind[KfacInstance]):
             A refresh where iterations are minimised, else a cycle.
         """
         if is_refresh(instance):
-            return RefreshTask(self, instance, pattern_of(instance, round_up=round_up))
-        return CycleTask(self, instance, self.lower(instance, round_up=round_up))
+            return RefreshTask(self, instance, pattern_of(instance))
+        return CycleTask(self, instance, self.lower(instance, exact=exact))
 
     def run_on_pattern(
         self, heuristic: Heuristic, instance: KfacInstance, pattern: RefreshPattern
@@ -159,7 +165,7 @@ class KfacKind(Kind[KfacInstance]):
         instance: KfacInstance,
         *,
         group_size: int | None = None,
-        round_up: bool = False,
+        exact: bool = False,
     ) -> HeuristicEntry:
         """Run one heuristic.
 
@@ -171,8 +177,8 @@ class KfacKind(Kind[KfacInstance]):
             The instance.
         group_size : int, optional
             Micro-batches per group of interleaved schedules.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
 
         Returns
         -------
@@ -180,8 +186,8 @@ class KfacKind(Kind[KfacInstance]):
             Its entry with the schedule.
         """
         if not is_refresh(instance):
-            return super().simulate(heuristic, instance, group_size=group_size, round_up=round_up)
-        pattern = pattern_of(instance, round_up=round_up)
+            return super().simulate(heuristic, instance, group_size=group_size, exact=exact)
+        pattern = pattern_of(instance)
         outcome = self.run_on_pattern(heuristic, instance, pattern)
         return refresh_entry(outcome, pattern, with_schedule=True)
 
@@ -211,9 +217,7 @@ class KfacKind(Kind[KfacInstance]):
         document = without_counts(data) if is_refresh(instance) else data
         return parse_given(document, problem, source)
 
-    def check(
-        self, instance: KfacInstance, given: Any, *, round_up: bool = False
-    ) -> list[Violation]:
+    def check(self, instance: KfacInstance, given: Any, *, exact: bool = False) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance.
 
         Parameters
@@ -222,8 +226,8 @@ class KfacKind(Kind[KfacInstance]):
             The instance.
         given : Any
             A schedule, or a document that holds one.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
 
         Returns
         -------
@@ -231,8 +235,8 @@ class KfacKind(Kind[KfacInstance]):
             Broken rules and refuted claims, empty if there are none.
         """
         if is_refresh(instance):
-            return check_refresh(instance, given, round_up=round_up)
-        return super().check(instance, given, round_up=round_up)
+            return check_refresh(instance, given)
+        return super().check(instance, given, exact=exact)
 
 
 class CycleTask(ScheduleTask):

@@ -8,15 +8,13 @@ from ppsolve.models.kfac.pattern import RefreshPattern, overlapping_ops
 from ppsolve.models.kfac.timelines import measured_pattern
 
 
-def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPattern:
+def pattern_of(instance: KfacInstance) -> RefreshPattern:
     """Return the pinned pipeline of an instance and its K-FAC work.
 
     Parameters
     ----------
     instance : KfacInstance
         An instance with timelines, or with a pipeline and a pattern.
-    round_up : bool
-        Of timelines: round times up where they have no common tick.
 
     Returns
     -------
@@ -30,7 +28,7 @@ def pattern_of(instance: KfacInstance, *, round_up: bool = False) -> RefreshPatt
     """
     try:
         if instance.timelines is not None:
-            return measured_pattern(instance, round_up=round_up)
+            return measured_pattern(instance)
         from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 
         return simulated_pattern(instance)

@@ -101,7 +101,7 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     """
     assert instance.pipeline is not None
     check_pattern(heuristic_name)
-    problem = lower_iteration(instance, round_up=True)
+    problem = lower_iteration(instance)
     outcome = PIPELINE.run_heuristic(PATTERNS[heuristic_name], instance.pipeline, problem)
     if outcome.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{heuristic_name}: {outcome.reason}")
@@ -226,7 +226,7 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
         The heuristic does not apply to the pipeline.
     """
     iteration = pinned_iteration(instance, heuristic_name)
-    cycle = lay_out_cycle(instance, round_up=True)
+    cycle = lay_out_cycle(instance)
     pinned = replace(problem, pinned=_pins(cycle, iteration))
     if instance.margin_ratio == 0:
         return pinned

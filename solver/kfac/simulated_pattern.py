@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, KfacModule
 from ppsolve.models.kfac.labels import UP_PIPE, Label, precondition_label
@@ -60,7 +61,10 @@ def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
         The heuristic does not apply to the pipeline.
     """
     _refuse_what_has_no_pattern(instance)
-    return _Pattern(instance, pinned_iteration(instance, instance.pattern)).run()
+    iteration = pinned_iteration(instance, instance.pattern)
+    if not iteration.problem.scale.is_exact:
+        raise no_common_tick("give fewer digits: pinned ops leave no room to round up")
+    return _Pattern(instance, iteration).run()
 
 
 def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:

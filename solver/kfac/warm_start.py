@@ -76,7 +76,7 @@ def _solved(
     instance: KfacInstance, pattern: str, incumbent: Schedule, limits: SearchLimits
 ) -> Schedule | None:
     try:
-        cycle = lower_cycle(instance, round_up=True)
+        cycle = lower_cycle(instance)
         pinned = replace(pinned_cycle(instance, cycle, pattern), windows={})
     except (InputError, NotApplicableError):
         return None

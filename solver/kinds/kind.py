@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import BaseModel
 
 from ppsolve.models.core.documents import parse_given
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import (
     DeadlockError,
@@ -54,7 +55,7 @@ class Kind(Generic[AnyInstance]):
     instance : type
         Model of its instances, with the fields of `Instance`.
     to_problem : callable
-        Takes an instance and ``round_up`` as keyword; returns the `Problem`.
+        Takes an instance and ``exact`` as keyword; returns the `Problem`.
     heuristics : tuple of Heuristic
         What was published for it, in the order of reports.
     result, entry : type
@@ -92,17 +93,15 @@ class Kind(Generic[AnyInstance]):
         """
         return self.instance.parse(data, source)
 
-    def lower(
-        self, instance: AnyInstance, *, round_up: bool = False, document: Any = None
-    ) -> Problem:
+    def lower(self, instance: AnyInstance, *, exact: bool = False, document: Any = None) -> Problem:
         """Lower an instance to the problem that solvers and the checker work on.
 
         Parameters
         ----------
         instance : Instance
             A validated instance of this kind.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
         document : dict, optional
             The schedule that the problem is for, of kinds where the number of ops depends on it.
 
@@ -114,22 +113,23 @@ class Kind(Generic[AnyInstance]):
         Raises
         ------
         InputError
-            The times have no common tick and `round_up` is false, or are too long in all, or the
-            kind refuses the instance. Its source is the instance's name.
+            The times have no common tick and `exact` is true or starts are pinned, or are too long
+            in all, or the kind refuses the instance. Its source is the instance's name.
         """
         try:
-            problem = self.problem_of(instance, round_up=round_up, document=document)
+            problem = self.problem_of(instance, exact=exact, document=document)
             _refuse_long_times(problem)
+            _refuse_rounded_pins(problem)
         except InputError as error:
             raise error.located(instance.name) from None
         return problem
 
-    def problem_of(self, instance: AnyInstance, *, round_up: bool, document: Any) -> Problem:
+    def problem_of(self, instance: AnyInstance, *, exact: bool, document: Any) -> Problem:
         """Lower an instance without the checks of `lower`; for kinds to override.
 
         Parameters
         ----------
-        instance, round_up, document
+        instance, exact, document
             As for `lower`.
 
         Returns
@@ -137,7 +137,7 @@ class Kind(Generic[AnyInstance]):
         Problem
             n ops, times in ticks.
         """
-        return self.to_problem(instance, round_up=round_up)
+        return self.to_problem(instance, exact=exact)
 
     def heuristics_of(self, instance: AnyInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics that are run on an instance, in the order of reports."""
@@ -147,6 +147,10 @@ class Kind(Generic[AnyInstance]):
         """Return the unit of values and bounds in an instance's results."""
         return instance.time_unit
 
+    def doubts(self, instance: AnyInstance) -> Iterator[str]:
+        """Yield a line for each field of an instance whose unit looks wrong: the field, and why."""
+        yield from ()
+
     def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
         """Return the models of a result and of a heuristic's entry whose values have this unit."""
         return self.result, self.entry
@@ -155,14 +159,14 @@ class Kind(Generic[AnyInstance]):
         """Return the program order of a result or entry, of kinds whose schedules have one."""
         return None
 
-    def task(self, instance: AnyInstance, *, round_up: bool = False) -> Task:
+    def task(self, instance: AnyInstance, *, exact: bool = False) -> Task:
         """Return the instance as something to be solved; errors as in `lower`.
 
         Parameters
         ----------
         instance : Instance
             An instance of this kind.
-        round_up : bool
+        exact : bool
             As for `lower`.
 
         Returns
@@ -170,7 +174,7 @@ class Kind(Generic[AnyInstance]):
         Task
             Knows nothing but the problem yet.
         """
-        return ScheduleTask(self, instance, self.lower(instance, round_up=round_up))
+        return ScheduleTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
         """Turn a schedule that a generic heuristic found into a proposal of this kind.
@@ -272,7 +276,7 @@ class Kind(Generic[AnyInstance]):
         instance: AnyInstance,
         *,
         group_size: int | None = None,
-        round_up: bool = False,
+        exact: bool = False,
     ) -> HeuristicEntry:
         """Run one heuristic and return its entry with the schedule; errors as in `lower`.
 
@@ -284,7 +288,7 @@ class Kind(Generic[AnyInstance]):
             An instance of this kind.
         group_size : int, optional
             As for `run_heuristic`.
-        round_up : bool
+        exact : bool
             As for `lower`.
 
         Returns
@@ -292,9 +296,11 @@ class Kind(Generic[AnyInstance]):
         HeuristicEntry
             Figures in the instance's unit, without a gap.
         """
-        problem = self.lower(instance, round_up=round_up)
+        problem = self.lower(instance, exact=exact)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
-        return self.entry_of(instance, problem, outcome, with_schedule=True)
+        entry = self.entry_of(instance, problem, outcome, with_schedule=True)
+        error = problem.scale.time(problem.tick_error) or None
+        return entry.model_copy(update={"tick_error": error})
 
     def entry_of(
         self,
@@ -327,9 +333,7 @@ class Kind(Generic[AnyInstance]):
         """
         return heuristic_entry(outcome, best, with_schedule=with_schedule)
 
-    def check(
-        self, instance: AnyInstance, given: Any, *, round_up: bool = False
-    ) -> list[Violation]:
+    def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
         """Check a schedule, and what its document claims, against every rule of an instance.
 
         Parameters
@@ -338,7 +342,7 @@ class Kind(Generic[AnyInstance]):
             The instance that the schedule is for.
         given : Schedule, pydantic model or dict
             The schedule, or a document that holds one.
-        round_up : bool
+        exact : bool
             As in `lower`.
 
         Returns
@@ -352,12 +356,12 @@ class Kind(Generic[AnyInstance]):
             The document holds no readable schedule of this instance.
         """
         if isinstance(given, Schedule):
-            return check_schedule(self.lower(instance, round_up=round_up), given)
+            return check_schedule(self.lower(instance, exact=exact), given)
         data = given
         if isinstance(given, BaseModel):
             # What nobody holds against the schedule: all other schedules of a large result.
             data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
-        problem = self.lower(instance, round_up=round_up, document=data)
+        problem = self.lower(instance, exact=exact, document=data)
         schedule, violations = self.read(instance, problem, data)
         violations = violations + self.refuted(instance, problem, data, schedule)
         return violations + ([] if schedule is None else check_schedule(problem, schedule))
@@ -409,6 +413,12 @@ class Kind(Generic[AnyInstance]):
             One for each false claim; this kind of document makes none.
         """
         return []
+
+
+def _refuse_rounded_pins(problem: Problem) -> None:
+    """Refuse pins among rounded times: an op that just fits between them may not then."""
+    if not problem.scale.is_exact and (np.any(problem.pinned != FREE) or problem.windows):
+        raise no_common_tick("give fewer digits: pinned ops leave no room to round up")
 
 
 def _refuse_long_times(problem: Problem) -> None:

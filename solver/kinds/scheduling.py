@@ -82,6 +82,11 @@ class ScheduleTask(Task):
         return None if self.best is None else self.best.schedule
 
     @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, see `Problem`."""
+        return self.problem.tick_error
+
+    @property
     def best_schedule(self) -> Schedule | None:
         """The best schedule, None while there is none."""
         return self.schedule

@@ -121,6 +121,11 @@ class Task(ABC):
         return False
 
     @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, see `Problem`."""
+        return 0
+
+    @property
     def infeasible(self) -> str | None:
         """Why there can be no schedule, as far as that is proved."""
         return None

@@ -28,7 +28,7 @@ def optimize(
     deterministic: bool = False,
     heuristics: Sequence[str] | None = None,
     on_progress: ProgressListener | None = None,
-    round_up: bool = False,
+    exact: bool = False,
     began: float | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
@@ -55,8 +55,9 @@ def optimize(
         Names of the heuristics to run; None for all that apply.
     on_progress : callable or None
         Told about each event, on several threads but never by two at once, at least each second.
-    round_up : bool
-        Round times up where they have no common tick; the result reports the worst error.
+    exact : bool
+        Refuse times without a common tick. By default they are rounded up to a fine one, and the
+        result says by how much its optimum can exceed that of the given times (`tick_error`).
     began : float or None
         Moment of `time.monotonic` from which the time counts, where reading the instance is to
         count too; now by default.
@@ -70,7 +71,7 @@ def optimize(
     Raises
     ------
     InputError
-        An option is out of range, or the times have no common tick.
+        An option is out of range, or times without a common tick are refused.
     """
     options = Options.checked(
         time_limit=time_limit,
@@ -83,7 +84,7 @@ def optimize(
     )
     clock = options.clock(began)
     chosen = chosen_heuristics(instance, options.heuristics)
-    task = kind_of(instance).task(instance, round_up=round_up)
+    task = kind_of(instance).task(instance, exact=exact)
     return Run(task, chosen, options, on_progress, clock).execute()
 
 
@@ -110,7 +111,7 @@ def simulate(
     heuristic: str,
     *,
     group_size: int | None = None,
-    round_up: bool = False,
+    exact: bool = False,
 ) -> HeuristicEntry:
     """Run one heuristic and return its entry with the schedule.
 
@@ -122,7 +123,7 @@ def simulate(
         Name of the heuristic.
     group_size : int or None
         Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
-    round_up : bool
+    exact : bool
         As for `optimize`.
 
     Returns
@@ -133,12 +134,12 @@ def simulate(
     Raises
     ------
     InputError
-        Unknown name, or times without a common tick.
+        Unknown name, or times without a common tick are refused.
     NotApplicableError
         The heuristic is not defined on the instance; says what it needs.
     """
     kind, found = kind_of(instance), find_heuristic(heuristic)
-    entry = kind.simulate(found, instance, group_size=group_size, round_up=round_up)
+    entry = kind.simulate(found, instance, group_size=group_size, exact=exact)
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{heuristic} is not applicable: {entry.reason}")
     unit = kind.value_unit(instance)
@@ -149,7 +150,7 @@ def check(
     instance: Instance,
     schedule: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any],
     *,
-    round_up: bool = False,
+    exact: bool = False,
 ) -> list[Violation]:
     """Check a schedule against every rule of an instance with the independent checker.
 
@@ -159,7 +160,7 @@ def check(
         The instance that the schedule is for.
     schedule : Schedule, ScheduleDocument, Result, HeuristicEntry or dict
         The schedule, or a document that holds one.
-    round_up : bool
+    exact : bool
         As for `optimize`.
 
     Returns
@@ -172,4 +173,4 @@ def check(
     InputError
         The document holds no readable schedule of this instance.
     """
-    return kind_of(instance).check(instance, schedule, round_up=round_up)
+    return kind_of(instance).check(instance, schedule, exact=exact)

@@ -125,15 +125,15 @@ def load_instance(path: str | Path) -> Instance:
     return parse_instance(read_json(path), source_name(path))
 
 
-def lower(instance: Instance, *, round_up: bool = False) -> Problem:
+def lower(instance: Instance, *, exact: bool = False) -> Problem:
     """Lower an instance to the problem that solvers work on.
 
     Parameters
     ----------
     instance : Instance
         A validated instance.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
@@ -145,4 +145,4 @@ def lower(instance: Instance, *, round_up: bool = False) -> Problem:
     InputError
         As in `Kind.lower`.
     """
-    return kind_of(instance).lower(instance, round_up=round_up)
+    return kind_of(instance).lower(instance, exact=exact)

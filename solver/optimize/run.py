@@ -341,7 +341,7 @@ class Run:
             "seed": options.seed,
             "workers": options.used_workers,
             "deterministic": options.deterministic,
-            "rounding_error": task.scale.worst_relative_error,
+            "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
             "bounds": bound_entries(task.bounds, task.shown),
             "heuristics": [self._entry(outcome) for outcome in self._in_order(task.outcomes)],

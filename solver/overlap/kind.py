@@ -29,22 +29,22 @@ class OverlapKind(Kind[OverlapInstance]):
 
     has_program_order: ClassVar[bool] = True
 
-    def task(self, instance: OverlapInstance, *, round_up: bool = False) -> ScheduleTask:
+    def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a program.
 
         Parameters
         ----------
         instance : OverlapInstance
             The program.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
 
         Returns
         -------
         ScheduleTask
             The task.
         """
-        return ProgramTask(self, instance, self.lower(instance, round_up=round_up))
+        return ProgramTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
         """Turn a schedule into a program order and the schedule that it runs as.

@@ -84,7 +84,7 @@ class _Search:
         self.instance, self.makespan, self.limits = instance, makespan, limits
         self.began = time.monotonic()
         self.units_used = 0.0
-        self.durations = lower_overlap(instance, round_up=True).duration[: len(instance.nodes)]
+        self.durations = lower_overlap(instance).duration[: len(instance.nodes)]
         sizes = [Fraction(node.bytes) for node in instance.nodes if node.bytes]
         denominator = math.lcm(*(size.denominator for size in sizes))
         whole = [int(size * denominator) for size in sizes]
@@ -113,7 +113,7 @@ class _Search:
     def order_within(self, cap: int) -> list[int] | None:
         """Return an order that keeps a cap in units; None: impossible, empty: none found."""
         limited = self.instance.model_copy(update={"max_live_bytes": self._capacity(cap)})
-        problem = lower_overlap(limited, round_up=True)
+        problem = lower_overlap(limited)
         try:
             outcome = solve(
                 ImpliedOrder(problem),

@@ -64,7 +64,7 @@ def best_pipeline(
 
 
 def _planned(plan: PipelineInstance, limits: SearchLimits, run_all: RunAll) -> Schedule | None:
-    problem = lower_pipeline(plan, round_up=True)
+    problem = lower_pipeline(plan)
     valid = [
         outcome.schedule
         for outcome in run_all(plan, problem)

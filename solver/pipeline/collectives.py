@@ -207,7 +207,7 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
             alone: Proposal = heuristic.propose(request)
             return alone
         plain = without_collectives(instance)
-        problem = lower_pipeline(plain, round_up=request.problem.scale.worst_relative_error > 0)
+        problem = lower_pipeline(plain)
         order = heuristic.propose(replace(request, instance=plain, problem=problem))
         fused = _full_backwards(order) if plain.times.is_split else ()
         schedule = add_collectives(request.problem, order.schedule, fused)

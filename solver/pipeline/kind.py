@@ -16,6 +16,7 @@ from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
 from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds
 from ppsolve.solver.flow.flow import Flow, flow_of
@@ -55,15 +56,15 @@ class PipelineKind(Kind[PipelineInstance]):
         is_free = instance.replicas is not None and instance.replicas.is_free
         return tuple(heuristic for heuristic in known if not (is_free and heuristic.is_search))
 
-    def problem_of(self, instance: PipelineInstance, *, round_up: bool, document: Any) -> Problem:
+    def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document.
 
         Parameters
         ----------
         instance : PipelineInstance
             The pipeline.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
         document : Any
             The document; without one the first assignment is lowered.
 
@@ -73,8 +74,8 @@ class PipelineKind(Kind[PipelineInstance]):
             The problem of the pipeline, or of all its replicas.
         """
         if instance.replicas is None:
-            return super().problem_of(instance, round_up=round_up, document=document)
-        return lower_joint(instance, read_assignment(document, instance), round_up=round_up)
+            return super().problem_of(instance, exact=exact, document=document)
+        return lower_joint(instance, read_assignment(document, instance), exact=exact)
 
     def refuted(
         self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
@@ -99,15 +100,19 @@ class PipelineKind(Kind[PipelineInstance]):
         """
         return [] if instance.replicas is None else assignment_violations(data, instance)
 
-    def task(self, instance: PipelineInstance, *, round_up: bool = False) -> ScheduleTask:
+    def doubts(self, instance: PipelineInstance) -> Iterator[str]:
+        """Yield a line for transfers and latencies that are far from the times of the ops."""
+        yield from doubtful_units(instance)
+
+    def task(self, instance: PipelineInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a pipeline.
 
         Parameters
         ----------
         instance : PipelineInstance
             The pipeline.
-        round_up : bool
-            Round times up where they have no common tick within the limit.
+        exact : bool
+            Refuse times without a common tick within the limit instead of rounding them up.
 
         Returns
         -------
@@ -115,8 +120,8 @@ class PipelineKind(Kind[PipelineInstance]):
             The task.
         """
         if instance.replicas is not None:
-            return replicas_task(self, instance, round_up=round_up, alone=PipelineTask)
-        return PipelineTask(self, instance, self.lower(instance, round_up=round_up))
+            return replicas_task(self, instance, exact=exact, alone=PipelineTask)
+        return PipelineTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule.

@@ -63,7 +63,6 @@ def measure_curve(
     replicas: int | None = None,
     heuristics: Sequence[str] | None = None,
     exact: bool = False,
-    round_up: bool = False,
     on_progress: ProgressListener | None = None,
     **options: Any,
 ) -> ScheduleCurve:
@@ -88,8 +87,6 @@ def measure_curve(
         memory does: what is extrapolated is not known to fit.
     exact : bool
         Solve every point with `ppsolve.optimize`, to which all that follows is passed on.
-    round_up : bool
-        Round times up where they have no common tick.
     on_progress : callable, optional
         Told which point comes next, and all that exact runs tell.
     **options
@@ -118,7 +115,7 @@ def measure_curve(
         text = f"expected at least one heuristic in a list, got {describe(heuristics)}"
         raise InputError(text, field="heuristics")
     began, numbers = time.monotonic(), np.unique(_whole(microbatches)).tolist()
-    steps, work, rounded = [], [], {"round_up": round_up}
+    steps, work = [], []
     for place, number in enumerate(numbers):
         if on_progress is not None:
             told = f"{number} micro-batches ({place + 1} of {len(numbers)})"
@@ -126,10 +123,10 @@ def measure_curve(
         sized = with_microbatches(instance, number)
         if exact:
             run = {"time_limit": 10.0, "on_progress": on_progress, **options}
-            steps.append(_measured(sized, exact=True, heuristics=heuristics, **rounded, **run))
+            steps.append(_measured(sized, exact=True, heuristics=heuristics, **run))
         else:
-            steps.append(_quick(sized, heuristics, **rounded))
-        work.append(work_time(sized, **rounded))
+            steps.append(_quick(sized, heuristics))
+        work.append(work_time(sized))
     _leave_out(steps)
     return ScheduleCurve(
         microbatches=numbers,
@@ -235,15 +232,13 @@ def _check_alike(instance: PipelineInstance) -> None:
                 )
 
 
-def work_time(instance: PipelineInstance, *, round_up: bool = False) -> float:
+def work_time(instance: PipelineInstance) -> float:
     """Return the work bound on the makespan of a pipeline, in its time unit.
 
     Parameters
     ----------
     instance : PipelineInstance
         The pipeline.
-    round_up : bool
-        Round times up where they have no common tick.
 
     Returns
     -------
@@ -255,8 +250,8 @@ def work_time(instance: PipelineInstance, *, round_up: bool = False) -> float:
     InputError
         The times have no common tick.
     """
-    problem = lower_instance(instance, round_up=round_up)
-    return problem.scale.time(work_bound(problem))
+    problem = lower_instance(instance)
+    return problem.scale.time(max(0, work_bound(problem) - problem.tick_error))
 
 
 def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None, **options: Any) -> Step:
@@ -272,9 +267,9 @@ def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None, **optio
     return _measured(instance, exact=False, heuristics=names, **options, **QUICK)
 
 
-def _measured(instance: PipelineInstance, *, exact: bool, round_up: bool, **options: Any) -> Step:
+def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> Step:
     """Return the step of a pipeline by one run with these options of `ppsolve.optimize`."""
-    result, step = optimize(instance, round_up=round_up, **options), Step()
+    result, step = optimize(instance, **options), Step()
     step.learn(result)
     if result.stop_reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt
@@ -286,7 +281,7 @@ def _measured(instance: PipelineInstance, *, exact: bool, round_up: bool, **opti
         is_proved = result.status is Status.INFEASIBLE
         raise NoScheduleError(instance.num_microbatches, reasons, is_proved=is_proved)
     # Runs check every schedule; of exact ones also the document that holds it is checked.
-    violations = check(instance, result, round_up=round_up) if exact else ()
+    violations = check(instance, result) if exact else ()
     if violations:
         raise WrongScheduleError(f"{step.method}: {violations[0]} ({len(violations)} in all)")
     return step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 ABSENT = "-"
 
@@ -51,6 +51,13 @@ def figures(*values: float | None) -> list[str]:
         if len(set(texts)) == different:
             return texts
     return [ABSENT if value is None else f"{Decimal(repr(value)):,f}" for value in values]
+
+
+def at_most(value: float) -> str:
+    """Return a figure of two digits that is no smaller than `value`: ``2.4E-06`` for 2.31e-6."""
+    number = Decimal(repr(value))
+    step = Decimal(1).scaleb(number.adjusted() - 1)
+    return f"{float(number.quantize(step, ROUND_CEILING)):.2G}"
 
 
 def compact(value: float) -> str:

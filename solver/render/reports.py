@@ -10,11 +10,12 @@ from rich.text import Text
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.drawings import drawing_of
-from ppsolve.solver.render.figures import figure, figures, percent, seconds
+from ppsolve.solver.render.figures import at_most, figure, figures, percent, seconds
 from ppsolve.solver.render.tables import facts
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
     STATUS_STYLE,
+    rounding_note,
     separated,
     spaced,
     unit_of,
@@ -33,6 +34,9 @@ def summary_line(result: Result) -> Text:
     if result.bound is not None:
         line.append(f", bound {bound}, gap {percent(result.gap)}")
     line.append(drawing_of(result.kind).summary(result))
+    if result.tick_error:
+        unit = result.time_unit
+        line.append(f", on ticks (given times: at most {at_most(result.tick_error)} {unit} lower)")
     if result.reason:
         line.append(f" ({separated(result.reason, result.time_unit)})")
     line.append(f", {seconds(result.wall_seconds)}")
@@ -72,8 +76,9 @@ def report(
 def _ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     if result.reason:
         yield "reason", separated(result.reason, result.time_unit)
-    if result.rounding_error:
-        yield "rounding", f"times rounded up by at most {percent(result.rounding_error)}"
+    note = rounding_note(result.tick_error, result.time_unit)
+    if note:
+        yield "rounding", note
     why = spaced(result.stop_reason)
     yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
     if verbose:
@@ -131,8 +136,9 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     style = ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
     _append_count(title, entry.value, entry.value_unit or unit, unit)
-    rows = facts(drawing.entry_facts(entry, instance))
-    return Group(title, rows, *_apart(drawing.parts(entry, unit)))
+    note = rounding_note(entry.tick_error, unit)
+    rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
+    return Group(title, facts(rows), *_apart(drawing.parts(entry, unit)))
 
 
 def _headed(name: str, status: str, style: str) -> Text:

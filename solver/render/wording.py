@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.solver.render.figures import at_most
 
 STATUS_STYLE = {
     Status.OPTIMAL: "bold green",
@@ -32,6 +33,29 @@ def spaced(name: str) -> str:
 def unit_of(result: Result) -> str:
     """Return the unit of the value and the bound of a result."""
     return result.value_unit or result.time_unit
+
+
+def rounding_note(error: float | None, unit: str) -> str | None:
+    """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
+
+    Parameters
+    ----------
+    error : float or None
+        Time by which the optimum on ticks may exceed that of the given times.
+    unit : str
+        Its unit.
+
+    Returns
+    -------
+    str or None
+        The line, with the error rounded up to two digits.
+    """
+    if not error:
+        return None
+    return (
+        "times are rounded up to whole ticks, and optima are of those: "
+        f"of the given times at most {at_most(error)} {unit} lower"
+    )
 
 
 def with_unit(text: str, unit: str) -> str:

@@ -78,7 +78,7 @@ class FakeApi(SimpleNamespace):
         }  # fmt: skip
         return HeuristicEntry(**{**fields, **self.changes})
 
-    def check(self, instance, schedule, *, round_up=False):
+    def check(self, instance, schedule, *, exact=False):
         if self.error is not None:
             raise self.error
         return self.violations
@@ -132,14 +132,14 @@ class TestOptimize:
     def test_options_reach_the_library(self, run, api):
         done = run(
             "optimize", "tiny.json", "--time-limit", "5", "--gap", "0.01", "--workers", "2",
-            "--seed", "7", "--deterministic", "--deterministic-limit", "3", "--round-up",
+            "--seed", "7", "--deterministic", "--deterministic-limit", "3", "--exact",
         )  # fmt: skip
         assert done.exit_code == 0
         assert api.asked == [
             {
                 "name": "tiny", "time_limit": 5.0, "gap": 0.01, "workers": 2, "seed": 7,
                 "deterministic": True, "deterministic_limit": 3.0, "heuristics": None,
-                "round_up": True,
+                "exact": True,
             }
         ]  # fmt: skip
 
@@ -365,7 +365,7 @@ class TestSimulate:
             "-o", "entry.json",
         )  # fmt: skip
         assert done.stdout == "gpipe: feasible 90 us\n"
-        assert api.asked == [{"heuristic": "gpipe", "round_up": False, "group_size": 3}]
+        assert api.asked == [{"heuristic": "gpipe", "exact": False, "group_size": 3}]
         assert json.loads((here / "entry.json").read_text())["name"] == "gpipe"
 
 

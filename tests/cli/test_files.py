@@ -39,6 +39,62 @@ def run(here):
     return invoke
 
 
+ROUNDED = "times are rounded up to whole ticks, and optima are of those"
+
+
+class TestTimesWithoutACommonTick:
+    """They are rounded, every command says so in one line, and what it writes is accepted."""
+
+    def test_optimize(self, run, here):
+        done = run("optimize", "fine.json", "-o", "result.json")
+        assert done.exit_code == 0
+        assert ROUNDED.split(",")[0] in done.stdout
+        # 8 ops of less than a tick too much each; the longest op is 2^30 ticks.
+        assert json.loads((here / "result.json").read_text())["tick_error"] == 8 * 1e9 / 2**30
+        assert run("check", "fine.json", "result.json").exit_code == 0
+
+    def test_one_line(self, run):
+        done = run("optimize", "fine.json", "--quiet")
+        assert ", on ticks (given times: at most 7.5 us lower)" in done.stdout
+        assert done.stdout.count("\n") == 1
+
+    @pytest.mark.parametrize("options", [(), ("--heuristic", "gpipe")])
+    def test_show_an_instance(self, run, options):
+        done = run("show", "fine.json", *options)
+        note = f"note: {ROUNDED}: of the given times at most 7.5 us lower"
+        assert done.stderr.splitlines() == [note]
+
+    @pytest.mark.parametrize("files", [("result.json",), ("fine.json", "result.json")])
+    def test_show_a_result(self, run, files):
+        run("optimize", "fine.json", "-o", "result.json")
+        assert ROUNDED in run("show", *files).stderr
+
+    def test_compare_and_simulate(self, run):
+        assert ROUNDED in run("compare", "tiny.json", "fine.json", "--time-limit", "0").stderr
+        assert ROUNDED.split(",")[0] in run("simulate", "fine.json", "--heuristic", "gpipe").stdout
+
+    def test_nothing_is_said_where_ticks_are_exact(self, run):
+        for command in (["optimize"], ["show"], ["compare"], ["simulate", "--heuristic", "gpipe"]):
+            done = run(*command, "tiny.json")
+            assert "rounded" not in done.stdout + done.stderr
+
+
+class TestUnitsThatLookWrong:
+    @pytest.mark.parametrize(
+        "command", [["optimize"], ["compare"], ["show"], ["simulate", "--heuristic", "gpipe"]]
+    )
+    def test_they_are_questioned_and_taken(self, run, here, command):
+        data = {**TINY, "p2p": {"mode": "link", "bytes": 1, "bandwidth": 1e6}}
+        (here / "link.json").write_text(json.dumps(data))
+        done = run(*command, "link.json")
+        assert done.exit_code == 0
+        questions = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+        assert questions == [
+            "warning: link.json: p2p.bandwidth: a transfer takes 1E-06 us where the shortest op "
+            "takes 10 us: is the unit right?"
+        ]
+
+
 class TestErrorsNameTheFile:
     @pytest.mark.parametrize(
         "command",
@@ -52,13 +108,13 @@ class TestErrorsNameTheFile:
         ],
     )
     def test_times_without_a_common_tick(self, run, command):
-        done = run(*command)
+        done = run(*command, "--exact")
         assert done.exit_code == 2
         last = done.stderr.splitlines()[-1]
         assert last.startswith("error: fine.json: times: the times have no common tick")
 
     def test_standard_input(self, run):
-        done = run("optimize", "-", input=json.dumps(FINE))
+        done = run("optimize", "-", "--exact", input=json.dumps(FINE))
         assert done.stderr.startswith("error: <stdin>: times: the times have no common tick")
 
     def test_all_times_together(self, run, here):

@@ -34,7 +34,7 @@ def test_least_common_scale(times: list[str], tick: str) -> None:
     scale = TimeScale.fit(fractions(*times), "us")
     assert scale.tick == Fraction(tick)
     assert scale.unit == "us"
-    assert scale.worst_relative_error == 0
+    assert scale.is_exact
     assert all(scale.ticks(time) * scale.tick == time for time in fractions(*times))
 
 
@@ -69,9 +69,9 @@ def test_greatest_common_tick_where_the_least_scale_is_too_fine(
     times: list[str], tick: str
 ) -> None:
     parsed = fractions(*times)
-    for round_up in (False, True):
-        scale = TimeScale.fit(parsed, "us", round_up=round_up)
-        assert (scale.tick, scale.worst_relative_error) == (Fraction(tick), 0)
+    for exact in (False, True):
+        scale = TimeScale.fit(parsed, "us", exact=exact)
+        assert (scale.tick, scale.is_exact) == (Fraction(tick), True)
         assert [scale.ticks(time) * scale.tick for time in parsed] == parsed
         assert [scale.time(scale.ticks(time)) for time in parsed] == [float(t) for t in parsed]
 
@@ -83,23 +83,23 @@ def test_common_divisors_are_no_ticks_where_units_are() -> None:
 
 def test_finer_scales_are_refused_with_a_remedy() -> None:
     with pytest.raises(InputError) as caught:
-        TimeScale.fit([Fraction(MAX_TICKS), Fraction(1, 2)], "us")
+        TimeScale.fit([Fraction(MAX_TICKS), Fraction(1, 2)], "us", exact=True)
     assert caught.value.field == "times"
-    assert "give fewer digits, or ask for rounding up" in caught.value.message
+    assert "give fewer digits, or do not ask for exact ticks" in caught.value.message
 
 
 def test_exact_scale_is_kept_where_rounding_is_allowed_but_not_needed() -> None:
-    scale = TimeScale.fit(fractions("0.1", "0.2"), "us", round_up=True)
-    assert (scale.tick, scale.worst_relative_error) == (Fraction(1, 10), 0)
+    scale = TimeScale.fit(fractions("0.1", "0.2"), "us")
+    assert (scale.tick, scale.is_exact) == (Fraction(1, 10), True)
 
 
-def test_rounding_up_reports_its_worst_error() -> None:
+def test_rounding_up_adds_less_than_a_tick_to_each_time() -> None:
     times = fractions("1000000000000", "0.7", "1000000000.3")
-    scale = TimeScale.fit(times, "us", round_up=True)
-    errors = [(scale.ticks(time) * scale.tick - time) / time for time in times]
+    scale = TimeScale.fit(times, "us")
+    errors = [scale.ticks(time) * scale.tick - time for time in times]
     assert min(errors) >= 0
-    assert max(errors) > 0
-    assert scale.worst_relative_error == pytest.approx(float(max(errors)))
+    assert 0 < max(errors) < scale.tick <= max(times) / 10**9
+    assert not scale.is_exact
     assert max(scale.ticks(time) for time in times) <= MAX_TICKS
 
 
@@ -116,7 +116,7 @@ def test_every_time_is_a_whole_number_of_ticks(times: list[Fraction]) -> None:
     )
 )
 def test_rounding_up_never_shortens(times: list[Fraction]) -> None:
-    scale = TimeScale.fit(times, "us", round_up=True)
+    scale = TimeScale.fit(times, "us")
     for time in times:
         rounded = scale.ticks(time) * scale.tick
         assert time <= rounded < time + scale.tick

@@ -47,6 +47,14 @@ class TestSteps:
         assert step.time == Interval(first.bound, first.bound)
         assert step.method == "cp-sat"
 
+    def test_what_is_proved_of_rounded_times_holds_for_the_given_ones(self) -> None:
+        step, times = Step(), {"forward": 1.0123456789012345, "backward": 2.3333333333333335}
+        result = optimize(pipeline(times=times), time_limit=0)
+        assert result.bound is not None
+        assert result.tick_error > 0
+        step.learn(result)
+        assert step.floor == result.bound - result.tick_error
+
     def test_failures_that_do_not_apply_come_last(self) -> None:
         step, instance = Step(), pipeline(memory={"capacity": 3, "activation": 1})
         names = ["chimera", "gpipe", "1f1b"]

@@ -82,11 +82,11 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
     assert refusal(**fields) == message
 
 
-def test_times_without_a_common_tick_are_rounded_up_on_request_only() -> None:
+def test_times_without_a_common_tick_are_rounded_up_unless_ticks_are_to_be_exact() -> None:
     ops = [{**OPS[0], "duration": 1e-18}, {**OPS[1], "duration": 1e9}]
     instance = GraphInstance.parse({"resources": ["device"], "ops": ops})
     with pytest.raises(InputError):
-        lower(instance)
-    problem = lower(instance, round_up=True)
+        lower(instance, exact=True)
+    problem = lower(instance)
     assert problem.duration[0] == 1
     assert problem.scale.time(int(problem.duration[1])) >= 1e9

@@ -118,7 +118,7 @@ class TestLowering:
         assert problem.scale.time(found["F0.0/0"]) * 3 == pytest.approx(4)
         assert found["F0.0/0"] * 3 * problem.scale.tick == 4
         assert found["ARF0.0/2"] * problem.scale.tick == 0.5
-        assert problem.scale.worst_relative_error == 0
+        assert problem.scale.is_exact
 
     def test_families_hold_pieces_and_allreduces(self) -> None:
         tensor = {"forward": INSIDE, "backward": {"allreduce": 2}, **ENDS}
@@ -184,12 +184,13 @@ class TestLowering:
 
     def test_rounding_up(self) -> None:
         tensor = {"forward": {"segments": 7919, "allreduce": 0.0000001234567}}
+        times = {"forward": 1e9, "backward": 1}
         with pytest.raises(InputError, match="no common tick"):
-            lower(instance(tensor, times={"forward": 1e9, "backward": 1}, num_devices=1))
+            lower(instance(tensor, times=times, num_devices=1), exact=True)
         fine = {"forward": {"segments": 7, "allreduce": 0.0000001234567}}
-        coarse = instance(fine, times={"forward": 1e9, "backward": 1}, num_devices=1)
-        problem = lower(coarse, round_up=True)
-        assert problem.scale.worst_relative_error > 0
+        coarse = instance(fine, times=times, num_devices=1)
+        problem = lower(coarse)
+        assert not problem.scale.is_exact
         assert run_heuristic("gpipe", coarse, problem).status is HeuristicStatus.FEASIBLE
 
 

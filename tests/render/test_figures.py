@@ -13,7 +13,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.comparison import comparison
-from ppsolve.solver.render.figures import figure, figures
+from ppsolve.solver.render.figures import at_most, figure, figures
 from ppsolve.solver.render.progress import LiveProgress, plain_line
 from ppsolve.solver.render.reports import entry_report, report, summary_line
 from ppsolve.solver.render.schedule_view import peak_text
@@ -128,3 +128,16 @@ def test_progress():
     assert "best 100.0000001 us (cp-sat)  bound 100  gap <0.01 %" in live.__rich__().plain
     live(replace(event, incumbent=None, gap=None))
     assert "best" not in live.__rich__().plain
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.31e-6, "2.4E-06"), (2.3e-6, "2.3E-06"), (7.4505, "7.5"), (0.5, "0.5"), (99.5, "1E+02")],
+)
+def test_a_figure_that_is_an_upper_limit_is_rounded_up(value, text):
+    assert at_most(value) == text
+
+
+@given(st.floats(1e-12, 1e12))
+def test_it_is_never_below(value):
+    assert value <= float(at_most(value)) <= 1.1 * value

@@ -45,7 +45,7 @@ def members_of(problem: Problem) -> Members:
     return tuple(members)
 
 
-def parts_of(instance: PipelineInstance, members: Members, *, round_up: bool) -> list[Part]:
+def parts_of(instance: PipelineInstance, members: Members) -> list[Part]:
     """Return the replicas of a pipeline, each alone.
 
     Parameters
@@ -54,15 +54,13 @@ def parts_of(instance: PipelineInstance, members: Members, *, round_up: bool) ->
         A pipeline with replicas.
     members : tuple of tuple of int
         Micro-batches of each replica.
-    round_up : bool
-        Whether times are rounded up.
 
     Returns
     -------
     list of Part
         In the order of replicas.
     """
-    problems = lower_replicas(instance, members, round_up=round_up)
+    problems = lower_replicas(instance, members)
     ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
     return [
         Part(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
@@ -105,8 +103,7 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
 def _requests(request: Request) -> Iterator[Request]:
     """Yield a request for each replica, with a fair part of the time that is left."""
     members = members_of(request.problem)
-    round_up = request.problem.scale.worst_relative_error > 0
-    parts = parts_of(request.instance, members, round_up=round_up)
+    parts = parts_of(request.instance, members)
     for number, part in enumerate(parts):
         clock = request.effort.clock.share(1 / (len(parts) - number))
         effort = Effort(clock, uses_all=request.effort.uses_all)

@@ -55,7 +55,7 @@ Alone = Callable[[Any, PipelineInstance, Any], ScheduleTask]
 
 
 def replicas_task(
-    kind: Any, instance: PipelineInstance, *, round_up: bool, alone: Alone
+    kind: Any, instance: PipelineInstance, *, exact: bool, alone: Alone
 ) -> ScheduleTask:
     """Return the task of solving a pipeline with replicas.
 
@@ -65,8 +65,8 @@ def replicas_task(
         The kind of pipelines.
     instance : PipelineInstance
         A pipeline with replicas.
-    round_up : bool
-        Round times up where they have no common tick within the limit.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
     alone : callable
         Makes the task of one replica.
 
@@ -76,7 +76,7 @@ def replicas_task(
         Where the assignment is fixed, one that solves replicas apart, the slowest first; else one
         that exchanges micro-batches too.
     """
-    problem = kind.lower(instance, round_up=round_up)
+    problem = kind.lower(instance, exact=exact)
     if instance.replicas is not None and instance.replicas.is_free:
         return FreeTask(kind, instance, problem)
     return FixedTask(kind, instance, problem, alone)
@@ -142,8 +142,7 @@ class FixedTask(ReplicasTask):
         self._note_bounds(sorted(found, key=lambda bound: -bound.value) + self.bounds)
 
     def _parts(self) -> list[Part]:
-        round_up = self.scale.worst_relative_error > 0
-        return parts_of(self.instance, members_of(self.problem), round_up=round_up)
+        return parts_of(self.instance, members_of(self.problem))
 
     def glance(self, control: Control) -> StopReason | None:
         """Order the micro-batches of all replicas, and prove the slowest where it is small."""
@@ -227,8 +226,7 @@ class FreeTask(ReplicasTask):
     def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:
         super().__init__(kind, instance, problem)
         everyone = tuple(range(instance.num_microbatches))
-        round_up = self.scale.worst_relative_error > 0
-        (whole,) = lower_replicas(instance, (everyone,), round_up=round_up)
+        (whole,) = lower_replicas(instance, (everyone,))
         flow = flow_of(whole)
         if flow is None:
             raise InputError(
@@ -270,8 +268,7 @@ class FreeTask(ReplicasTask):
         if search.value >= TOO_LONG:
             return
         found = search.schedule
-        round_up = self.scale.worst_relative_error > 0
-        problem = lower_joint(self.instance, members_of(found.problem), round_up=round_up)
+        problem = lower_joint(self.instance, members_of(found.problem))
         self.refuse_wrong(Schedule(problem, found.start), "exchange")
         if self.hear(Schedule(problem, found.start), "exchange"):
             control.tell("incumbent", "exchange")

@@ -207,8 +207,7 @@ class KfacDrawing(Drawing):
         """
         given = cast("KfacInstance", instance)
         if is_refresh(given):
-            rounded = problem.scale.worst_relative_error > 0
-            return describe_refresh(given, pattern_of(given, round_up=rounded))
+            return describe_refresh(given, pattern_of(given))
         assert given.pipeline is not None
         rows = [*pipeline_shape(given.pipeline), *cycle_facts(given), *sizes(problem)]
         return described(given, rows, devices=cycle_devices(problem))
@@ -224,7 +223,7 @@ class KfacDrawing(Drawing):
             if not is_refresh(given):
                 return super().drawn(shown)
             scale = shown.problem.scale
-            pattern = pattern_of(given, round_up=scale.worst_relative_error > 0)
+            pattern = pattern_of(given)
             period = float(scale.time(pattern.period))
         repeats = repeats_of(shown.document, period)
         return super().drawn(shown) if repeats is None else view_of_refresh(shown, repeats)
