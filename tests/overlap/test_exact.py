@@ -93,7 +93,8 @@ def assert_curves(graph: Graph, timed: Timed, result: OverlapResult) -> None:
 def assert_entry(graph: Graph, entry: OverlapEntry) -> None:
     """A feasible entry keeps every rule and runs as it says; an infeasible one breaks a cap."""
     if entry.order is None:
-        assert entry.status is HeuristicStatus.FAILED and entry.reason
+        assert entry.status in {HeuristicStatus.FAILED, HeuristicStatus.NOT_APPLICABLE}
+        assert entry.reason
         return
     order = numbered(graph, entry.order)
     timed = graph.replay(order)

@@ -82,6 +82,13 @@ def replicas_task(
     return FixedTask(kind, instance, problem, alone)
 
 
+SMALL_OPS, PROVING_SHARE = 48, 0.4
+"""Ops of all replicas up to which they are proved one by one before their orders are searched, and
+the share of the time for it. Two replicas of 2 x 2 take 0.1 s instead of 7 s of a limit of 20 s. 32
+recorded replicas of 2 x 8 were proved in 14 of 16 steps within 2 s where this came first, in all
+where their orders did."""
+
+
 @dataclass
 class _Share:
     """What a run lends to the search of one replica: a part of its time, and no listener."""
@@ -145,13 +152,22 @@ class FixedTask(ReplicasTask):
         return parts_of(self.instance, members_of(self.problem))
 
     def glance(self, control: Control) -> StopReason | None:
-        """Order the micro-batches of all replicas, and prove the slowest where it is small."""
+        """Prove few small replicas one by one; else order the micro-batches of all."""
         if self.objective is not Objective.MAKESPAN or control.options.deterministic:
             return super().glance(control)
+        if self.size <= SMALL_OPS:
+            stop = self.solve_each(_Share(control.options, control.clock.share(PROVING_SHARE)))
+            if self.is_closed or stop is StopReason.INTERRUPTED:
+                return stop
+        self._order(control)
+        return None
+
+    def _order(self, control: Control) -> None:
+        """Order the micro-batches of all replicas by a walk."""
         try:
             shape = Shape(self.instance, self.scale)
         except InputError:  # its micro-batches are no flow
-            return super().glance(control)
+            return
         expect(EXCHANGE_STEPS)
         clock = control.clock.share(GLANCE_SHARE)
         search = Search(shape, shape.flow, control.options.seed + 1, clock)
@@ -161,7 +177,6 @@ class FixedTask(ReplicasTask):
         if search.bound > self.bound.value:
             self.bound = Bound(ORDERED, search.bound)
             control.tell("bound", ORDERED)
-        return None
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the search of one replica after the other, the slowest first."""
