@@ -49,10 +49,11 @@ at temperature 0.1, none ended 19.1 % above the bound, 1 of 16 6.2 %, 4 6.4 % an
 _STEPS, _STEPS_TIMES_OPS = 500, 500_000
 """Steps between two looks at the clock: so many, on large problems so many divided by the ops."""
 
-_PATIENCE = 400_000
-"""Steps without a better schedule, at least, before the search gives up.
+_PATIENCE, _PATIENCE_PER_OP = 400_000, 1_000
+"""Steps without a better schedule, at least, before the search gives up: for each op, and at most.
 A 4 x 16 pipeline of log-normal micro-batches came from 17.6 to 2.8 % above the bound in 0.36 s of
-processor time; with fewer the search ends sooner."""
+processor time; with fewer the search ends sooner. By Python the larger number takes 2.5 to 3.7 s,
+too long for 24 ops (2 x 4 with split backwards), where it found nothing."""
 
 _OPS_PER_STEP = 10
 """Ops that one step is announced as, whether it changes anything or not, so that compiled code is
@@ -102,7 +103,7 @@ def order_search(
         A lower bound on the makespan in ticks; the search ends where it is met.
     goes_on : bool
         Whether it uses all the time of a limited clock, or ends once as many steps as led to the
-        best schedule, and `_PATIENCE` at least, have not helped.
+        best schedule, and a patience that grows with the ops, have not helped.
     steps : int, optional
         Number of steps, however many rounds they are and whether these help or not. Without a
         limited clock either way gives the same schedule on every machine.
@@ -119,13 +120,14 @@ def order_search(
     clock, search = clock or Clock(), _Search(known, seed, bound)
     ends_early = steps is None and not (goes_on and clock.is_limited)
     most, looks, spent, gained = math.inf if steps is None else steps, 1, 0, 0
+    patience = min(_PATIENCE, _PATIENCE_PER_OP * known.problem.num_ops)
     while spent < most and not clock.is_over and search.best.makespan > bound:
         before = search.best
         spent += search.anneal(clock, looks, most - spent, tell)
         looks *= 2
         if search.best is not before:
             gained = spent
-        if ends_early and spent - gained >= max(_PATIENCE, gained):
+        if ends_early and spent - gained >= max(patience, gained):
             break
     return search.best
 

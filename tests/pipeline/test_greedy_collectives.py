@@ -21,7 +21,7 @@ from ppsolve.models.documents.text import instance_text
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import load_instance, lower
-from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
+from ppsolve.solver.optimize.registry import all_heuristics, heuristics_for, run_heuristic
 from ppsolve.solver.pipeline.collectives import (
     add_collectives,
     whole_ops,
@@ -78,7 +78,10 @@ class TestGreedy:
     def test_every_heuristic_is_valid(self, shape: str, split: bool, streams: str) -> None:
         given = shaped(shape, split=split, comm_streams=streams)
         problem = lower(given)
-        outcomes = [run_heuristic(name, given, problem) for name in heuristics_for(given)]
+        known = all_heuristics()
+        # Searches are checked as all schedules are; they know nothing of collectives.
+        names = [name for name in heuristics_for(given) if not known[name].is_search]
+        outcomes = [run_heuristic(name, given, problem) for name in names]
         found = [o for o in outcomes if o.status is not HeuristicStatus.NOT_APPLICABLE]
         assert len(found) > 4
         for outcome in found:
