@@ -53,7 +53,7 @@ def reached(instance: Any) -> tuple[float, float]:
     return schedule.value * tick, bound * tick
 
 
-@pytest.mark.parametrize("row", first(2, [0, 2, 1, 3, 7]))
+@pytest.mark.parametrize("row", first(1, [0, 2, 1, 3, 7]))
 def test_published_device_spans_are_reached(row: int) -> None:
     case = PUBLISHED[row]
     span = case["measured_heuristic"]["2p/zb"]["device_span_us"]
