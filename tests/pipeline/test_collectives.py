@@ -16,6 +16,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.registry import run_heuristic
 from tests.bruteforce import brute_force
+from tests.marks import first
 
 FUSED = {"forward": 4, "backward": 6}
 SPLIT = {"forward": 4, "backward_input": 3, "backward_weight": 2}
