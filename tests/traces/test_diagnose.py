@@ -64,6 +64,14 @@ def test_memory_is_what_the_run_held():
     assert held_by(steps_of(cases.trace())) == [2, 1]
 
 
+def test_stages_may_run_on_any_device():
+    devices = [1 - row[1] for row in cases.PLAN]
+    found = diagnose(cases.trace(device=devices), SECONDS)
+    (step,) = found.steps
+    assert held_by(steps_of(cases.trace(device=devices))) == [1, 2]
+    assert step.ordered == step.ordered_bound == cases.SPAN * US
+
+
 def test_exchange_evens_replicas_out():
     # 2 x (10 + 10) against 2 x (1 + 1) us; with one of each both replicas take 22.
     found = diagnose(run_of([one_stage([10, 10]), one_stage([1, 1])]), SECONDS)

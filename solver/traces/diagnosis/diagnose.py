@@ -80,8 +80,8 @@ def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None =
 def _recorded_variant(steps: Sequence[Step]) -> Variant:
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
-    if instance.num_stages != instance.num_devices:
-        (places,) = instance.stage_devices_of_pipes()
+    (places,) = instance.stage_devices_of_pipes()
+    if list(places) != list(range(instance.num_devices)):
         placement = {"placement": {"stage_to_device": list(places)}}
     return Variant("recorded", "", dict, tuple(held_by(steps)), placement)
 
@@ -108,6 +108,9 @@ def _verdict(step: Step, variant: Variant, searches: Searches, clock: Clock) -> 
             ordered = list(map(min, ordered, ends))
             bound = max(bound, int(answer.bound))
     longest = max(ordered)
+    exchanged, least = _exchanged(step, variant, searches, clock, longest, bound)
+    # The recorded assignment is one of all, so that no order of it beats their bound.
+    bound = max(bound, least)
     if bound == longest and ordered.count(longest) == 1:
         # The bound of the step is met by one replica alone, so it is a bound of that replica.
         bounds[ordered.index(longest)] = bound
@@ -120,7 +123,8 @@ def _verdict(step: Step, variant: Variant, searches: Searches, clock: Clock) -> 
             )
         ),
         bound,
-        *_exchanged(step, variant, searches, clock, longest, bound),
+        exchanged,
+        least,
     )
 
 
@@ -141,14 +145,14 @@ def _exchanged(
     """Return value and bound of a step whose micro-batches are exchanged, nanoseconds."""
     if len(step.parts) == 1:
         return ordered, bound
-    least = min(exchanged_bound(variant, step), bound)
+    least = exchanged_bound(variant, step)
     if clock.is_over:
         return ordered, least
     seconds = min(MOST_SECONDS, clock.left)
     answer = searches.answer(variant, step, is_free=True, seconds=seconds)
     if answer is None:
         return ordered, least
-    return min(ordered, int(answer.makespan)), max(least, min(bound, int(answer.bound)))
+    return min(ordered, int(answer.makespan)), max(least, int(answer.bound))
 
 
 def _helps(
