@@ -91,6 +91,10 @@ def _verdicts(
 ) -> list[StepVerdict]:
     """Return the verdict of every step, each with its share of the time that is left."""
     found = []
+    # Else the first step pays for it with all its share, and its exchange has no time.
+    for is_free in (False, True):
+        if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
+            searches.prepare(variant, steps[0], is_free=is_free)
     for number, step in enumerate(steps):
         share = clock.share(1 / (len(steps) - number))
         found.append(_verdict(step, variant, searches, share))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -208,6 +209,21 @@ class Searches:
             if error.field != "memory.capacity":
                 raise
             return None
+
+    def prepare(self, variant: Variant, step: Step, *, is_free: bool) -> None:
+        """Work out what does not change between steps.
+
+        Parameters
+        ----------
+        variant : Variant
+            The run as it is, or with a change.
+        step : Step
+            A step with as many micro-batches in each replica as later ones.
+        is_free : bool
+            Micro-batches may be exchanged between replicas.
+        """
+        with suppress(InputError):  # told by `answer`
+            self._scheduler(variant, step, is_free=is_free)
 
     def _scheduler(self, variant: Variant, step: Step, *, is_free: bool) -> StepScheduler:
         key = variant.name, is_free, step.counts
