@@ -7,9 +7,13 @@ import pytest
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import KINDS, Trace
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kernels.compilation import answer_within
 from ppsolve.solver.traces.detect import read_trace
-from ppsolve.solver.traces.diagnosis.diagnose import diagnose
-from ppsolve.solver.traces.diagnosis.steps import held_by, steps_of
+from ppsolve.solver.traces.diagnosis.diagnose import diagnose, recorded_variant
+from ppsolve.solver.traces.diagnosis.helps import searched_help, variants
+from ppsolve.solver.traces.diagnosis.steps import Searches, Variant, held_by, steps_of
+from ppsolve.solver.traces.diagnosis.verdict import Help
 from tests.paths import DATA
 from tests.traces import cases
 
@@ -116,21 +120,31 @@ def test_even_split_and_relief_keep_the_total():
     assert "device 1" in helps["relieve slow device"].assumes
 
 
+def searched(trace: Trace) -> dict[str, Help]:
+    """Return the changes that are searched, with no limit of time."""
+    answer_within(0.0)  # nothing is compiled
+    found, steps = diagnose(trace, 0.0), steps_of(trace)
+    changes = variants(recorded_variant(steps), chunks=1)
+    return {
+        change.name: searched_help(change, steps, found.steps, Searches(), Clock())
+        for change in changes
+        if isinstance(change, Variant)
+    }
+
+
 def test_more_memory_lets_micro_batches_overlap():
-    found = diagnose(uneven(), 20.0)
-    assert found.steps[0].ordered == found.steps[0].ordered_bound == 180 * US
+    found = searched(uneven())["more memory"]
     # 10 before the first F1, 2 x (20 + 40) on device 1, 20 after its last B.
-    assert helps_of(found)["more memory"].value == 150 * US
-    assert helps_of(found)["more memory"].bound == 150 * US
+    assert found.value == found.bound == 150 * US
+    assert found.replay == 180 * US
+    assert found.steps == (0,)
 
 
 def test_splitting_the_backward_shortens_the_way_back():
     # Both micro-batches pass one at a time: F 10 + 20, I 20 + 10, W 10 at the end of each on
     # device 0; the weight gradient of 20 on device 1 runs meanwhile.
-    helps = helps_of(diagnose(uneven(), 20.0))
-    value = helps["split backward"].value
-    assert value is not None
-    assert helps["split backward"].bound <= value < 180 * US
+    found = searched(uneven())["split backward"]
+    assert found.bound <= found.value < 180 * US
 
 
 def test_without_time_everything_is_still_true():

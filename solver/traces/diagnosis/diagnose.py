@@ -66,7 +66,7 @@ def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None =
     answer_within(clock.left)
     steps = steps_of(trace)
     bubble = bubble_of(steps, _latency(trace))
-    recorded = _recorded_variant(steps)
+    recorded = recorded_variant(steps)
     searches = Searches()
     verdicts = _verdicts(steps, recorded, searches, clock.share(STEPS_SHARE))
     return Diagnosis(
@@ -77,7 +77,8 @@ def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None =
     )
 
 
-def _recorded_variant(steps: Sequence[Step]) -> Variant:
+def recorded_variant(steps: Sequence[Step]) -> Variant:
+    """Return a run as it is: stages where they ran, memory as it was held."""
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
     (places,) = instance.stage_devices_of_pipes()
