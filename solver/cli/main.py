@@ -28,6 +28,7 @@ COMMANDS = {
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput.commands", "Goodput of data-parallel jobs."),
+    "diagnose": ("diagnose", "Say how far from optimal a recorded run was."),
     "convert": ("convert", "Convert other programs' files."),
 }
 """Module of each command in this package, with a ``register(app)``, and its line in the help."""

@@ -64,7 +64,7 @@ def convert_trace_command(
     """
     if median and table:
         raise InputError("expected either --median or --table", field="--table")
-    allowed = _nanoseconds(tolerance)
+    allowed = nanoseconds(tolerance)
     is_file = median or table
     sources = files_of([Path(file) for file in files])
     if is_file:
@@ -80,7 +80,14 @@ def convert_trace_command(
     _tell(trace)
 
 
-def _nanoseconds(tolerance: float | None) -> int | None:
+def nanoseconds(tolerance: float | None) -> int | None:
+    """Return a tolerance in nanoseconds; None stays.
+
+    Raises
+    ------
+    InputError
+        It is no number of seconds up to an hour.
+    """
     if tolerance is None:
         return None
     if not 0 <= tolerance <= 3600:

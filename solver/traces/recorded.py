@@ -10,7 +10,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Result, ScheduleDocument, Status, StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.check import tolerance_of
 from ppsolve.models.trace.table import Trace
@@ -19,7 +19,7 @@ from ppsolve.solver.kinds.entries import figures, versions
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.traces.clocks import aligned
 from ppsolve.solver.traces.instances import part_name
-from ppsolve.solver.traces.replay import Recorded
+from ppsolve.solver.traces.replay import Recorded, impossible
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,7 @@ def _earliest_from(recorded: Recorded, begun: IntArray) -> Schedule:
     try:
         return Schedule(recorded.problem, time_orders(problem, recorded.orders).start)
     except DeadlockError as error:
-        part = recorded.part
-        raise InputError(
-            f"the recorded order is impossible ({error}); are clocks off, or two runs mixed?",
-            source=part.sources[int(part.origin[0])],
-            field=f"step {part.step[0]}, replica {part.replica[0]}",
-        ) from None
+        raise impossible(recorded.part, error) from None
 
 
 def _result(instance: PipelineInstance, schedule: Schedule) -> Result:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace
@@ -112,6 +113,28 @@ class Recorded:
             rows = rows[np.lexsort((part.end[rows], part.start[rows]))]
             texts.append(" ".join(f"{KINDS[part.kind[r]]}{part.microbatch[r]}" for r in rows))
         return texts
+
+
+def impossible(part: Trace, error: DeadlockError) -> InputError:
+    """Return the error that an order makes in which ops wait for each other.
+
+    Parameters
+    ----------
+    part : Trace
+        The replica-step.
+    error : DeadlockError
+        Names the ops.
+
+    Returns
+    -------
+    InputError
+        Names file, step and replica.
+    """
+    return InputError(
+        f"the recorded order is impossible ({error}); are clocks off, or two runs mixed?",
+        source=part.sources[int(part.origin[0])],
+        field=f"step {part.step[0]}, replica {part.replica[0]}",
+    )
 
 
 def least_span(part: Trace) -> int:

@@ -1,0 +1,165 @@
+"""The verdict on a recorded run on the terminal: tables, and a heat map of stage and replica."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from ppsolve.solver.render.curves import BLOCKS, DIGITS
+from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.tables import Column, FittingTable, indented
+from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
+
+MOST_STEPS = 20
+"""Steps that are listed one by one; of more only the mean is shown, `--json` has them all."""
+
+NUMBER_WIDTH = 5
+"""Columns of a cell that says its figure; narrower cells are one block each."""
+
+DIGITS_SHOWN = 5
+"""Significant digits of seconds: replays agree with recorded spans to 1 %."""
+
+WARM, HOT = 1.05, 1.2
+"""Slowness from which cells are coloured; other values colour more or fewer of them."""
+
+HEADERS = ("recorded", "replayed", "ordered", "bound", "exchanged", "bound of\nexchange")
+EXPENDABLE = (2, 0, 0, 1, 3, 4)
+"""Columns of the table of steps, and which of them are left out first."""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Slowness by stage and replica: time of a micro-batch over the mean of all.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of float
+        By stage and replica.
+    names : sequence of int
+        Numbers of the replicas.
+    """
+
+    rows: Sequence[Sequence[float]]
+    names: Sequence[int]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield a line for each stage: figures where they fit, else one block for each replica."""
+        gutter = len(f"stage {len(self.rows) - 1}") + 1
+        room = max(1, options.max_width - gutter - 2)
+        yield Text("Time of a micro-batch by stage and replica, mean of all = 1", "bold")
+        if NUMBER_WIDTH * len(self.names) <= room:
+            yield from self._numbers(gutter)
+        else:
+            yield from self._blocks(gutter, room, plain=options.ascii_only)
+
+    def _numbers(self, gutter: int) -> RenderResult:
+        yield Text(" " * gutter + "".join(f"{name:>{NUMBER_WIDTH}}" for name in self.names), "dim")
+        for stage, row in enumerate(self.rows):
+            line = Text(f"stage {stage}".ljust(gutter))
+            for value in row:
+                line.append(f"{value:{NUMBER_WIDTH}.2f}", _style(value))
+            yield line
+
+    def _blocks(self, gutter: int, room: int, *, plain: bool) -> RenderResult:
+        size = math.ceil(len(self.names) / room)
+        grid = [
+            [max(row[first : first + size]) for first in range(0, len(row), size)]
+            for row in self.rows
+        ]
+        levels = (DIGITS if plain else BLOCKS)[1:]
+        low, high = float(np.min(grid)), float(np.max(grid))
+        for stage, row in enumerate(grid):
+            line = Text(f"stage {stage}".ljust(gutter))
+            for value in row:
+                share = (value - low) / (high - low) if high > low else 0.0
+                line.append(levels[round(share * (len(levels) - 1))], _style(value))
+            yield line
+        most = f"the slowest of {size} replicas each, " if size > 1 else ""
+        text = f"{most}replicas {self.names[0]} to {self.names[-1]}, {low:.2f} to {high:.2f}"
+        yield Text(" " * gutter + text, "dim")
+
+
+def _style(value: float) -> str:
+    """Return the style of a slowness; colours only point, the figures say it."""
+    return "red" if value > HOT else "yellow" if value > WARM else ""
+
+
+def diagnosis_report(found: Diagnosis) -> RenderableType:
+    """Return the verdict on a run: sentences, steps, what would help, the bubble, the heat map."""
+    return Group(
+        _sentence(found),
+        Text(),
+        _steps(found),
+        Text(),
+        Text("What would help, mean step", "bold"),
+        _helps(found.helps),
+        Text(),
+        Text("Idle time of a device, mean of the slowest replicas", "bold"),
+        _bubble(found),
+        Text(),
+        HeatMap(found.slowness, found.replicas),
+    )
+
+
+def _sentence(found: Diagnosis) -> Text:
+    replay, bound = found.mean("replay"), found.mean("ordered_bound")
+    ordered = found.mean("ordered")
+    if found.is_order_optimal:
+        text = f"The recorded order is optimal (within {100 * NEARLY:g} %: replayed "
+        text += f"{_seconds(replay)} s, bound {_seconds(bound)} s)."
+    else:
+        text = f"A better order saves {percent(1 - ordered / replay)} of the replayed "
+        text += f"{_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
+    best = max(
+        (one for one in found.helps if one.saved is not None), key=lambda one: one.saved or 0.0
+    )
+    if best.saved is not None and best.saved > 0:
+        text += f" Most would help: {best.change}, {percent(best.saved)}."
+    return Text(text, "bold")
+
+
+def _steps(found: Diagnosis) -> RenderableType:
+    """Return the table of steps: seconds of the slowest replica of each."""
+    columns = [
+        Column(header, expendable=place) for header, place in zip(HEADERS, EXPENDABLE, strict=True)
+    ]
+    table = FittingTable(Column("step (s)", is_text=True), *columns)
+    for step in found.steps if len(found.steps) <= MOST_STEPS else ():
+        table.add_row(str(step.step), *(_seconds(getattr(step, name)) for name in FIGURES))
+    table.add_row("mean", *(_seconds(found.mean(name)) for name in FIGURES), style="bold")
+    return indented(table)
+
+
+def _helps(helps: Sequence[Help]) -> RenderableType:
+    table = FittingTable(
+        Column("change", is_text=True),
+        Column("s"),
+        Column("bound", expendable=2),
+        Column("saves"),
+        Column("steps", expendable=3),
+        Column("assumed", is_text=True, wraps=True, expendable=1),
+    )
+    for one in helps:
+        count = str(len(one.steps)) if one.steps else ABSENT
+        text = one.assumes if one.steps else f"not computed: {one.assumes}"
+        cells = _seconds(one.value), _seconds(one.bound), percent(one.saved), count, text
+        table.add_row(one.change, *cells)
+    return indented(table)
+
+
+def _bubble(found: Diagnosis) -> RenderableType:
+    table = FittingTable(Column("part", is_text=True), Column("s"), Column("of the span"))
+    span = found.mean("recorded")
+    whole = sum(found.bubble.values())
+    for name, part in (*found.bubble.items(), ("in all", whole)):
+        table.add_row(name, _seconds(part), percent(part / span))
+    return indented(table)
+
+
+def _seconds(nanoseconds: float | None) -> str:
+    return ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, DIGITS_SHOWN)

@@ -1,0 +1,1 @@
+"""The verdict on recorded runs: steps solved, changes computed, idle time explained."""

@@ -1,0 +1,208 @@
+"""The verdict on a recorded run as data: how far it is from optimal, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.result import Status
+
+SECOND = 10**9
+"""Nanoseconds."""
+
+NEARLY = 0.005
+"""Share of the bound within which a recorded order is called optimal. With a larger one orders that
+could be better are praised; with 0 only those that are proved to the nanosecond."""
+
+FIGURES = ("recorded", "replay", "ordered", "ordered_bound", "exchanged", "exchanged_bound")
+"""Figures of a step, in the order of documents and tables."""
+
+
+@dataclass(frozen=True)
+class ReplicaVerdict:
+    """How far one replica of one step is from optimal, nanoseconds.
+
+    Parameters
+    ----------
+    replica : int
+        Number of the replica.
+    recorded : int
+        Its span as recorded.
+    replay : int
+        The recorded order with the recorded durations, as early as possible, transfers free.
+    ordered : int
+        The best order found for its micro-batches.
+    bound : int
+        The least that any order of them can take.
+    """
+
+    replica: int
+    recorded: int
+    replay: int
+    ordered: int
+    bound: int
+
+    @property
+    def status(self) -> Status:
+        """OPTIMAL where the order is proved to be the best, else FEASIBLE."""
+        return Status.OPTIMAL if self.ordered == self.bound else Status.FEASIBLE
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    """How far one step is from optimal, nanoseconds; its figures are those of its slowest replica.
+
+    Parameters
+    ----------
+    step : int
+        Number of the step.
+    replicas : tuple of ReplicaVerdict
+        By number.
+    ordered_bound : int
+        The least that the slowest replica can take with the micro-batches that it has.
+    exchanged, exchanged_bound : int
+        The best found, and the least, where micro-batches are exchanged between replicas too.
+    """
+
+    step: int
+    replicas: tuple[ReplicaVerdict, ...]
+    ordered_bound: int
+    exchanged: int
+    exchanged_bound: int
+
+    @property
+    def recorded(self) -> int:
+        """The longest recorded span."""
+        return max(one.recorded for one in self.replicas)
+
+    @property
+    def replay(self) -> int:
+        """The longest replay."""
+        return max(one.replay for one in self.replicas)
+
+    @property
+    def ordered(self) -> int:
+        """The longest of the best orders."""
+        return max(one.ordered for one in self.replicas)
+
+
+@dataclass(frozen=True)
+class Help:
+    """A change of the run, and what the mean step would take with it.
+
+    Parameters
+    ----------
+    change : str
+        Its name.
+    assumes : str
+        What is assumed of it, or why it was not computed.
+    value, bound : float or None
+        Mean nanoseconds of the slowest replica over `steps`, and a lower bound of it; None where
+        it was not computed, or has no bound.
+    replay : float
+        Mean nanoseconds of the replay of the same steps.
+    steps : tuple of int
+        The steps that it was computed on.
+    """
+
+    change: str
+    assumes: str
+    value: float | None = None
+    bound: float | None = None
+    replay: float = 0.0
+    steps: tuple[int, ...] = ()
+
+    @property
+    def saved(self) -> float | None:
+        """Share of the replay that the change saves, negative where it costs."""
+        return None if self.value is None else 1 - self.value / self.replay
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data, seconds."""
+        return {
+            "change": self.change,
+            "assumes": self.assumes,
+            "value": in_seconds(self.value),
+            "bound": in_seconds(self.bound),
+            "replay": in_seconds(self.replay) if self.steps else None,
+            "saved": self.saved,
+            "steps": list(self.steps),
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The verdict on a run.
+
+    Parameters
+    ----------
+    steps : tuple of StepVerdict
+        By number.
+    helps : tuple of Help
+        What would help, and what was not computed.
+    bubble : dict of str to float
+        Parts of the mean idle time of a device, nanoseconds, see `bubble_of`.
+    slowness : tuple of tuple of float
+        Mean time of a micro-batch by stage and replica, over the mean of all.
+    replicas : tuple of int
+        Numbers of the columns of `slowness`.
+    """
+
+    steps: tuple[StepVerdict, ...]
+    helps: tuple[Help, ...]
+    bubble: dict[str, float]
+    slowness: tuple[tuple[float, ...], ...]
+    replicas: tuple[int, ...]
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of one of the `FIGURES` over all steps, nanoseconds."""
+        return float(np.mean([getattr(step, figure) for step in self.steps]))
+
+    @property
+    def is_order_optimal(self) -> bool:
+        """Whether the replayed order is within `NEARLY` of the bound of all orders."""
+        return self.mean("replay") <= (1 + NEARLY) * self.mean("ordered_bound")
+
+    def document(self) -> dict[str, Any]:
+        """Return the verdict as plain data, seconds."""
+        return {
+            "schema": 1,
+            "time_unit": "s",
+            "steps": [_step_document(step) for step in self.steps],
+            "mean": {name: in_seconds(self.mean(name)) for name in FIGURES},
+            "order_is_optimal": self.is_order_optimal,
+            "helps": [one.document() for one in self.helps],
+            "bubble": {name: in_seconds(part) for name, part in self.bubble.items()},
+            "slowness": {"replicas": self.replicas, "stages": self.slowness},
+        }
+
+
+def in_seconds(nanoseconds: float | None) -> float | None:
+    """Return nanoseconds as seconds; None stays."""
+    return None if nanoseconds is None else nanoseconds / SECOND
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Return the mean of some numbers."""
+    return float(np.mean(list(values)))
+
+
+def _step_document(step: StepVerdict) -> dict[str, Any]:
+    return {
+        "step": step.step,
+        **{name: in_seconds(getattr(step, name)) for name in FIGURES},
+        "replicas": [
+            {
+                "replica": one.replica,
+                "recorded": in_seconds(one.recorded),
+                "replay": in_seconds(one.replay),
+                "ordered": in_seconds(one.ordered),
+                "bound": in_seconds(one.bound),
+                "status": one.status.value,
+            }
+            for one in step.replicas
+        ],
+    }

@@ -1,0 +1,96 @@
+"""`ppsolve diagnose`: the verdict as JSON, as tables, and as a picture in any width."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ppsolve.solver.cli.main import build
+from ppsolve.solver.render.diagnosis import HeatMap
+from tests.paths import DATA
+from tests.traces import cases
+
+ST = DATA / "traces" / "ST.parquet"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def invoke(*arguments):
+        return CliRunner().invoke(build(), ["diagnose", *map(str, arguments)])
+
+    return invoke
+
+
+def test_json_has_all_steps_and_replicas(run):
+    done = run(ST, "--time-limit", 0, "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert [step["step"] for step in found["steps"]] == [23, 25]
+    assert [one["replica"] for one in found["steps"][0]["replicas"]] == [0, 1]
+    assert found["steps"][0]["recorded"] == pytest.approx(1.936143, rel=1e-6)
+    changes = [one["change"] for one in found["helps"]]
+    assert changes[:3] == ["reorder", "exchange", "even split"]
+
+
+def test_tables_say_verdict_helps_and_bubble(run):
+    done = run(ST, "--time-limit", 0)
+    assert done.exit_code == 0
+    for text in ("replayed", "mean", "even split", "not computed", "fill and drain", "stage 3"):
+        assert text in done.stdout
+
+
+def test_a_table_of_ops_is_read(run, tmp_path):
+    cases.table(tmp_path / "run.jsonl", cases.rows())
+    done = run("run.jsonl", "--time-limit", 5)
+    assert done.exit_code == 0
+    assert "The recorded order is optimal" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("none.parquet",), "no such file"),
+        ((ST, "--format", "csv"), "unknown format"),
+        ((ST, "--tolerance", "-1"), "expected seconds from 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
+    done = run(*arguments, "--time-limit", 0)
+    assert done.exit_code == 2
+    assert text in done.output
+    assert "Traceback" not in done.output
+
+
+def lines_of(heat: HeatMap, width: int) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(heat)
+    return [line for line in captured.get().splitlines() if re.match(r"stage \d|  ", line)]
+
+
+def test_heat_map_shows_figures_blocks_or_the_slowest_of_several():
+    heat = HeatMap([[1.0, 1.0, 1.0, 1.5], [0.5, 1.0, 1.0, 1.0]], [0, 1, 2, 3])
+    assert lines_of(heat, 80)[1] == "stage 0  1.00 1.00 1.00 1.50"
+    narrow = lines_of(heat, 14)
+    assert [len(line.split()[2]) for line in narrow[:2]] == [4, 4]
+    wide = HeatMap([[1.0] * 99 + [2.0]], range(100))
+    line, legend = lines_of(wide, 80)
+    assert len(line) <= 80
+    assert "the slowest of" in legend
+
+
+def test_heat_map_in_ascii():
+    console = Console(width=14, color_system=None)
+    options = console.options
+    options.encoding = "ascii"
+    heat = HeatMap([[1.0, 1.5, 2.0, 1.0]], [0, 1, 2, 3])
+    texts = [str(line) for line in heat.__rich_console__(console, options)]
+    assert texts[1].split()[2][0] == "1"
+    assert texts[1].isascii()
