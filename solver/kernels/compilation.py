@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -58,15 +59,21 @@ def is_compiled() -> bool:
     return bool(_state["compiled"])
 
 
-def answer_within(seconds: float) -> None:
-    """Say when the answer of a call is due: kernels are compiled only while there is time for it.
+@contextmanager
+def answering_within(seconds: float) -> Iterator[None]:
+    """Compile kernels only while there is time for it before an answer is due.
 
     Parameters
     ----------
     seconds : float
         Seconds from now on; infinite without a limit.
     """
+    before = _state["due"]
     _state["due"] = time.monotonic() + seconds
+    try:
+        yield
+    finally:
+        _state["due"] = before
 
 
 def is_time_to_compile() -> bool:

@@ -25,15 +25,33 @@ from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.kernels.cache import folder, is_complete, is_warm, note_complete
-from ppsolve.solver.kernels.compilation import SWITCH, await_kernels, is_time_to_compile
+from ppsolve.solver.kernels.compilation import SWITCH, await_kernels, expect, is_time_to_compile
 from ppsolve.solver.structure.implied import index_order
 
 FIRST = ("place_by_rank", "justify")
 """The kernels that are made first, in the order in which a run needs them; it waits for them."""
 
+LEAST_SECONDS = 5.0
+"""Seconds that must be left to start the process: it needs 0.9 s to begin, and one to five for each
+kernel, which a cache keeps for the next call."""
+
 _MODULE = "ppsolve.solver.optimize.ahead"
 
 _begun: list[subprocess.Popen[bytes]] = []
+
+
+def announce(steps: float, seconds: float) -> None:
+    """Let compiled code be loaded where it pays, and made where it is missing.
+
+    Parameters
+    ----------
+    steps : float
+        Ops placed or edges relaxed that are to come.
+    seconds : float
+        Seconds that are left for them.
+    """
+    if expect(steps) and seconds >= LEAST_SECONDS:
+        compile_beside()
 
 
 def compile_beside() -> None:

@@ -18,11 +18,11 @@ from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
-from ppsolve.solver.kernels.compilation import answer_within, expect, load_compiler
+from ppsolve.solver.kernels.compilation import answering_within, load_compiler
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
-from ppsolve.solver.optimize.ahead import compile_beside
+from ppsolve.solver.optimize.ahead import announce
 from ppsolve.solver.optimize.progress import ProgressListener, Teller
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
@@ -41,10 +41,6 @@ A sweep places 110 ops for each op and 70,000 more, up to 700 for each: 300 is t
 
 LOADING_SECONDS = 2.0
 """Seconds that must be left to load compiled code, which takes 0.8 s, on a busy machine 2."""
-
-COMPILING_BESIDE_SECONDS = 5.0
-"""Seconds that must be left to start a process that compiles kernels: it needs 0.9 s to begin, and
-one to five for each kernel, which a cache keeps for the next call."""
 
 LARGE_OPS = 20_000
 """Instances of so many ops get list schedules first, which keep memory limits by themselves: of
@@ -126,7 +122,8 @@ class Run:
 
     def execute(self) -> Result:
         """Run every phase until the optimum is proved or a limit is reached."""
-        is_complete = self._work.run()
+        with answering_within(self.clock.left):
+            is_complete = self._work.run()
         self._teller.close()
         if not is_complete:
             self.task = self.task.snapshot()
@@ -170,9 +167,7 @@ class Run:
     def _announce(self, steps: int) -> None:
         """Let compiled code be loaded where it pays and time allows."""
         if self.clock.left >= LOADING_SECONDS:
-            answer_within(self.clock.left)
-            if expect(steps) and self.clock.left >= COMPILING_BESIDE_SECONDS:
-                compile_beside()
+            announce(steps, self.clock.left)
             load_compiler()
 
     def _find_bounds(self) -> None:

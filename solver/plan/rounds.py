@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ppsolve.models.documents.errors import is_interrupt
-from ppsolve.solver.kernels.compilation import answer_within, expect
-from ppsolve.solver.optimize.ahead import compile_beside
-from ppsolve.solver.optimize.run import COMPILING_BESIDE_SECONDS
+from ppsolve.solver.kernels.compilation import answering_within
+from ppsolve.solver.optimize.ahead import announce
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.walk import RULES, justified
@@ -47,11 +46,12 @@ LEAST_SWEPT = 1_000
 def run_rounds(search: PlanSearch) -> None:
     """Refine the candidates of a search as far as its limits allow; an interrupt ends it."""
     try:
-        _schedule_all(search)
-        if not search.limits.exhaustive:
-            _walk_promising(search)
-            _refine_finalists(search)
-        search.prove()
+        with answering_within(search.clock.left):
+            _schedule_all(search)
+            if not search.limits.exhaustive:
+                _walk_promising(search)
+                _refine_finalists(search)
+            search.prove()
     except (KeyboardInterrupt, ImportError) as error:
         if not is_interrupt(error):
             raise
@@ -62,9 +62,7 @@ def run_rounds(search: PlanSearch) -> None:
 def _schedule_all(search: PlanSearch) -> None:
     """Give every candidate a quick schedule; those whose split takes a search come last."""
     candidates = list(_by_shape(search))
-    answer_within(search.clock.left)
-    if expect(sum(map(_ops, candidates))) and search.clock.left >= COMPILING_BESIDE_SECONDS:
-        compile_beside()
+    announce(sum(map(_ops, candidates)), search.clock.left)
     anyway = 0
     for candidate in candidates:
         if search.is_late:

@@ -8,7 +8,7 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import KINDS, Trace
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kernels.compilation import answer_within
+from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.diagnosis.diagnose import diagnose, recorded_variant
 from ppsolve.solver.traces.diagnosis.helps import searched_help, variants
@@ -122,14 +122,14 @@ def test_even_split_and_relief_keep_the_total():
 
 def searched(trace: Trace) -> dict[str, Help]:
     """Return the changes that are searched, with no limit of time."""
-    answer_within(0.0)  # nothing is compiled
-    found, steps = diagnose(trace, 0.0), steps_of(trace)
-    changes = variants(recorded_variant(steps), chunks=1)
-    return {
-        change.name: searched_help(change, steps, found.steps, Searches(), Clock())
-        for change in changes
-        if isinstance(change, Variant)
-    }
+    with answering_within(0.0):  # nothing is compiled
+        found, steps = diagnose(trace, 0.0), steps_of(trace)
+        changes = variants(recorded_variant(steps), chunks=1)
+        return {
+            change.name: searched_help(change, steps, found.steps, Searches(), Clock())
+            for change in changes
+            if isinstance(change, Variant)
+        }
 
 
 def test_more_memory_lets_micro_batches_overlap():

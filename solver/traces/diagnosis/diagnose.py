@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kernels.compilation import answer_within
+from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.diagnosis.bubble import bubble_of
 from ppsolve.solver.traces.diagnosis.helps import recorded_helps, searched_help, variants
 from ppsolve.solver.traces.diagnosis.steps import (
@@ -63,7 +63,11 @@ def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None =
         A recorded order is impossible.
     """
     clock = Clock(WORK_SHARE * time_limit, began=began)
-    answer_within(clock.left)
+    with answering_within(clock.left):
+        return _diagnosed(trace, clock)
+
+
+def _diagnosed(trace: Trace, clock: Clock) -> Diagnosis:
     steps = steps_of(trace)
     bubble = bubble_of(steps, _latency(trace))
     recorded = recorded_variant(steps)
