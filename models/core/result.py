@@ -176,6 +176,8 @@ class Result(Reported):
     Times without a common tick are rounded up to a fine one: the schedule is valid for the given
     times, value and bound are of the rounded ones, and the optimum of the given times is at most
     `tick_error` below that of the rounded ones, never above it. 0 where nothing was rounded.
+    `instance_document` is the instance itself as plain JSON data, so that a result file is enough
+    for whoever reads it.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -206,6 +208,7 @@ class Result(Reported):
     bounds: tuple[BoundEntry, ...] = ()
     heuristics: tuple[HeuristicEntry, ...] = ()
     schedule: ScheduleDocument | None = None
+    instance_document: dict[str, Any] | None = Field(default=None, repr=False)
 
 
 def reported_bubble(metrics: Metrics, objective: Objective) -> float:

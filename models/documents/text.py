@@ -21,14 +21,25 @@ def instance_text(instance: StrictModel) -> str:
 
     Numbers are written as the nearest double, ints where whole; the text ends in a newline.
     """
-    full = instance.model_dump(mode="json", exclude_none=True)
-    sparse = _sparse(instance)
     lines = [
-        f"  {json.dumps(name)}: {json.dumps(sparse.get(name, value))}"
-        for name, value in full.items()
-        if name in sparse or name in ALWAYS_WRITTEN
+        f"  {json.dumps(name)}: {json.dumps(value)}"
+        for name, value in instance_data(instance).items()
     ]
     return plain_json("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def instance_data(instance: StrictModel) -> dict[str, Any]:
+    """Return the plain JSON data of an instance or a request, defaults left out.
+
+    Numbers are the nearest doubles, ints where whole.
+    """
+    full = instance.model_dump(mode="json", exclude_none=True)
+    sparse = _sparse(instance)
+    return {
+        name: sparse.get(name, value)
+        for name, value in full.items()
+        if name in sparse or name in ALWAYS_WRITTEN
+    }
 
 
 def fingerprint(instance: StrictModel) -> str:
@@ -45,13 +56,6 @@ def _sparse(instance: StrictModel) -> dict[str, Any]:
 
 def write_instances(instances: Mapping[str, StrictModel], directory: Path) -> None:
     """Write instances to files below a directory.
-
-    Parameters
-    ----------
-    instances : mapping of str to StrictModel
-        Instances by file name relative to the directory.
-    directory : Path
-        Created where it is missing.
 
     Parameters
     ----------

@@ -23,6 +23,9 @@ KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (PIPELINE, GRAPH, KFA
 ENTRY_POINTS = "ppsolve.kinds"
 """Group of entry points in which other packages declare kinds: `Kind` objects by name."""
 
+CARRIED = "instance_document"
+"""Field of a result that holds its instance."""
+
 NO_INSTANCES = {
     "plan": "this is a request for a plan; `ppsolve plan` reads it",
     "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
@@ -123,6 +126,39 @@ def load_instance(path: str | Path) -> Instance:
         The file cannot be read, is not JSON, or is not a valid instance.
     """
     return parse_instance(read_json(path), source_name(path))
+
+
+def instance_in(data: Any, source: str | None = None) -> Instance:
+    """Return the instance that a result carries.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result.
+    source : str, optional
+        How errors name it.
+
+    Returns
+    -------
+    Instance
+        The instance that was solved.
+
+    Raises
+    ------
+    InputError
+        `data` is no result, or one that was written without its instance.
+    """
+    if not is_result(data):
+        raise InputError("expected a result", source=source)
+    document = data.get(CARRIED)
+    if document is None:
+        raise InputError(
+            "this result carries no instance; give the instance too", source=source, field=CARRIED
+        )
+    try:
+        return parse_instance(document)
+    except InputError as error:
+        raise error.located(f"{source}: {CARRIED}" if source else CARRIED) from None
 
 
 def lower(instance: Instance, *, exact: bool = False) -> Problem:

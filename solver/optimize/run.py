@@ -14,6 +14,7 @@ from ppsolve.models.core.result import (
     StopReason,
 )
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.text import instance_data
 from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -338,6 +339,7 @@ class Run:
             "deterministic": options.deterministic,
             "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
+            "instance_document": instance_data(task.instance),
             "bounds": bound_entries(task.bounds, task.shown),
             "heuristics": [self._entry(outcome) for outcome in self._in_order(task.outcomes)],
             **({} if status is Status.INFEASIBLE else self._found()),

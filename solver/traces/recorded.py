@@ -11,6 +11,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Result, ScheduleDocument, Status, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.documents.text import instance_data
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.check import tolerance_of
 from ppsolve.models.trace.table import Trace
@@ -139,6 +140,7 @@ def _result(instance: PipelineInstance, schedule: Schedule) -> Result:
         stop_reason=StopReason.RECORDED,
         wall_seconds=0.0,
         versions=versions(),
+        instance_document=instance_data(instance),
         schedule=ScheduleDocument.of(schedule),
         **figures(schedule),
     )
