@@ -12,8 +12,10 @@ from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.diagnosis.diagnose import diagnose, recorded_variant
 from ppsolve.solver.traces.diagnosis.helps import searched_help, variants
+from ppsolve.solver.traces.diagnosis.passes import StepInProgress
 from ppsolve.solver.traces.diagnosis.steps import Searches, Variant, held_by, steps_of
 from ppsolve.solver.traces.diagnosis.verdict import Help
+from ppsolve.solver.traces.replay import least_span
 from tests.paths import DATA
 from tests.traces import cases
 
@@ -155,6 +157,27 @@ def test_without_time_everything_is_still_true():
     helps = helps_of(found)
     assert helps["split backward"].value is None
     assert "time limit" in helps["split backward"].assumes
+
+
+def test_without_time_bounds_still_count_head_load_and_tail():
+    steps = steps_of(read_trace([DATA / "traces" / "ST.parquet"]))
+    found = diagnose(read_trace([DATA / "traces" / "ST.parquet"]), 0.0)
+    for step, verdict in zip(steps, found.steps, strict=True):
+        for part, one in zip(step.parts, verdict.replicas, strict=True):
+            assert least_span(part.part) <= one.bound <= one.replay
+
+
+def test_searches_that_time_cuts_off_are_not_finished():
+    (step,) = steps_of(run_of([one_stage([10, 10]), one_stage([1, 1])]))
+    variant, searches = recorded_variant([step]), Searches()
+    with answering_within(0.0):  # nothing is compiled
+        one = StepInProgress(step, variant, Clock())
+        one.search(searches, Clock(0.0), is_free=True, seed=1)
+        assert one.unfinished == {False, True}
+        assert one.verdict.exchanged == 40 * US
+        one.search(searches, Clock(SECONDS), is_free=True, seed=2)
+    assert one.unfinished == {False}
+    assert one.verdict.exchanged == one.verdict.exchanged_bound == 22 * US
 
 
 def test_published_uneven_stages():

@@ -9,14 +9,15 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.traces.diagnosis.bubble import replayed
+from ppsolve.solver.traces.diagnosis.passes import PATIENCE
 from ppsolve.solver.traces.diagnosis.steps import Searches, Step, Times, Variant
 from ppsolve.solver.traces.diagnosis.verdict import Help, StepVerdict, mean_of
 from ppsolve.solver.traces.replay import Recorded
 
-PREPARING_SECONDS = 3.0
-"""Seconds that must be left for a change that is searched: preparing the first step took 0.4 s with
-two stages and 256 micro-batches and may take longer with more stages; a change that is begun later
-is not computed."""
+PREPARING_SECONDS = 1.5
+"""Seconds that must be left for a change that is searched: preparing the first step takes 0.4 to
+1.2 s of processor time with two stages and 256 micro-batches and 0.3 to 0.6 s with eight and 16; a
+change that is begun later is not computed."""
 
 STEP_SECONDS = 0.5
 """Most seconds for the search of one step of a change; more make a figure smaller at the most."""
@@ -184,7 +185,9 @@ def searched_help(
     for step, verdict in pairs:
         if clock.left < (STEP_SECONDS if found else PREPARING_SECONDS):
             break
-        answer = searches.answer(variant, step, is_free=False, seconds=STEP_SECONDS)
+        answer = searches.answer(
+            variant, step, is_free=False, seconds=STEP_SECONDS, patience=PATIENCE
+        )
         if answer is None:
             return Help(variant.name, "no order was found that fits the memory")
         value = int(answer.makespan)

@@ -166,20 +166,20 @@ class Variant:
 
 
 class Searches:
-    """Searches over steps; what does not change between steps is worked out once.
+    """Searches over steps; what does not change between steps is worked out once."""
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the random numbers, from 1.
-    """
-
-    def __init__(self, seed: int = 1) -> None:
-        self._seed = seed
+    def __init__(self) -> None:
         self._known: dict[tuple[str, bool, tuple[int, ...]], StepScheduler] = {}
 
     def answer(
-        self, variant: Variant, step: Step, *, is_free: bool, seconds: float
+        self,
+        variant: Variant,
+        step: Step,
+        *,
+        is_free: bool,
+        seconds: float,
+        patience: float,
+        seed: int = 1,
     ) -> StepAnswer | None:
         """Return the best schedule found for a step, checked, with its bound.
 
@@ -193,6 +193,10 @@ class Searches:
             Micro-batches may be exchanged between replicas.
         seconds : float
             Wall seconds; preparing the first step of a kind takes more.
+        patience : float
+            Seconds without an answer that is better by 0.1 % after which to stop.
+        seed : int
+            Seed of the random numbers, from 1.
 
         Returns
         -------
@@ -202,9 +206,7 @@ class Searches:
         try:
             scheduler = self._scheduler(variant, step, is_free=is_free)
             times = variant.times(step.times)
-            return scheduler.schedule(
-                times=times, deadline=seconds, patience=seconds, seed=self._seed
-            )
+            return scheduler.schedule(times=times, deadline=seconds, patience=patience, seed=seed)
         except InputError as error:
             if error.field != "memory.capacity":
                 raise
