@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.traces.diagnosis.bubble import bubble_of
+from ppsolve.solver.traces.diagnosis.bubble import Transfers, bubble_of
 from ppsolve.solver.traces.diagnosis.helps import recorded_helps, searched_help, variants
 from ppsolve.solver.traces.diagnosis.passes import verdicts_of
+from ppsolve.solver.traces.diagnosis.resplit import other_split, refuse_other_stages
 from ppsolve.solver.traces.diagnosis.steps import (
     Searches,
     Step,
@@ -21,7 +24,6 @@ from ppsolve.solver.traces.diagnosis.steps import (
     steps_of,
 )
 from ppsolve.solver.traces.diagnosis.verdict import Diagnosis, Help, StepVerdict
-from ppsolve.solver.traces.fits import fit
 
 TIME_LIMIT = 45.0
 """Wall seconds of a diagnosis by default. The 16 steps of 32 replicas of the straggler study's SE
@@ -33,7 +35,14 @@ WORK_SHARE = 0.95
 all of it the 512 replica-steps of SE took 0.14 s longer than a limit of 54 s."""
 
 
-def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None = None) -> Diagnosis:
+def diagnose(
+    trace: Trace,
+    time_limit: float = TIME_LIMIT,
+    began: float | None = None,
+    *,
+    capacity: Sequence[int] | None = None,
+    layers: Layers | None = None,
+) -> Diagnosis:
     """Return the verdict on a recorded run.
 
     Parameters
@@ -44,6 +53,11 @@ def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None =
         Wall seconds, shared by the steps; what there is no time for is said to be not computed.
     began : float, optional
         Moment of `time.monotonic` from which the time counts; now by default.
+    capacity : sequence of int, optional
+        Activations that each device has room for, or one number for all; as many as it held at
+        once by default.
+    layers : Layers, optional
+        Times of layers, for another split of them.
 
     Returns
     -------
@@ -53,35 +67,75 @@ def diagnose(trace: Trace, time_limit: float = TIME_LIMIT, began: float | None =
     Raises
     ------
     InputError
-        A recorded order is impossible.
+        A recorded order is impossible or held more than the capacity, or layers are of other
+        stages.
     """
     clock = Clock(WORK_SHARE * time_limit, began=began)
     with answering_within(clock.left):
-        return _diagnosed(trace, clock)
+        steps = steps_of(trace)
+        recorded = recorded_variant(steps, capacity)
+        if layers is not None:
+            refuse_other_stages(steps, layers)
+        return _diagnosed(trace, steps, recorded, layers, clock)
 
 
-def _diagnosed(trace: Trace, clock: Clock) -> Diagnosis:
-    steps = steps_of(trace)
-    bubble = bubble_of(steps, _latency(trace))
-    recorded = recorded_variant(steps)
+def _diagnosed(
+    trace: Trace, steps: list[Step], recorded: Variant, layers: Layers | None, clock: Clock
+) -> Diagnosis:
+    bubble = bubble_of(steps, recorded, Transfers.of(trace))
     searches = Searches()
     verdicts = verdicts_of(steps, recorded, searches, clock)
+    helps = _helps(steps, verdicts, recorded, searches, clock)
+    if layers is not None:
+        helps.append(other_split(steps, verdicts, layers))
     return Diagnosis(
         tuple(verdicts),
-        tuple(_helps(steps, verdicts, recorded, searches, clock)),
+        tuple(helps),
         bubble,
         *_slowness(trace),
     )
 
 
-def recorded_variant(steps: Sequence[Step]) -> Variant:
-    """Return a run as it is: stages where they ran, memory as it was held."""
+def recorded_variant(steps: Sequence[Step], capacity: Sequence[int] | None = None) -> Variant:
+    """Return a run as it is: stages where they ran, memory as it was held or is given.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Recorded steps.
+    capacity : sequence of int, optional
+        As for `diagnose`.
+
+    Returns
+    -------
+    Variant
+        Without any change.
+
+    Raises
+    ------
+    InputError
+        A device held more than its capacity, or the number of capacities is another one.
+    """
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
     (places,) = instance.stage_devices_of_pipes()
     if list(places) != list(range(instance.num_devices)):
         placement = {"placement": {"stage_to_device": list(places)}}
-    return Variant("recorded", "", dict, tuple(held_by(steps)), placement)
+    held = tuple(held_by(steps))
+    room = held if capacity is None else _room(held, capacity)
+    return Variant("recorded", "", dict, room, placement)
+
+
+def _room(held: Sequence[int], capacity: Sequence[int]) -> tuple[int, ...]:
+    room = tuple(capacity) * (len(held) if len(capacity) == 1 else 1)
+    if len(room) != len(held):
+        text = f"expected one number or {len(held)}, one for each device, got {len(room)}"
+        raise InputError(text, field="--capacity")
+    for device, (had, has) in enumerate(zip(held, room, strict=True)):
+        if had > has:
+            text = f"expected at least {had} for device {device}, which held so many activations"
+            raise InputError(f"{text} at once, got {has}", field="--capacity")
+    return room
 
 
 def _helps(
@@ -103,12 +157,6 @@ def _helps(
             share = clock.share(1 / (len(changes) - number))
             found.append(searched_help(change, steps, verdicts, searches, share))
     return found
-
-
-def _latency(trace: Trace) -> int:
-    """Return nanoseconds of a transfer as fitted, 0 where a trace tells nothing of them."""
-    transfer = fit(trace).transfer
-    return 0 if transfer is None else round(transfer.latency)
 
 
 def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]:

@@ -43,7 +43,7 @@ def recorded_helps(steps: Sequence[Step], verdicts: Sequence[StepVerdict]) -> It
     replay = _means(verdicts, "replay")
     numbers = tuple(one.step for one in verdicts)
     value, bound = _means(verdicts, "ordered"), _means(verdicts, "ordered_bound")
-    text = "the best order of the micro-batches of each replica, within the memory that was held"
+    text = "the best order of the micro-batches of each replica, in the memory that devices have"
     yield Help("reorder", text, value, bound, replay, numbers)
     if max(len(step.parts) for step in steps) == 1:
         yield Help("exchange", "there is one replica")
@@ -119,7 +119,7 @@ def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
         A split backward, more memory, more chunks.
     """
     capacity, placement = recorded.capacity, recorded.placement
-    text = "half of a backward is the input gradient, half the weight gradient; the memory held"
+    text = "half of a backward is the input gradient, half the weight gradient; memory as it is"
     yield Variant("split backward", text, _split, capacity, placement)
     more = tuple(count + 1 for count in capacity)
     text = "room for one more activation on every device"

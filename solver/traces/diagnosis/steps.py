@@ -19,6 +19,8 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.holds import memory_time
+from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
 from ppsolve.solver.traces.clocks import F, op_table
 from ppsolve.solver.traces.instances import FIELDS
@@ -256,6 +258,26 @@ def replica_bounds(variant: Variant, step: Step, clock: Clock) -> list[int]:
     assert pipeline.replicas is not None
     problems = lower_replicas(pipeline, pipeline.replicas.blocks(pipeline.num_microbatches))
     return [flow_bounds(_flow(problem), clock)[0].value for problem in problems]
+
+
+def memory_bound(variant: Variant, step: Step) -> int:
+    """Return the nanoseconds that activations of the only replica of a step are held at the least.
+
+    Parameters
+    ----------
+    variant : Variant
+        The run as it is; its memory counts.
+    step : Step
+        A step of one replica.
+
+    Returns
+    -------
+    int
+        A bound on its span, see `memory_time`.
+    """
+    pipeline = variant.pipeline(step, is_free=False)
+    (problem,) = lower_replicas(pipeline, (tuple(range(pipeline.num_microbatches)),))
+    return memory_time(Paths(_flow(problem)))
 
 
 def exchanged_bound(variant: Variant, step: Step) -> int:
