@@ -125,7 +125,7 @@ def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
     text = "room for one more activation on every device"
     yield Variant("more memory", text, recorded.times, more, placement)
     if chunks > 1 or len(capacity) == 1:
-        yield Help("more chunks", "computed for several devices with one stage each only")
+        yield Help("more chunks", "it is for several devices with one stage each")
         return
     text = (
         "two stages of half the time on each device, interleaved; each has the most memory of any"
