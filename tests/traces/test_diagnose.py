@@ -137,7 +137,7 @@ def test_waiting_with_room_enough_is_the_order():
 def test_a_given_capacity_is_searched_in():
     with answering_within(0.0):  # nothing is compiled
         (step,) = steps_of(one_at_a_time())
-        one = StepInProgress(step, recorded_variant([step], [2]), Clock())
+        one = StepInProgress(step, recorded_variant([step], [2]))
         one.search(Searches(), Clock(SECONDS), is_free=False, seed=1)
     assert one.verdict.ordered == one.verdict.ordered_bound == 120 * US
 
@@ -271,7 +271,7 @@ def test_searches_that_time_cuts_off_are_not_finished():
     (step,) = steps_of(run_of([one_stage([10, 10]), one_stage([1, 1])]))
     variant, searches = recorded_variant([step]), Searches()
     with answering_within(0.0):  # nothing is compiled
-        one = StepInProgress(step, variant, Clock())
+        one = StepInProgress(step, variant)
         one.search(searches, Clock(0.0), is_free=True, seed=1)
         assert one.unfinished == {False, True}
         assert one.verdict.exchanged == 40 * US
