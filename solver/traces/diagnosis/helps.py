@@ -16,8 +16,9 @@ from ppsolve.solver.traces.replay import Recorded
 
 PREPARING_SECONDS = 1.5
 """Seconds that must be left for a change that is searched: preparing the first step takes 0.4 to
-1.2 s of processor time with two stages and 256 micro-batches and 0.3 to 0.6 s with eight and 16; a
-change that is begun later is not computed."""
+1.2 s of processor time with two stages and 256 micro-batches and 0.3 to 0.6 s with eight and 16.
+Twice the quickest preparation of the run counts where that is more, as on a busy machine; a change
+that is begun later is not computed."""
 
 STEP_SECONDS = 0.5
 """Most seconds for the search of one step of a change; more make a figure smaller at the most."""
@@ -183,7 +184,8 @@ def searched_help(
     pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))
     found: list[tuple[int, int, StepVerdict]] = []
     for step, verdict in pairs:
-        if clock.left < (STEP_SECONDS if found else PREPARING_SECONDS):
+        needed = STEP_SECONDS if found else max(PREPARING_SECONDS, 2 * searches.preparing_seconds)
+        if clock.left < needed:
             break
         answer = searches.answer(
             variant, step, is_free=False, seconds=STEP_SECONDS, patience=PATIENCE

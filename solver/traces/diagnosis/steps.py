@@ -172,6 +172,12 @@ class Searches:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bool, tuple[int, ...]], StepScheduler] = {}
+        self._preparing: list[float] = []
+
+    @property
+    def preparing_seconds(self) -> float:
+        """Wall seconds of the quickest preparation so far: the first ones may compile."""
+        return min(self._preparing, default=0.0)
 
     def answer(
         self,
@@ -232,8 +238,10 @@ class Searches:
     def _scheduler(self, variant: Variant, step: Step, *, is_free: bool) -> StepScheduler:
         key = variant.name, is_free, step.counts
         if key not in self._known:
+            clock = Clock()
             pipeline = variant.pipeline(step, is_free=is_free)
             self._known[key] = StepScheduler(pipeline, digits=0)
+            self._preparing.append(clock.elapsed)
         return self._known[key]
 
 
