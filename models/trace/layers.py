@@ -9,9 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
-
-MOST_LAYERS = 2_000
-"""More layers are refused: the exact split looks at all pairs of them. It bounds time only."""
+from ppsolve.models.plan.profile import MAX_LAYERS
 
 FloatArray = np.typing.NDArray[np.float64]
 
@@ -30,7 +28,7 @@ class LayerTime(StrictModel):
     """
 
     name: str = "layer"
-    count: Annotated[Whole, Field(ge=1, le=MOST_LAYERS)] = 1
+    count: Annotated[Whole, Field(ge=1, le=MAX_LAYERS)] = 1
     forward: Number
     backward: Number
 
@@ -52,8 +50,8 @@ class Layers(StrictModel):
     @field_validator("layers")
     @classmethod
     def _not_too_many(cls, layers: tuple[LayerTime, ...]) -> tuple[LayerTime, ...]:
-        if sum(layer.count for layer in layers) > MOST_LAYERS:
-            raise ValueError(f"expected at most {MOST_LAYERS} layers in all")
+        if sum(layer.count for layer in layers) > MAX_LAYERS:
+            raise ValueError(f"expected at most {MAX_LAYERS} layers in all")
         return layers
 
     @model_validator(mode="after")

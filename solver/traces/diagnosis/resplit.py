@@ -43,7 +43,7 @@ def refuse_other_stages(steps: Sequence[Step], layers: Layers) -> None:
 
 
 def other_split(steps: Sequence[Step], verdicts: Sequence[StepVerdict], layers: Layers) -> Help:
-    """Return what the split whose slowest device is the fastest saves in the recorded order.
+    """Return the gain, in the recorded order, of the split whose slowest device is the fastest.
 
     Parameters
     ----------
