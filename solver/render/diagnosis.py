@@ -113,8 +113,9 @@ def _sentence(found: Diagnosis) -> Text:
         text = f"The recorded order is optimal (within {100 * NEARLY:g} %: replayed "
         text += f"{_seconds(replay)} s, bound {_seconds(bound)} s)."
     else:
-        text = f"A better order saves {percent(1 - ordered / replay)} of the replayed "
-        text += f"{_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
+        found_one = f"A better order saves {percent(1 - ordered / replay)} of the replayed"
+        text = found_one if ordered < replay else "No better order was found than the replayed"
+        text += f" {_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
     best = max(
         (one for one in found.helps if one.saved is not None), key=lambda one: one.saved or 0.0
     )

@@ -125,6 +125,8 @@ def _guess(path: Path) -> str:
     if RANK_FILE.fullmatch(path.name) or path.name == CONFIG:
         return "megatron"
     start = _beginning(path)
+    if not start:
+        raise InputError("the file is empty", source=str(path))
     if start.startswith(b"PAR1") or path.suffix.lower() == ".parquet":
         return "straggler"
     marks = {
@@ -135,6 +137,8 @@ def _guess(path: Path) -> str:
     for name, words in marks.items():
         if any(word in start for word in words):
             return name
+    if path.suffix.lower() in {".csv", ".jsonl"}:
+        return "table"
     names = ", ".join(READERS)
     raise InputError(f"this looks like none of {names}; give --format", source=str(path))
 

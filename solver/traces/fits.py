@@ -181,7 +181,7 @@ def fit(trace: Trace) -> Fits:
     kept = _without(trace, left_out)
     kept = kept if len(kept) else trace
     parts = [part for _, _, part in kept.parts()]
-    one_way = _one_way(parts)
+    one_way = one_way_of(parts)
     times = tuple(stage_times(kept, held_times(parts, one_way or 0.0)))
     transfer, warnings = _transfer(kept, one_way, times)
     costs, more = _costs(kept)
@@ -306,8 +306,12 @@ def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, 
     return row, float(excess[row])
 
 
-def _one_way(parts: Sequence[Trace]) -> float | None:
-    """Return half of the median round trip of the fastest transfers, None for one device."""
+def one_way_of(parts: Sequence[Trace]) -> float | None:
+    """Return half of the median round trip of the fastest transfers, in nanoseconds.
+
+    None for one device; negative where clocks are off by more. What it takes includes the time for
+    which sender and receiver are held.
+    """
     trips = [boundary.round_trip for part in parts for boundary in boundaries_of(_computed(part))]
     return float(np.median(trips)) / 2 if trips else None
 

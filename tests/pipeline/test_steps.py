@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -16,6 +17,7 @@ from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.pipeline.actions import Action, Order, schedule_actions
+from ppsolve.solver.pipeline.replicas import step
 
 FORWARD = [[1, 2, 6, 4], [1, 3, 2, 5]]
 BACKWARD = [[2, 2, 7, 3], [4, 5, 1, 6]]
@@ -174,6 +176,15 @@ def test_a_deadline_of_nothing_still_gives_a_valid_answer():
     answer = ppsolve.StepScheduler(pipeline()).schedule(deadline=0.0)
     assert numbers_in(answer) == [0, 1, 2, 3]
     assert check_schedule(answer.schedule.problem, answer.schedule) == []
+
+
+def test_a_slow_first_answer_takes_no_time_from_later_ones(monkeypatch):
+    """The first one may compile; later ones keep free what the end of an answer takes."""
+    real, slow = step.check_schedule, iter([0.4])
+    monkeypatch.setattr(
+        step, "check_schedule", lambda *given: time.sleep(next(slow, 0)) or real(*given)
+    )
+    assert ppsolve.StepScheduler(pipeline())._finishing < 0.4
 
 
 def test_two_way_nics_are_refused():

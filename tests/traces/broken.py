@@ -146,6 +146,18 @@ def no_known_format(folder: Path) -> list[Path]:
     return [folder / "t.txt"]
 
 
+@case("t.json", "the file is empty")
+def empty_file(folder: Path) -> list[Path]:
+    (folder / "t.json").write_text("")
+    return [folder / "t.json"]
+
+
+@case("t.csv", "such as start_us and end_us")
+def no_unit(folder: Path) -> list[Path]:
+    (folder / "t.csv").write_text("stage,kind,microbatch,start,end\n0,F,0,0,1\n")
+    return [folder / "t.csv"]
+
+
 @case("no.json", "no such file")
 def no_file(folder: Path) -> list[Path]:
     return [folder / "no.json"]
@@ -266,7 +278,7 @@ def ops_outside_all_steps(folder: Path) -> list[Path]:
     return profiles(folder, [annotation("ProfilerStep#4", 5000, 500), *rank_events(0)])
 
 
-@case("r0.json", "expected ranges")
+@case("r0.json", "expected ranges", "run ScheduleInterleaved1F1B", "record_function")
 def no_ranges(folder: Path) -> list[Path]:
     return profiles(folder, [annotation("aten::mm", 0, 1, cat="cpu_op")])
 

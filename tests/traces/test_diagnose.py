@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.trace.table import KINDS, Trace
+from ppsolve.models.trace.layers import Layers
+from ppsolve.models.trace.table import KINDS, Trace, joined
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.diagnosis.diagnose import diagnose, recorded_variant
 from ppsolve.solver.traces.diagnosis.helps import searched_help, variants
+from ppsolve.solver.traces.diagnosis.passes import StepInProgress
 from ppsolve.solver.traces.diagnosis.steps import Searches, Variant, held_by, steps_of
 from ppsolve.solver.traces.diagnosis.verdict import Help
+from ppsolve.solver.traces.replay import least_span
 from tests.paths import DATA
 from tests.traces import cases
 
@@ -101,6 +106,103 @@ def test_a_late_start_is_unexplained():
     assert sum(bubble.values()) == 35 * US
 
 
+def one_at_a_time(**more: float) -> Trace:
+    """Three micro-batches on two equal stages, each when the one before is done: 3 x 60 us."""
+    order = (("F", 0, 10), ("F", 1, 10), ("B", 1, 20), ("B", 0, 20))
+    ops, now = [], 0.0
+    for number in range(3):
+        for kind, stage, length in order:
+            ops.append((kind, stage, number, now, float(length)))
+            now += length + more.get(f"{kind}{stage}", 0.0)
+    return run_of([ops])
+
+
+def test_waiting_for_room_is_memory():
+    # 10 + 3 x 30 + 20 on stage 1 with room enough. Room for one: each holds it for 60 us.
+    bubble = diagnose(one_at_a_time(), 0.0).bubble
+    assert {name: part / US for name, part in bubble.items() if part} == {
+        "fill and drain": 30,
+        "memory": 60,
+    }
+
+
+def test_waiting_with_room_enough_is_the_order():
+    bubble = diagnose(one_at_a_time(), 0.0, capacity=[3]).bubble
+    assert {name: part / US for name, part in bubble.items() if part} == {
+        "fill and drain": 30,
+        "order": 60,
+    }
+
+
+def test_a_given_capacity_is_searched_in():
+    with answering_within(0.0):  # nothing is compiled
+        (step,) = steps_of(one_at_a_time())
+        one = StepInProgress(step, recorded_variant([step], [2]))
+        one.search(Searches(), Clock(SECONDS), is_free=False, seed=1)
+    assert one.verdict.ordered == one.verdict.ordered_bound == 120 * US
+
+
+@pytest.mark.parametrize(
+    ("capacity", "text"), [([1], "at least 2 for device 0"), ([2, 1, 1], "one number or 2")]
+)
+def test_a_capacity_below_what_was_held_is_refused(capacity, text):
+    with pytest.raises(InputError, match=text):
+        diagnose(cases.trace(), 0.0, capacity=capacity)
+
+
+def test_transfers_are_half_of_the_fastest_round_trip():
+    # Each forward is handed over in 3 us and each gradient in 5: 4 us either way.
+    found = diagnose(one_at_a_time(F0=3, B1=5), 0.0).bubble
+    assert found["transfers"] == 3 * (4 + 4) * US
+    assert found["unexplained"] == 0
+
+
+def test_transfers_that_were_recorded_count_as_they_are():
+    # TF takes 3 of the 6 us that pass, TB all of its 5.
+    given = one_at_a_time(F0=6, B1=5)
+    sent = given.where((given.kind == KINDS.index("F")) & (given.stage == 0))
+    back = given.where((given.kind == KINDS.index("B")) & (given.stage == 1))
+    ahead = replace(sent, kind=sent.kind + 4, start=sent.end, end=sent.end + 3 * US)
+    home = replace(back, kind=back.kind + 4, start=back.end, end=back.end + 5 * US)
+    found = diagnose(joined([given, ahead, home]), 0.0).bubble
+    assert found["transfers"] == 3 * (3 + 5) * US
+    assert found["unexplained"] == 3 * 3 * US
+
+
+def layers_of(stages: list[int], *times: tuple[float, float]) -> Layers:
+    rows = [{"forward": forward, "backward": backward} for forward, backward in times]
+    return Layers.parse({"layers": rows, "stages": stages})
+
+
+def test_another_split_of_layers():
+    # Stage 0 is one layer of 10 + 20 us, stage 1 three: 5 + 10 twice and 10 + 20. With the first
+    # of those on stage 0 both work 45 us a micro-batch, and one at a time takes 180 as before.
+    layers = layers_of([1, 3], (7, 7), (1, 1), (1, 1), (2, 2))
+    change = helps_of(diagnose(uneven(), 0.0, layers=layers))["other split"]
+    assert change.value == 180 * US
+    assert "2 2 layers on the stages in place of 1 3" in change.assumes
+    best = helps_of(diagnose(uneven(), 0.0, layers=layers_of([1, 1], (1, 1), (1, 1))))
+    assert "as recorded, is the best split" in best["other split"].assumes
+
+
+def test_another_split_saves_what_the_slow_stage_loses():
+    # Stage 0 has one layer of 10 + 20 us, stage 1 four of 5 + 10: 10 + 2 x 60 + 20. With one of
+    # the four on stage 0, both work 45 us a micro-batch, and 1F1B of two takes 3 x 45.
+    plan = [("F", 0, 0, 0, 10), ("F", 0, 1, 10, 10), ("F", 1, 0, 10, 20), ("B", 1, 0, 30, 40)]
+    plan += [("F", 1, 1, 70, 20), ("B", 1, 1, 90, 40), ("B", 0, 0, 70, 20), ("B", 0, 1, 130, 20)]
+    ops = [(*row[:3], float(row[3]), float(row[4])) for row in plan]
+    layers = layers_of([1, 4], (9, 9), *[(1, 2)] * 4)
+    change = helps_of(diagnose(run_of([ops]), 0.0, layers=layers))["other split"]
+    assert (change.replay, change.value) == (150 * US, 135 * US)
+
+
+def test_layers_of_other_stages_are_refused():
+    with pytest.raises(InputError, match="each of 2 recorded stages, got 1"):
+        diagnose(cases.trace(), 0.0, layers=layers_of([1], (1, 1)))
+    with pytest.raises(InputError, match="expected 1 layers in all, got 2"):
+        layers_of([1, 1], (1, 1))
+
+
 def uneven() -> Trace:
     """Stage 0 takes 10 and 20 us, stage 1 twice as long; GPipe of one micro-batch after another."""
     ops, now = [], 0.0
@@ -155,6 +257,27 @@ def test_without_time_everything_is_still_true():
     helps = helps_of(found)
     assert helps["split backward"].value is None
     assert "time limit" in helps["split backward"].assumes
+
+
+def test_without_time_bounds_still_count_head_load_and_tail():
+    steps = steps_of(read_trace([DATA / "traces" / "ST.parquet"]))
+    found = diagnose(read_trace([DATA / "traces" / "ST.parquet"]), 0.0)
+    for step, verdict in zip(steps, found.steps, strict=True):
+        for part, one in zip(step.parts, verdict.replicas, strict=True):
+            assert least_span(part.part) <= one.bound <= one.replay
+
+
+def test_searches_that_time_cuts_off_are_not_finished():
+    (step,) = steps_of(run_of([one_stage([10, 10]), one_stage([1, 1])]))
+    variant, searches = recorded_variant([step]), Searches()
+    with answering_within(0.0):  # nothing is compiled
+        one = StepInProgress(step, variant)
+        one.search(searches, Clock(0.0), is_free=True, seed=1)
+        assert one.unfinished == {False, True}
+        assert one.verdict.exchanged == 40 * US
+        one.search(searches, Clock(SECONDS), is_free=True, seed=2)
+    assert one.unfinished == {False}
+    assert one.verdict.exchanged == one.verdict.exchanged_bound == 22 * US
 
 
 def test_published_uneven_stages():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -63,6 +64,18 @@ def test_primus():
         assert one.replayed / 1e6 == pytest.approx(row["replay_1f1b_recorded"], rel=RELATIVE)
         seen.add(step)
     assert seen == rows.keys()
+
+
+def test_primus_medians():
+    """1F1B of the medians of each iteration, without the time held and with free transfers."""
+    rows = {row["iteration"]: row for row in expected("primus_pp8")}
+    for step, _, part in read("primus_pp8").parts():
+        own = fit(part)
+        bare = replace(
+            own, stage_times=tuple(replace(one, held=0.0) for one in own.stage_times), transfer=None
+        )
+        span = api.simulate(median_instance(part, bare), "1f1b").makespan
+        assert float(span) == pytest.approx(rows[step]["replay_1f1b_medians"], rel=RELATIVE)
 
 
 def test_primus_says_that_clocks_are_not_aligned():

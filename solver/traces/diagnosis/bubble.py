@@ -3,36 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray
-from ppsolve.models.trace.table import Trace
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.trace.table import KINDS, Trace
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.traces.diagnosis.steps import Step
+from ppsolve.solver.traces.clocks import op_table
+from ppsolve.solver.traces.diagnosis.steps import Step, Variant, memory_bound
 from ppsolve.solver.traces.diagnosis.verdict import mean_of
+from ppsolve.solver.traces.fits import one_way_of
 from ppsolve.solver.traces.replay import Recorded, least_span
 
-PARTS = ("fill and drain", "imbalance", "unequal", "memory", "transfers", "unexplained")
+PARTS = ("fill and drain", "imbalance", "unequal", "memory", "order", "transfers", "unexplained")
 """Parts of a bubble; they sum to it."""
 
+AHEAD, BACK = KINDS.index("TF"), KINDS.index("TB")
 
-def bubble_of(steps: Sequence[Step], latency: int) -> dict[str, float]:
+
+@dataclass(frozen=True)
+class Transfers:
+    """Times of transfers between devices.
+
+    Parameters
+    ----------
+    latency : int
+        Nanoseconds of a transfer that was not recorded.
+    recorded : dict of (int, int) to int64[kinds, stages, micro-batches]
+        Nanoseconds of those that were, by step and replica; `FREE` where there is none.
+    """
+
+    latency: int
+    recorded: dict[tuple[int, int], IntArray]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Self:
+        """Take the transfers of a trace, and half of its fastest round trips for all others."""
+        tables = {}
+        for step, replica, part in trace.parts():
+            if not np.all(part.is_compute):
+                rows = op_table(part)
+                tables[step, replica] = np.where(rows == FREE, FREE, part.duration[rows])
+        parts = [part.where(part.is_compute) for _, _, part in trace.parts()]
+        return cls(max(0, round(one_way_of(parts) or 0)), tables)
+
+    def lags(self, one: Recorded) -> IntArray:
+        """Return the nanoseconds between ops that follow one another, int64[edges]."""
+        problem, device = one.problem, one.part.device[one.row]
+        sender = problem.before
+        away = device[sender] != device[problem.after]
+        lags = np.full(len(sender), self.latency, dtype=np.int64)
+        table = self.recorded.get((int(one.part.step[0]), int(one.part.replica[0])))
+        if table is not None:
+            way = np.where(problem.kind[sender] == problem.kinds.index("F"), AHEAD, BACK)
+            known = table[way, problem.stage[sender], problem.microbatch[sender]]
+            lags = np.where(known == FREE, lags, known)
+        return np.where(away, lags, 0)
+
+
+def bubble_of(steps: Sequence[Step], variant: Variant, transfers: Transfers) -> dict[str, float]:
     """Return the mean idle time of a device of the slowest replica of each step, in parts.
 
     Each part is the difference between two runs of the recorded order, the second of which lacks
     one reason to wait: as recorded; replayed with transfers; with none (transfers); every
     micro-batch as long as the mean of its stage and kind (unequal); every stage as long as the mean
-    of all (imbalance); the least that any order of those takes (memory: what an order that holds
-    fewer micro-batches waits for); the mean work of a device (fill and drain).
+    of all (imbalance); the least that any order of those takes in the memory that there is (order),
+    and in any (memory); the mean work of a device (fill and drain).
 
     Parameters
     ----------
     steps : sequence of Step
         Recorded steps.
-    latency : int
-        Nanoseconds of a transfer between two devices.
+    variant : Variant
+        The run as it is.
+    transfers : Transfers
+        Times of its transfers.
 
     Returns
     -------
@@ -40,31 +87,33 @@ def bubble_of(steps: Sequence[Step], latency: int) -> dict[str, float]:
         Nanoseconds by part, which sum to recorded span - mean work; single ones may be negative.
     """
     slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
-    parts = [_parts(one, latency) for one in slowest]
+    parts = [_parts(one, variant, transfers.lags(one)) for one in slowest]
     return {name: mean_of(part[name] for part in parts) for name in PARTS}
 
 
-def _parts(one: Recorded, latency: int) -> dict[str, float]:
+def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
     duration = one.problem.duration
-    linked = replayed(one, duration, latency)
-    free = replayed(one, duration)
+    linked, free = replayed(one, duration, lags), replayed(one, duration)
     stages = _means(duration, one.problem.kind, one.problem.stage)
     equal = replayed(one, stages)
     evened = _means(stages, one.problem.kind)
     even = replayed(one, evened)
-    least = least_span(_with_durations(one, evened))
+    part = _with_durations(one, evened)
+    least = least_span(part)
+    roomy = max(least, memory_bound(variant, Step(0, (0,), (Recorded.of(part, "ns"),))))
     work = float(duration.sum()) / one.instance.num_devices
     return {
         "fill and drain": least - work,
         "imbalance": equal - even,
         "unequal": free - equal,
-        "memory": even - least,
+        "memory": roomy - least,
+        "order": even - roomy,
         "transfers": linked - free,
         "unexplained": one.span - linked,
     }
 
 
-def replayed(one: Recorded, duration: IntArray, latency: int = 0) -> int:
+def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
     """Return the makespan of the recorded order with other durations.
 
     Parameters
@@ -73,17 +122,16 @@ def replayed(one: Recorded, duration: IntArray, latency: int = 0) -> int:
         A replica-step in nanoseconds, n ops.
     duration : int64[n]
         Nanoseconds of each op.
-    latency : int
-        Nanoseconds between ops on different devices that follow one another.
+    lags : int64[edges] or int
+        Nanoseconds between ops that follow one another.
 
     Returns
     -------
     int
         Nanoseconds.
     """
-    problem, device = one.problem, one.part.device[one.row]
-    away = device[problem.before] != device[problem.after]
-    changed = replace(problem, duration=duration, lag=problem.lag + latency * away)
+    problem = one.problem
+    changed = replace(problem, duration=duration, lag=problem.lag + lags)
     return time_orders(changed, one.orders).makespan
 
 

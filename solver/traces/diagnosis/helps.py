@@ -9,14 +9,16 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.traces.diagnosis.bubble import replayed
+from ppsolve.solver.traces.diagnosis.passes import PATIENCE
 from ppsolve.solver.traces.diagnosis.steps import Searches, Step, Times, Variant
 from ppsolve.solver.traces.diagnosis.verdict import Help, StepVerdict, mean_of
 from ppsolve.solver.traces.replay import Recorded
 
-PREPARING_SECONDS = 3.0
-"""Seconds that must be left for a change that is searched: preparing the first step took 0.4 s with
-two stages and 256 micro-batches and may take longer with more stages; a change that is begun later
-is not computed."""
+PREPARING_SECONDS = 1.5
+"""Seconds that must be left for a change that is searched: preparing the first step takes 0.4 to
+1.2 s of processor time with two stages and 256 micro-batches and 0.3 to 0.6 s with eight and 16.
+Twice the quickest preparation of the run counts where that is more, as on a busy machine; a change
+that is begun later is not computed."""
 
 STEP_SECONDS = 0.5
 """Most seconds for the search of one step of a change; more make a figure smaller at the most."""
@@ -42,7 +44,7 @@ def recorded_helps(steps: Sequence[Step], verdicts: Sequence[StepVerdict]) -> It
     replay = _means(verdicts, "replay")
     numbers = tuple(one.step for one in verdicts)
     value, bound = _means(verdicts, "ordered"), _means(verdicts, "ordered_bound")
-    text = "the best order of the micro-batches of each replica, within the memory that was held"
+    text = "the best order of the micro-batches of each replica, in the memory that devices have"
     yield Help("reorder", text, value, bound, replay, numbers)
     if max(len(step.parts) for step in steps) == 1:
         yield Help("exchange", "there is one replica")
@@ -118,13 +120,13 @@ def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
         A split backward, more memory, more chunks.
     """
     capacity, placement = recorded.capacity, recorded.placement
-    text = "half of a backward is the input gradient, half the weight gradient; the memory held"
+    text = "half of a backward is the input gradient, half the weight gradient; memory as it is"
     yield Variant("split backward", text, _split, capacity, placement)
     more = tuple(count + 1 for count in capacity)
     text = "room for one more activation on every device"
     yield Variant("more memory", text, recorded.times, more, placement)
     if chunks > 1 or len(capacity) == 1:
-        yield Help("more chunks", "computed for several devices with one stage each only")
+        yield Help("more chunks", "it is for several devices with one stage each")
         return
     text = (
         "two stages of half the time on each device, interleaved; each has the most memory of any"
@@ -182,9 +184,12 @@ def searched_help(
     pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))
     found: list[tuple[int, int, StepVerdict]] = []
     for step, verdict in pairs:
-        if clock.left < (STEP_SECONDS if found else PREPARING_SECONDS):
+        needed = STEP_SECONDS if found else max(PREPARING_SECONDS, 2 * searches.preparing_seconds)
+        if clock.left < needed:
             break
-        answer = searches.answer(variant, step, is_free=False, seconds=STEP_SECONDS)
+        answer = searches.answer(
+            variant, step, is_free=False, seconds=STEP_SECONDS, patience=PATIENCE
+        )
         if answer is None:
             return Help(variant.name, "no order was found that fits the memory")
         value = int(answer.makespan)

@@ -19,6 +19,8 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.holds import memory_time
+from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
 from ppsolve.solver.traces.clocks import F, op_table
 from ppsolve.solver.traces.instances import FIELDS
@@ -166,20 +168,26 @@ class Variant:
 
 
 class Searches:
-    """Searches over steps; what does not change between steps is worked out once.
+    """Searches over steps; what does not change between steps is worked out once."""
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the random numbers, from 1.
-    """
-
-    def __init__(self, seed: int = 1) -> None:
-        self._seed = seed
+    def __init__(self) -> None:
         self._known: dict[tuple[str, bool, tuple[int, ...]], StepScheduler] = {}
+        self._preparing: list[float] = []
+
+    @property
+    def preparing_seconds(self) -> float:
+        """Wall seconds of the quickest preparation so far: the first ones may compile."""
+        return min(self._preparing, default=0.0)
 
     def answer(
-        self, variant: Variant, step: Step, *, is_free: bool, seconds: float
+        self,
+        variant: Variant,
+        step: Step,
+        *,
+        is_free: bool,
+        seconds: float,
+        patience: float,
+        seed: int = 1,
     ) -> StepAnswer | None:
         """Return the best schedule found for a step, checked, with its bound.
 
@@ -193,6 +201,10 @@ class Searches:
             Micro-batches may be exchanged between replicas.
         seconds : float
             Wall seconds; preparing the first step of a kind takes more.
+        patience : float
+            Seconds without an answer that is better by 0.1 % after which to stop.
+        seed : int
+            Seed of the random numbers, from 1.
 
         Returns
         -------
@@ -202,9 +214,7 @@ class Searches:
         try:
             scheduler = self._scheduler(variant, step, is_free=is_free)
             times = variant.times(step.times)
-            return scheduler.schedule(
-                times=times, deadline=seconds, patience=seconds, seed=self._seed
-            )
+            return scheduler.schedule(times=times, deadline=seconds, patience=patience, seed=seed)
         except InputError as error:
             if error.field != "memory.capacity":
                 raise
@@ -228,8 +238,10 @@ class Searches:
     def _scheduler(self, variant: Variant, step: Step, *, is_free: bool) -> StepScheduler:
         key = variant.name, is_free, step.counts
         if key not in self._known:
+            clock = Clock()
             pipeline = variant.pipeline(step, is_free=is_free)
             self._known[key] = StepScheduler(pipeline, digits=0)
+            self._preparing.append(clock.elapsed)
         return self._known[key]
 
 
@@ -254,6 +266,26 @@ def replica_bounds(variant: Variant, step: Step, clock: Clock) -> list[int]:
     assert pipeline.replicas is not None
     problems = lower_replicas(pipeline, pipeline.replicas.blocks(pipeline.num_microbatches))
     return [flow_bounds(_flow(problem), clock)[0].value for problem in problems]
+
+
+def memory_bound(variant: Variant, step: Step) -> int:
+    """Return the nanoseconds that activations of the only replica of a step are held at the least.
+
+    Parameters
+    ----------
+    variant : Variant
+        The run as it is; its memory counts.
+    step : Step
+        A step of one replica.
+
+    Returns
+    -------
+    int
+        A bound on its span, see `memory_time`.
+    """
+    pipeline = variant.pipeline(step, is_free=False)
+    (problem,) = lower_replicas(pipeline, (tuple(range(pipeline.num_microbatches)),))
+    return memory_time(Paths(_flow(problem)))
 
 
 def exchanged_bound(variant: Variant, step: Step) -> int:

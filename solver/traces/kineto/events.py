@@ -121,8 +121,9 @@ def read_rank(path: str | Path) -> RankEvents:
     header = read_events(path, lambda event: _take(found, event))
     if not found.ranges:
         raise InputError(
-            'expected ranges "PP:<stage><F|B|I|W><micro-batch>", as torch.distributed.pipelining '
-            "names them; there is none",
+            'expected ranges "PP:<stage><F|B|I|W><micro-batch>", there is none. In torch, '
+            "Schedule1F1B and ScheduleGPipe name none: run ScheduleInterleaved1F1B, which takes "
+            "one stage per rank too, or put each op into record_function of that name",
             source=found.source,
         )
     info = header.get("distributedInfo")
