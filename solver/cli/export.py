@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
-from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.export.program import Program, in_data_order, read_program
 from ppsolve.solver.export.targets import Settings, chosen
-from ppsolve.solver.optimize.kinds import load_instance
 
 ResultFile = Annotated[
     str,
@@ -86,7 +85,7 @@ def export_command(
 
     target = chosen(to)
     settings = Settings.checked(target, format, fsdp=fsdp)
-    pipeline = None if instance is None else _pipeline(instance)
+    pipeline = None if instance is None else load_pipeline(instance)
     try:
         program = read_program(read_json(result), pipeline, heuristic)
         program = in_data_order(program, may_permute=data_order is not None)
@@ -97,15 +96,6 @@ def export_command(
     _tell_order(program, data_order)
     for note in target.notes:
         say(f"note: {note}")
-
-
-def _pipeline(path: Path) -> PipelineInstance:
-    instance = load_instance(path)
-    if instance.kind != "pipeline":
-        raise InputError(
-            f'expected a pipeline, got "{instance.kind}"', source=source_name(path), field="kind"
-        )
-    return cast("PipelineInstance", instance)
 
 
 def _tell_order(program: Program, path: Path | None) -> None:

@@ -27,6 +27,7 @@ from ppsolve.solver.pipeline.grammar import (
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
 from ppsolve.solver.pipeline.published import has_unequal_microbatches
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
@@ -119,10 +120,10 @@ def read_program(
         data = _entry(data, heuristic)
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
-    if instance is not None and data.get("schedule", data.get("ops")) is not None:
-        refuse(PIPELINE.check(instance, data))
     rows, ends = _rows(data)
     refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    if instance is not None:
+        _check(data, rows, instance, has_schedule=ends is not None)
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
     return Program(name, rows, ends, instance, layers, tuple(range(count)))
@@ -133,6 +134,18 @@ def refuse(violations: Any) -> None:
     first: Violation | None = next(iter(violations), None)
     if first is not None:
         raise InputError(str(first), field="schedule")
+
+
+def _check(
+    data: dict[str, Any], rows: Rows, instance: PipelineInstance, *, has_schedule: bool
+) -> None:
+    """Refuse a schedule, or an order without one, that breaks a rule of its pipeline."""
+    if has_schedule:
+        refuse(PIPELINE.check(instance, data))
+    else:
+        found = broken_rules(rows, shape_of(instance))
+        refuse(broken for broken in found if broken.rule != "data-order")
+        refuse(simulated(rows, instance)[1])
 
 
 def _winner(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...]]:
