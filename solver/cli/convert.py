@@ -11,6 +11,7 @@ from ppsolve.models.documents.files import read_json, source_name, write_bytes, 
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
+from ppsolve.solver.cli.layouts import convert_layout_command
 from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.cli.traces import convert_trace_command
@@ -77,6 +78,9 @@ def register(app: typer.Typer) -> None:
     )
     group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")(
         convert_torch_csv_command
+    )
+    group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")(
+        convert_layout_command
     )
     group.command("trace", short_help="A recorded run to instances and recorded schedules.")(
         convert_trace_command
