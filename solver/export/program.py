@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class Program:
         The pipeline, where it is known.
     layers : tuple of int, optional
         Layers of each stage, of a plan.
+    chosen : mapping
+        Sizes of a plan: ``microbatch_size``, ``batch_size``.
     microbatches : tuple of int
         The micro-batch of the result that stands at each index of the program.
     """
@@ -58,6 +60,7 @@ class Program:
     ends: Ends | None = None
     instance: PipelineInstance | None = None
     layers: tuple[int, ...] | None = None
+    chosen: Mapping[str, int] = field(default_factory=dict)
     microbatches: tuple[int, ...] = field(default=())
 
     @property
@@ -113,9 +116,10 @@ def read_program(
     """
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
-    layers = None
+    layers: tuple[int, ...] | None = None
+    sizes: dict[str, int] = {}
     if data.get("kind") == "plan-result":
-        data, instance, layers = _winner(data)
+        data, instance, layers, sizes = _winner(data)
     if heuristic is not None:
         data = _entry(data, heuristic)
     if data.get("status") == "infeasible":
@@ -126,7 +130,7 @@ def read_program(
         _check(data, rows, instance, has_schedule=ends is not None)
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
-    return Program(name, rows, ends, instance, layers, tuple(range(count)))
+    return Program(name, rows, ends, instance, layers, sizes, tuple(range(count)))
 
 
 def refuse(violations: Any) -> None:
@@ -148,8 +152,10 @@ def _check(
         refuse(simulated(rows, instance)[1])
 
 
-def _winner(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...]]:
-    """Return the result, the pipeline and the split of the winner of a plan."""
+def _winner(
+    plan: dict[str, Any],
+) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
+    """Return the result, the pipeline, the split and the sizes of the winner of a plan."""
     result, instance, row = (plan.get(name) for name in ("result", "instance", "winner"))
     for name, part in (("result", result), ("instance", instance), ("winner", row)):
         if not isinstance(part, dict):
@@ -163,7 +169,9 @@ def _winner(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance, tup
             f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
         )
     assert isinstance(split, list)
-    return result, PIPELINE.parse(instance), tuple(split)
+    given = row.get("configuration")
+    sizes = {name: size for name, size in given.items() if type(size) is int} if given else {}
+    return result, PIPELINE.parse(instance), tuple(split), sizes
 
 
 def _entry(data: dict[str, Any], heuristic: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def stages_to_ranks(rows: Sequence[Sequence[Step]]) -> dict[int, int]:
 
 
 def with_communications(
-    rows: Rows, ends: Ends | None = None, *, shards: bool = False
+    rows: Rows, ends: Ends | None = None, *, shards: bool = False, local: bool = False
 ) -> list[list[Step]]:
     """Add sends, receives and reductions of gradients to a program.
 
@@ -62,6 +62,8 @@ def with_communications(
         Ends of the actions, which order the events; of unit-long ops by default.
     shards : bool
         Add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind its last one.
+    local : bool
+        Add transfers between neighbouring stages on one rank too.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def with_communications(
             full[rank] += [Communication(stage, UNSHARD) for stage in first[rank].get(place, ())]
         full[rank].append(step)
         for action in actions_of(step):
-            transfer = transfer_of(action, ranks)
+            transfer = transfer_of(action, ranks, local=local)
             if transfer is not None:
                 send, receive = transfer
                 full[rank].append(send)
@@ -95,7 +97,7 @@ def with_communications(
 
 
 def transfer_of(
-    action: Action, ranks: Mapping[int, int]
+    action: Action, ranks: Mapping[int, int], *, local: bool = False
 ) -> tuple[Communication, Communication] | None:
     """Return the transfer that an action causes.
 
@@ -105,17 +107,19 @@ def transfer_of(
         An action of the program.
     ranks : mapping of int to int
         Rank of each stage.
+    local : bool
+        Count transfers between stages on one rank too.
 
     Returns
     -------
     tuple of Communication, or None
-        The send and its receive; None where no stage on another rank needs the result.
+        The send and its receive; None where no stage needs the result, or one on the same rank.
     """
     stage, kind, microbatch = action
     if kind == BACKWARD_WEIGHT:
         return None
     user = stage + 1 if kind == FORWARD else stage - 1
-    if user not in ranks or ranks[user] == ranks[stage]:
+    if user not in ranks or (ranks[user] == ranks[stage] and not local):
         return None
     names = (SEND_F, RECV_F) if kind == FORWARD else (SEND_B, RECV_B)
     return Communication(stage, names[0], microbatch), Communication(user, names[1], microbatch)
