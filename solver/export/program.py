@@ -208,6 +208,8 @@ def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
 
 def _written(orders: Any) -> Rows:
     """Return the rows that action strings say."""
+    if not orders:
+        raise InputError("expected the actions of each rank, there are none", field="orders")
     rows = []
     for rank, texts in enumerate(orders):
         row = []
@@ -235,9 +237,12 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
         raise InputError(
             "expected ops of a pipeline (F, B, I, W), there are none", field="schedule"
         )
+    empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
+    if empty is not None:
+        refuse([Violation("placement", f"rank {empty} has no op; every rank needs a stage", ())])
     ends = {action: end for row in placed.values() for _, end, action in row}
     _refuse_pieces([action for row in placed.values() for _, _, action in row])
-    rows = [sorted(placed.get(rank, ()), key=_by_start) for rank in range(max(placed) + 1)]
+    rows = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
     return tuple(tuple(action for _, _, action in row) for row in rows), ends
 
 

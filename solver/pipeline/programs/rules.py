@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, product
+from itertools import chain, islice
 
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import DeadlockError
@@ -124,8 +124,9 @@ def _miscounted(rows: Sequence[Sequence[Action]], shape: Shape | None) -> Iterat
         microbatches = 1 + max((action.microbatch for action in counts), default=0)
     else:
         stages, microbatches = len(shape.stage_to_rank), shape.num_microbatches
-    every = product(range(stages), range(microbatches))
-    incomplete = (_incomplete(stage, microbatch, counts) for stage, microbatch in every)
+    # No `product`: it makes lists of its ranges, and one wrong number can make these endless.
+    every = ((stage, index) for stage in range(stages) for index in range(microbatches))
+    incomplete = (_incomplete(stage, index, counts) for stage, index in every)
     yield from islice(chain.from_iterable(incomplete), MOST_MISSING)
 
 
