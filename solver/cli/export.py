@@ -44,6 +44,10 @@ EntryName = Annotated[
     str | None,
     typer.Option("--heuristic", metavar="NAME", help="Take this heuristic's order instead."),
 ]
+Replica = Annotated[
+    int | None,
+    typer.Option("--replica", metavar="R", min=0, help="Take this replica of several, from 0."),
+]
 DataOrder = Annotated[
     Path | None,
     typer.Option(
@@ -85,6 +89,7 @@ def export_command(
     format: Format = None,
     instance: InstanceFile = None,
     heuristic: EntryName = None,
+    replica: Replica = None,
     data_order: DataOrder = None,
     layers: Layers = None,
     model: Model = None,
@@ -104,7 +109,7 @@ def export_command(
     counts = None if layers is None else parse_counts(layers)
     pipeline = None if instance is None else load_pipeline(instance)
     try:
-        program = read_program(read_json(result), pipeline, heuristic)
+        program = read_program(read_json(result), pipeline, heuristic=heuristic, replica=replica)
         program = in_data_order(program, may_permute=data_order is not None)
         program = program if counts is None else replace(program, layers=counts)
         files = target.files(program, settings, Path(output))

@@ -60,7 +60,7 @@ def primus_table(program: Program, settings: Settings) -> str:
     -------
     str
         JSON with ``pp_algorithm`` (the entry that the adapter replaces), ``pp_size``,
-        ``vpp_size``, ``micro_batches`` and ``table``.
+        ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``.
 
     Raises
     ------
@@ -78,6 +78,7 @@ def primus_table(program: Program, settings: Settings) -> str:
         "pp_size": len(rows),
         "vpp_size": chunks,
         "micro_batches": program.num_microbatches,
+        "stages": table.stages(len(rows)),
         "table": [[node for step in row for node in table.nodes(step)] for row in rows],
     }
     return json.dumps(found) + "\n"
@@ -101,6 +102,10 @@ class _Table:
     def __init__(self, stage_to_rank: tuple[int, ...]) -> None:
         self.ranks = stage_to_rank
         self.chunk = [stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)]
+
+    def stages(self, num_ranks: int) -> list[list[int]]:
+        """Return the stages of each rank, by chunk."""
+        return [[s for s, r in enumerate(self.ranks) if r == rank] for rank in range(num_ranks)]
 
     def nodes(self, step: Step) -> list[dict[str, Any]]:
         """Return the nodes of a step; none for reductions, which Megatron-LM does itself."""

@@ -11,6 +11,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.export.replica import of_replica
 from ppsolve.solver.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -90,7 +91,11 @@ class Program:
 
 
 def read_program(
-    data: Any, instance: PipelineInstance | None = None, heuristic: str | None = None
+    data: Any,
+    instance: PipelineInstance | None = None,
+    *,
+    heuristic: str | None = None,
+    replica: int | None = None,
 ) -> Program:
     """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
 
@@ -103,6 +108,8 @@ def read_program(
         own.
     heuristic : str, optional
         Take the order of this heuristic of a result.
+    replica : int, optional
+        Take this replica of a schedule of several, its devices and micro-batches counted from 0.
 
     Returns
     -------
@@ -124,13 +131,14 @@ def read_program(
         data = _entry(data, heuristic)
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
-    rows, ends = _rows(data)
+    alone, members = (data, None) if replica is None else of_replica(data, replica)
+    rows, ends = _rows(alone)
     refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
     if instance is not None:
         _check(data, rows, instance, has_schedule=ends is not None)
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
-    return Program(name, rows, ends, instance, layers, sizes, tuple(range(count)))
+    return Program(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
 
 
 def refuse(violations: Any) -> None:
@@ -259,7 +267,7 @@ def _action(op: Any, where: str) -> Action | None:
     if op.get("replica") is not None:
         raise InputError(
             f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
-            "export the result of one replica",
+            "--replica R exports one of them",
             field=where,
         )
     for name in ("stage", "device", "microbatch"):
@@ -372,5 +380,5 @@ def _renumbered(program: Program, order: Sequence[int]) -> Program:
         program,
         rows=tuple(tuple(map(step, row)) for row in program.rows),
         ends=None if program.ends is None else {moved(a): e for a, e in program.ends.items()},
-        microbatches=tuple(order),
+        microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
     )

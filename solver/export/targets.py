@@ -22,7 +22,7 @@ Files = dict[Path, str]
 Writer = Callable[[Program, Settings, Path], Files]
 
 EVERY = (
-    "bidirectional pipes and replicas: a stage lives on one rank",
+    "bidirectional pipes and several replicas: a stage lives on one rank",
     "ops in pieces, with collectives between them",
     "forwards of the last stage in another order than 0, 1, 2, ...",
     "times: a runtime runs an order as early as it can",
