@@ -156,7 +156,7 @@ def convert_torch_csv_command(
     """
     check_writable(Path(output), file, instance)
 
-    pipeline = load_pipeline(instance)
+    pipeline = load_pipeline(instance, file)
     with about_file(pipeline, instance):
         entry, most = convert_torch_csv(file, pipeline, exact=exact)
     write_text(output, json_text(entry))

@@ -107,7 +107,7 @@ def export_command(
     target = chosen(to)
     settings = target.settings(format, fsdp=fsdp, model=model)
     counts = None if layers is None else parse_counts(layers)
-    pipeline = None if instance is None else load_pipeline(instance)
+    pipeline = None if instance is None else load_pipeline(instance, result)
     try:
         program = read_program(read_json(result), pipeline, heuristic=heuristic, replica=replica)
         program = in_data_order(program, may_permute=data_order is not None)

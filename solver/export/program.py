@@ -129,6 +129,10 @@ def read_program(
         data, instance, layers, sizes = _winner(data)
     if heuristic is not None:
         data = _entry(data, heuristic)
+    if data.get("kind") not in {None, "pipeline"}:
+        raise InputError(
+            f"expected the result of a pipeline, got {describe(data['kind'])}", field="kind"
+        )
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
     alone, members = (data, None) if replica is None else of_replica(data, replica)
@@ -254,8 +258,12 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
     return tuple(tuple(action for _, _, action in row) for row in rows), ends
 
 
-def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, Any]:
-    return timed[:2]
+def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
+    """Order ops by start; those of no length at one moment as a micro-batch passes the stages."""
+    start, end, action = timed
+    is_forward = action.kind == FORWARD
+    is_last = action.kind == BACKWARD_WEIGHT
+    return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
 
 
 def _action(op: Any, where: str) -> Action | None:

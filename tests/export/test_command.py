@@ -166,3 +166,13 @@ def test_odd_ops_are_refused(run, tmp_path, field, value):
     assert done.exit_code == 2, done.stdout
     assert done.stderr.startswith("error: odd.json: schedule")
     assert not (tmp_path / "order.csv").exists()
+
+
+def test_one_file_is_standard_input(run):
+    for command in (
+        ("export", "-", "--to", "torch", "--instance", "-"),
+        ("convert", "torch-csv", "-", "--instance", "-"),
+    ):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert "only one of the two files can be standard input" in done.stderr

@@ -14,9 +14,10 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.convert.megatron.layout import parse_layout
 from ppsolve.solver.export.program import Program, read_program
-from ppsolve.solver.export.targets import chosen
+from ppsolve.solver.export.targets import EVERY, TARGETS, chosen
 from ppsolve.solver.optimize.api import simulate
 from tests.export.cases import FOLDED, TWO_RANKS, schedule
+from tests.paths import ROOT
 
 FUSED = {"forward": 1, "backward": 2}
 SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
@@ -281,3 +282,11 @@ def test_formats_belong_to_runtimes():
         chosen("torch").settings(fsdp=True)
     with pytest.raises(InputError, match='did you mean "megatron"'):
         chosen("megatorn")
+
+
+def test_the_page_lists_what_each_runtime_cannot_say():
+    page = (ROOT / "docs" / "runtimes.md").read_text().splitlines()
+    for target in TARGETS:
+        assert any(line.startswith(f"| `{target.name}` |") for line in page), target.name
+        missing = {line for line in (*EVERY, *target.cannot) if f"- {line}" not in page}
+        assert missing == set(), target.name

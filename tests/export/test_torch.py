@@ -148,6 +148,21 @@ def test_an_infeasible_heuristic_is_refused():
         read_program(data)
 
 
+def test_ops_of_no_length_pass_the_stages_in_order():
+    ops = [
+        {"kind": kind, "stage": stage, "device": 0, "microbatch": 0, "start": 5, "end": 5}
+        for kind in "FIW"
+        for stage in range(3)
+    ]
+    made = read_program({"schedule": {"ops": ops}})
+    assert torch_csv(made) == "0F0,1F0,2F0,2I0,1I0,0I0,2W0,1W0,0W0\n"
+
+
+def test_results_of_other_kinds_are_refused():
+    with pytest.raises(InputError, match='expected the result of a pipeline, got the text "kfac"'):
+        read_program({**TWO_RANKS, "kind": "kfac"})
+
+
 class TestReplicas:
     """A stage of each replica lives on a rank of its own, so that one replica is a program."""
 
