@@ -18,6 +18,7 @@ from ppsolve.solver.export.torch import csv_text, torch_csv
 from tests.paths import DATA
 
 CASES = json.loads((DATA / "torch_orders.json").read_text())["schedules"]
+LOWERED = json.loads((DATA / "torch_lowered.json").read_text())["files"]
 TIMES = {"forward": 10, "backward_input": 11, "backward_weight": 7}
 
 
@@ -55,6 +56,13 @@ def test_every_order_comes_back_to_the_same_bytes(case, tmp_path):
     file.write_text(with_comms)
     assert check_csv(file, instance) == []
     assert torch_csv(converted(file, instance), "compute_comms", shards=True) == with_comms
+
+
+@pytest.mark.parametrize("case", LOWERED, ids=case_id)
+def test_files_that_torch_lowers_keep_every_rule(case, tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("\n".join(case["text"]))
+    assert check_csv(file, pipeline(case)) == []
 
 
 def test_times_are_those_of_the_order(tmp_path):
