@@ -180,6 +180,7 @@ class _Walk:
 
     def __init__(self, rows: Rows, ends: Ends | None) -> None:
         self.rows, self.given = rows, ends
+        self.actions = [[tuple(actions_of(step)) for step in row] for row in rows]
         self.num_stages = max(stages_to_ranks(rows), default=-1) + 1
         self.done: dict[Action, float] = {}
         self.clock = [0.0] * len(rows)
@@ -198,8 +199,7 @@ class _Walk:
 
     def _missing(self, rank: int) -> tuple[Action, ...]:
         """Return the actions of which one must still run before the next step of a rank."""
-        step = self.rows[rank][self.place[rank]]
-        own = list(actions_of(step))
+        own = self.actions[rank][self.place[rank]]
         for action in own:
             for options in needs(action, self.num_stages):
                 if not any(option in self.done or option in own for option in options):
@@ -217,7 +217,7 @@ class _Walk:
             heapq.heappush(self.ready, (self._end(rank), rank))
 
     def _end(self, rank: int) -> float:
-        actions = list(actions_of(self.rows[rank][self.place[rank]]))
+        actions = self.actions[rank][self.place[rank]]
         if self.given is not None:
             return max(self.given[action] for action in actions)
         inputs = [
@@ -230,14 +230,14 @@ class _Walk:
         return max([self.clock[rank], *inputs]) + len(actions)
 
     def _finish(self, rank: int, end: float) -> None:
-        step = self.rows[rank][self.place[rank]]
+        actions = self.actions[rank][self.place[rank]]
         self.clock[rank] = end
         self.place[rank] += 1
-        woken = {rank}
-        for action in actions_of(step):
+        woken = [rank]
+        for action in actions:
             self.done[action] = end
-            woken |= set(self.waiting.pop(action, ()))
-        for each in sorted(woken):
+            woken += self.waiting.pop(action, ())
+        for each in sorted(set(woken)) if len(woken) > 1 else woken:
             self._look(each)
 
     def _refuse_rest(self) -> None:
