@@ -178,7 +178,7 @@ def field_names(model: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], listed: int = MAX_LISTED) -> str:
     """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
 
     Parameters
@@ -187,18 +187,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         The unknown name.
     known : iterable of str
         Known names; the first `MAX_COMPARED` count.
+    listed : int
+        Most names in a list.
 
     Returns
     -------
     str
-        The nearest name, else the first `MAX_LISTED` names.
+        The nearest name, else the first names.
     """
     known = list(islice(known, MAX_COMPARED))
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f'; did you mean "{close[0]}"?'
-    more = ", ..." if len(known) > MAX_LISTED else ""
-    return f"; known: {', '.join(known[:MAX_LISTED])}{more}"
+    more = ", ..." if len(known) > listed else ""
+    return f"; known: {', '.join(known[:listed])}{more}"
 
 
 def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:

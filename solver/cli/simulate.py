@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
+
 import typer
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
@@ -40,7 +43,8 @@ def simulate_command(
     check_writable(output, file)
     instance = load_instance(file)
     question_units(instance, source_name(file))
-    with about_file(instance, file):
+    # What a user's heuristic prints must not end up in the result.
+    with about_file(instance, file), redirect_stdout(sys.stderr):
         entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
     used_stdout = deliver(entry, output, as_json=as_json)
     refuse_not_applicable(entry)

@@ -55,12 +55,15 @@ class Request:
         Micro-batches per group, for heuristics that run micro-batches in groups.
     effort : Effort
         How long a heuristic that searches may go on.
+    follow : callable, optional
+        Times orders of ops, given by names or numbers in the words of the instance's kind.
     """
 
     instance: Any
     problem: Problem
     group_size: int | None = None
     effort: Effort = field(default_factory=Effort)
+    follow: Callable[[Sequence[Sequence[Any]]], Proposal] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,10 @@ class Heuristic:
         Whether it tries many schedules, and is left out once the optimum is known.
     orders : callable, optional
         Returns the order of actions of each device, where it does not depend on times.
+    is_own : bool
+        Whether a user wrote it, so that nothing is known of what it does.
+    source : str
+        The paper or system that it is from.
     """
 
     name: str
@@ -120,6 +127,8 @@ class Heuristic:
     requirements: tuple[Requirement, ...] = ()
     is_search: bool = False
     orders: Callable[[Request], Any] | None = None
+    is_own: bool = False
+    source: str = ""
 
     @property
     def is_generic(self) -> bool:

@@ -101,6 +101,25 @@ class KfacKind(Kind[KfacInstance]):
         """Return the heuristics of a refresh, or those of a cycle."""
         return REFRESH_HEURISTICS if is_refresh(instance) else (*PINNED, *GENERIC)
 
+    def obstacle(self, heuristic: Heuristic, instance: KfacInstance) -> str | None:
+        """Return why a heuristic cannot be run; a refresh has a problem per number of iterations.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : KfacInstance
+            The instance.
+
+        Returns
+        -------
+        str or None
+            None where it can be run.
+        """
+        if is_refresh(instance) and heuristic.is_generic:
+            return "needs an instance that is one problem (here: objective makespan)"
+        return super().obstacle(heuristic, instance)
+
     def value_unit(self, instance: KfacInstance) -> str:
         """Return ``iterations`` for a refresh, else the unit of time."""
         return "iterations" if is_refresh(instance) else instance.time_unit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -49,6 +50,31 @@ class Overlap(NamedTuple):
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
+_ACTION = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})", re.ASCII)
+_OVERLAP = re.compile(r"\((\w+);(\w+)\)OVERLAP_F_B", re.ASCII)
+
+
+def is_action(text: object) -> bool:
+    """Whether something is an action string, or that of a pair that is launched together."""
+    return isinstance(text, str) and bool(_ACTION.fullmatch(text) or _pair(text))
+
+
+def _pair(text: str) -> tuple[str, str] | None:
+    found = _OVERLAP.fullmatch(text)
+    return (found[1], found[2]) if found and all(map(is_action, found.groups())) else None
+
+
+def _read(text: str) -> Action | Overlap:
+    pair = _pair(text)
+    return _read_one(text) if pair is None else Overlap(*map(_read_one, pair))
+
+
+def _read_one(text: str) -> Action:
+    found = _ACTION.fullmatch(text)
+    assert found is not None
+    return Action(int(found[1]), found[2], int(found[3]))
+
+
 def _none() -> IntArray:
     return np.zeros(0, dtype=np.int64)
 
@@ -86,6 +112,11 @@ class Order:
         stages, kinds, microbatches = zip(*actions, strict=True) if actions else ((), (), ())
         columns = (stages, map(COMPUTE_KINDS.index, kinds), microbatches, overlaps)
         return cls(*(np.array(list(column), dtype=np.int64) for column in columns))
+
+    @classmethod
+    def read(cls, texts: Iterable[str]) -> Order:
+        """Return the order that action strings write, see `is_action`."""
+        return cls.of(map(_read, texts))
 
     @classmethod
     def by_index(cls, stage: int | Sequence[int] | IntArray, kinds: str) -> Order:
