@@ -51,6 +51,13 @@ PRINTED = {
         "inductor-default 900, exposed 300",
         "best 660, exposed 60",
     ],
+    "own_heuristic.py": [
+        "OPTIMAL, 268 us",
+        "1f1b feasible 0.00%",
+        "__main__:eager infeasible memory: device 0 holds 4 of 3 at 30 us "
+        "(too much from 30 us to 178 us)",
+        "__main__:lazy feasible 63.43%",
+    ],
     "step_scheduler.py": ["the same micro-batches: True, within the bound: True"],
 }
 """Lines of each script's output, runs of spaces written as one."""
