@@ -15,6 +15,9 @@ from ppsolve.solver.clock import Clock
 EVERYTHING = "everything"
 """What heuristics are made for that look at the problem alone."""
 
+OURS = "ppsolve"
+"""Source of heuristics that nobody else has published."""
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -128,7 +131,7 @@ class Heuristic:
     is_search: bool = False
     orders: Callable[[Request], Any] | None = None
     is_own: bool = False
-    source: str = ""
+    source: str = OURS
 
     @property
     def is_generic(self) -> bool:
@@ -136,12 +139,16 @@ class Heuristic:
         return self.made_for == EVERYTHING
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What it needs of an instance of its kind, each in words."""
+        return tuple(requirement.words for requirement in self.requirements)
+
+    @property
     def requirements_text(self) -> str:
         """What the heuristic needs, in words."""
         if self.is_generic:
             return "applies to everything"
-        words = [requirement.words for requirement in self.requirements]
-        return "needs " + ", ".join([self.made_for, *words])
+        return "needs " + ", ".join([self.made_for, *self.needs])
 
     def obstacle(self, instance: Instance) -> str | None:
         """Return in words what an instance of its kind lacks, or None if the heuristic applies."""

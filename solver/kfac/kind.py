@@ -19,6 +19,7 @@ from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import (
+    OURS,
     Heuristic,
     HeuristicFunction,
     HeuristicOutcome,
@@ -57,6 +58,7 @@ PINNED = tuple(
         f"the pipeline as {published.name} runs it, K-FAC work greedily around it",
         _pinned(published.name),
         A_CYCLE,
+        source=f"{OURS}, around {published.source}",
     )
     for published in PUBLISHED
 )

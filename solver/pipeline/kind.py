@@ -48,6 +48,11 @@ STATES_AT_ONCE = 48
 backwards. Those of larger flows are searched after, with the best makespan as a limit."""
 
 
+def exchanges(instance: PipelineInstance) -> bool:
+    """Whether replicas may exchange micro-batches."""
+    return instance.replicas is not None and instance.replicas.is_free
+
+
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
@@ -55,8 +60,26 @@ class PipelineKind(Kind[PipelineInstance]):
     def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
         known = super().heuristics_of(instance)
-        is_free = instance.replicas is not None and instance.replicas.is_free
-        return tuple(heuristic for heuristic in known if not (is_free and heuristic.is_search))
+        return tuple(one for one in known if not (one.is_search and exchanges(instance)))
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return why a heuristic cannot be run.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : PipelineInstance
+            The pipeline.
+
+        Returns
+        -------
+        str or None
+            None where it can be run.
+        """
+        if heuristic.is_search and exchanges(instance):
+            return "needs micro-batches that stay in their replicas"
+        return super().obstacle(heuristic, instance)
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document.
