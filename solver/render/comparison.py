@@ -62,7 +62,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         Column("bound", bounds, expendable=5),
         Column("gap", [percent(r.gap) for r in results]),
         Column("best heuristic", names, is_text=True, expendable=2),
-        Column("its gap", [percent(e.gap if e else None) for e in entries], expendable=3),
+        Column("over\nbest", [percent(e.gap if e else None) for e in entries], expendable=3),
         Column("time", [seconds(r.wall_seconds) for r in results], expendable=4),
     )
 
@@ -123,6 +123,6 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
             for status, place in expendable.items()
         ),
         Column("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
-        Column("mean gap", [percent(fmean(own) if own else None) for own in gaps]),
-        Column("worst gap", [percent(max(own, default=None)) for own in gaps], expendable=1),
+        Column("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
+        Column("worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1),
     )

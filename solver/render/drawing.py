@@ -9,7 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+    Status,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
@@ -104,7 +110,7 @@ class Drawing:
             yield heuristic_table(
                 shown,
                 result,
-                Column("gap", [percent(e.gap) for e in shown]),
+                *distances(shown, result),
                 Column("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
                 Column(
                     "status",
@@ -378,6 +384,41 @@ def heuristic_table(
         styles=[ENTRY_STYLE[entry.status] for entry in entries],
     )
     return indented(found)
+
+
+def distances(
+    entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
+) -> list[Column]:
+    """Return how far heuristics are from the best schedule and, where open, from the bound.
+
+    "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+        One row each.
+    result : Result
+        What they are compared with.
+    expendable : int
+        How soon the columns are left out where space is short.
+
+    Returns
+    -------
+    list of Column
+        One column, two where the best is not proved to be optimal.
+    """
+    over = Column("over\nbest", [percent(entry.gap) for entry in entries], expendable=expendable)
+    if result.bound is None or result.status is Status.OPTIMAL:
+        return [over]
+    gaps = [percent(_gap(entry, result.bound)) for entry in entries]
+    return [over, Column("gap", gaps, expendable=expendable)]
+
+
+def _gap(entry: HeuristicEntry, bound: float) -> float | None:
+    """Return the gap of a feasible heuristic to a bound; rounded figures never make it negative."""
+    if entry.status is not HeuristicStatus.FEASIBLE or entry.value is None:
+        return None
+    return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
 
 
 def described(
