@@ -25,6 +25,7 @@ from ppsolve.solver.render.schedule_view import view_of_schedule
 from ppsolve.solver.render.tables import Column, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
+    bubble_name,
     entry_status,
     separated,
     spaced,
@@ -67,7 +68,7 @@ class Drawing:
         if result.bubble_ratio is not None:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
-            yield "bubble ratio", ratio(result.bubble_ratio) + extra
+            yield bubble_name(result), ratio(result.bubble_ratio) + extra
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield tables of the parts of a result or one heuristic, such as its devices.
@@ -169,7 +170,7 @@ class Drawing:
         times = figures(entry.makespan, entry.device_span)
         for name, text in zip(("makespan", "device span"), times, strict=True):
             yield name, text if text == ABSENT else f"{text} {unit}"
-        yield "bubble ratio", ratio(entry.bubble_ratio)
+        yield bubble_name(entry), ratio(entry.bubble_ratio)
         peaks = entry.peak_memory or {}
         for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
             yield f"peak, {pool}", peak
