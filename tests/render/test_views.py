@@ -327,6 +327,17 @@ class TestTables:
         assert re.search(r"1f1b +1,338 +33\.80 % +32\.74 % +(- +)?feasible", text)
         assert re.search(r"gpipe +1,200 +- +- +(- +)?infeasible", text)
 
+    def test_a_comparison_counts_what_was_run(self):
+        sweep = HeuristicEntry(name="list-sweep", status="feasible", value=1000, gap=0.0)
+        broken = HeuristicEntry(name="1f1b", status="infeasible", value=900, reason="memory: full")
+        absent = HeuristicEntry(name="zbv", status="not_applicable", reason="needs two chunks")
+        searched = result(heuristics=(broken, absent, sweep))
+        text = drawn(comparison([searched, result(heuristics=(broken,)), searched]), 140)
+        assert re.search(r"list-sweep +2 of 2 +0 +0 +0 +2 ", text)
+        assert re.search(r"1f1b +0 of 3 +3 +0 +0 +0 ", text)
+        text = drawn(comparison([searched, searched]), 140)
+        assert re.search(r"list-sweep +2 +0 +0 +0 +2 ", text)
+
     def test_a_comparison_has_the_same_words(self):
         text = drawn(comparison([result(), result()]), 140)
         assert re.search(r"bound +gap +best heuristic +best +time\n", text)
