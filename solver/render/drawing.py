@@ -390,7 +390,7 @@ def heuristic_table(
 def distances(
     entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
 ) -> list[Column]:
-    """Return how far heuristics are from the best schedule and, where open, from the bound.
+    """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
 
