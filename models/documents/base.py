@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from itertools import islice
 from numbers import Integral, Real
@@ -131,11 +132,25 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class StrictModel(BaseModel):
-    """Immutable model that refuses unknown fields."""
+    """Immutable model that refuses unknown fields; `InputError` says what is wrong with others."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True
     )
+
+    def __init__(self, /, **data: Any) -> None:
+        """Validate fields.
+
+        Raises
+        ------
+        InputError
+            Names the first offending field, and its remedy.
+        """
+        with _explained(type(self), None):
+            super().__init__(**data)
+
+    # Models inside others are validated by pydantic, so that errors name the whole path.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def parse(cls, data: Any, source: str | None = None) -> Self:
@@ -158,19 +173,21 @@ class StrictModel(BaseModel):
         InputError
             Names `source`, the first offending field, and its remedy.
         """
-        try:
-            return cls._parsed(data, source)
-        except UnicodeEncodeError:
-            raise InputError("expected text that can be written as UTF-8", source=source) from None
-
-    @classmethod
-    def _parsed(cls, data: Any, source: str | None) -> Self:
-        try:
+        with _explained(cls, source):
             return cls.model_validate(data)
-        except InputError as error:
-            raise (error.located(source) if source else error) from None
-        except ValidationError as error:
-            raise explain(error, cls, source) from None
+
+
+@contextmanager
+def _explained(model: type[BaseModel], source: str | None) -> Iterator[None]:
+    """Turn errors of a validation into an `InputError` about a source."""
+    try:
+        yield
+    except InputError as error:
+        raise (error.located(source) if source else error) from None
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+    except UnicodeEncodeError:
+        raise InputError("expected text that can be written as UTF-8", source=source) from None
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
