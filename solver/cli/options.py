@@ -124,7 +124,8 @@ HeuristicName = Annotated[
     typer.Option(
         "--heuristic",
         metavar="NAME",
-        help="Name (`ppsolve heuristics`), or your own: module:function, file.py:function.",
+        help="Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
+        "your own: module:function, file.py:function.",
         autocompletion=_complete_name,
     ),
 ]

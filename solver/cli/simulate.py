@@ -43,8 +43,7 @@ def simulate_command(
     check_writable(output, file)
     instance = load_instance(file)
     question_units(instance, source_name(file))
-    # What a user's heuristic prints must not end up in the result.
-    with about_file(instance, file), redirect_stdout(sys.stderr):
+    with about_file(instance, file):
         entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
     used_stdout = deliver(entry, output, as_json=as_json)
     refuse_not_applicable(entry)
@@ -77,7 +76,9 @@ def simulate_entry(
     """
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
-        return api.simulate(instance, name, exact=exact, **chosen)
+        # What a user's heuristic prints must not end up in the result.
+        with redirect_stdout(sys.stderr):
+            return api.simulate(instance, name, exact=exact, **chosen)
     except NotApplicableError as error:
         return HeuristicEntry(
             name=name,
