@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.short import Pairs, counts_of
 
 
 class Instance(StrictModel):
@@ -18,3 +19,7 @@ class Instance(StrictModel):
         name: str
         description: str | None
         time_unit: str
+
+    def __repr_args__(self) -> Pairs:
+        """Yield what `repr` shows: the name, numbers, and how many items lists have."""
+        return counts_of(self)

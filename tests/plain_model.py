@@ -1,16 +1,11 @@
-"""A plain CP-SAT model of a problem: no implied order, no bounds, memory as reservoirs.
-
-Written from the rules of a problem alone, to be compared with the solver's own model.
-"""
+"""Optima by the plain CP-SAT model of `benchmarks/peers/plain_cpsat.py`."""
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
-
 from ortools.sat.python import cp_model
+from peers.plain_cpsat import build
 
-from ppsolve.models.core.problem import FREE, Objective, Pool, Problem
+from ppsolve.models.core.problem import Problem
 
 UNITS = 10.0
 """Deterministic time of one solve: the same on any machine, however busy. About 25 s of work."""
@@ -40,54 +35,7 @@ def plain_range(problem: Problem) -> tuple[int, int] | None:
     TimeoutError
         No schedule was found within `UNITS`, nor that there is none.
     """
-    model = cp_model.CpModel()
-    fixed = int(max(problem.release.max(), problem.pinned.max(), 0))
-    horizon = fixed + int(problem.duration.sum() + problem.lag.sum())
-    if problem.objective is Objective.DEVICE_SPAN:
-        horizon *= 2
-    start = [model.new_int_var(int(low), horizon, "") for low in problem.release]
-    end = [s + int(d) for s, d in zip(start, problem.duration, strict=True)]
-    for op, pin in enumerate(problem.pinned.tolist()):
-        if pin != FREE:
-            model.add(start[op] == pin)
-    for a, b, lag in zip(problem.before, problem.after, problem.lag, strict=True):
-        model.add(start[b] >= end[a] + int(lag))
-    for ops in problem.ops_by_resource:
-        model.add_no_overlap(
-            model.new_fixed_size_interval_var(start[op], int(problem.duration[op]), "")
-            for op in ops
-            if problem.duration[op] > 0
-        )
-    for pool in problem.pools:
-        _reservoir(model, pool, start, end)
-    objective = model.new_int_var(0, 2 * horizon + 1, "")
-    if problem.objective is Objective.MAKESPAN:
-        for moment in end:
-            model.add(objective >= moment)
-    else:
-        for resource in problem.span_resources:
-            first = model.new_int_var(0, horizon, "")
-            for op in problem.ops_by_resource[int(resource)]:
-                model.add(first <= start[op])
-                model.add(end[op] - first <= objective)
-    model.minimize(objective)
-    return _solve(model)
-
-
-def _reservoir(model: cp_model.CpModel, pool: Pool, start: list, end: list) -> None:
-    unit = math.lcm(*(amount.denominator for amount in pool.amounts), pool.initial.denominator)
-    room = math.floor((pool.limit - pool.initial) * unit)
-    amounts = [int(Fraction(amount) * unit) for amount in pool.amounts]
-    times = [start[op] for op in pool.acquire_op] + [end[op] for op in pool.release_op]
-    changes = [amounts[i] for i in pool.acquire_amount]
-    changes += [-amounts[i] for i in pool.release_amount]
-    if times:
-        model.add_reservoir_constraint(times, changes, -(10**15), room)
-    elif room < 0:
-        model.add_bool_or([])
-
-
-def _solve(model: cp_model.CpModel) -> tuple[int, int] | None:
+    model, _ = build(problem)
     solver = cp_model.CpSolver()
     solver.parameters.max_deterministic_time = UNITS
     solver.parameters.num_workers = 2

@@ -2,32 +2,18 @@
 
 PyJobShop has no resource that is taken at the start of one task and given back at the end of
 another one. Where the memory precedences are not exactly the capacity, it solves a relaxation: its
-proof counts only if our checker accepts its schedule.
+proof counts only if our checker accepts its schedule; its bound holds.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
-import numpy as np
-from pyjobshop import Model, SolveStatus
+from peers.answer import PeerAnswer
+from pyjobshop import Model
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-
-@dataclass(frozen=True)
-class PeerAnswer:
-    """What PyJobShop found: ticks, and wall seconds with the building of its model."""
-
-    value: int | None
-    bound: int
-    proved: bool
-    valid: bool
-    seconds: float
 
 
 def solve_with_pyjobshop(problem: Problem, *, seconds: float, workers: int) -> PeerAnswer:
@@ -45,20 +31,14 @@ def solve_with_pyjobshop(problem: Problem, *, seconds: float, workers: int) -> P
     Returns
     -------
     PeerAnswer
-        Proved only where the schedule is valid.
+        Optimal only where the schedule is valid.
     """
     began = time.monotonic()
     model = build(problem)
     result = model.solve(time_limit=seconds, display=False, num_workers=workers)
     took = time.monotonic() - began
-    if not result.best.tasks:
-        return PeerAnswer(None, int(result.lower_bound), False, False, took)
-    start = np.array([task.start for task in result.best.tasks], dtype=np.int64)
-    valid = not check_schedule(problem, Schedule(problem, start))
-    optimal = result.status == SolveStatus.OPTIMAL
-    return PeerAnswer(
-        int(result.objective), int(result.lower_bound), optimal and valid, valid, took
-    )
+    starts = [int(task.start) for task in result.best.tasks] or None
+    return PeerAnswer.of(problem, starts, int(result.lower_bound), took=took)
 
 
 def build(problem: Problem) -> Model:

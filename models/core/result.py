@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,6 +14,9 @@ from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
 from ppsolve.models.core.metrics import Metrics
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.files import write_text
+from ppsolve.models.documents.short import Pairs, some_of
+from ppsolve.models.documents.text import document_text
 
 Figure = int | float
 """A time in the instance's unit: an int where whole, else the nearest double."""
@@ -24,6 +29,8 @@ Moment = Annotated[Figure, Field(ge=-MAX_MOMENT, le=MAX_MOMENT, allow_inf_nan=Fa
 
 TRANSFER_KINDS = frozenset({"TF", "TB"})
 SHOWN_TRANSFER = "P2P"
+ACTION_KINDS = frozenset("FBIW")
+"""Kinds of ops that action strings have, by PyTorch's letters."""
 
 
 class Status(StrEnum):
@@ -64,6 +71,16 @@ class Reported(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
 
+    def save(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all, as ``--output`` does.
+
+        Raises
+        ------
+        InputError
+            The file cannot be written.
+        """
+        write_text(path, document_text(self))
+
 
 class ScheduledOp(Reported):
     """One op of a schedule; times in the schedule's unit."""
@@ -94,6 +111,37 @@ class ScheduleDocument(Reported):
 
         found = Deferred(ops, lambda: _rows(schedule))
         return cls.model_construct(time_unit=schedule.problem.scale.unit, ops=found)
+
+    def orders(self) -> list[list[str]]:
+        """Return the ops of each device in order of start, transfers left out.
+
+        Where all ops of micro-batches are whole forwards and backwards, they are written as
+        PyTorch's action strings (``0F3``), without optimizer steps; else by their names.
+        """
+        placed = [op for op in self.ops if op.device is not None and op.kind != SHOWN_TRANSFER]
+        actions = [op for op in placed if op.microbatch is not None]
+        names = [f"{op.stage}{op.kind}{op.microbatch}" for op in actions]
+        is_whole = all(op.kind in ACTION_KINDS and op.stage is not None for op in actions)
+        if actions and is_whole and len(set(names)) == len(names):
+            return _by_device(actions, names)
+        return _by_device(placed, [op.id for op in placed])
+
+    def __repr_args__(self) -> Pairs:
+        """Yield what `repr` shows: the unit and the number of ops."""
+        return iter([("time_unit", self.time_unit), ("ops", len(self.ops))])
+
+
+def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[str]]:
+    """Return the names of ops by device, those of one moment by their ends."""
+    orders: list[list[str]] = [[] for _ in range(1 + max((_device(op) for op in ops), default=-1))]
+    pairs = sorted(zip(ops, names, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
+    for op, name in pairs:
+        orders[_device(op)].append(name)
+    return orders
+
+
+def _device(op: ScheduledOp) -> int:
+    return op.device or 0
 
 
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:
@@ -152,6 +200,10 @@ class HeuristicEntry(Reported):
     orders: Annotated[list[list[str]], MayBeDeferred()] | None = None
     schedule: ScheduleDocument | None = None
 
+    def __repr_args__(self) -> Pairs:
+        """Yield what `repr` shows: the name, what came of it, and its value."""
+        return some_of(self, "name", "status", "value", "gap", "reason")
+
 
 class BoundEntry(Reported):
     """One lower bound by name."""
@@ -209,6 +261,15 @@ class Result(Reported):
     heuristics: tuple[HeuristicEntry, ...] = ()
     schedule: ScheduleDocument | None = None
     instance_document: dict[str, Any] | None = Field(default=None, repr=False)
+
+    @property
+    def orders(self) -> list[list[str]] | None:
+        """Ops of the best schedule by device, see `ScheduleDocument.orders`; None without one."""
+        return None if self.schedule is None else self.schedule.orders()
+
+    def __repr_args__(self) -> Pairs:
+        """Yield what `repr` shows: the instance, the status, value, bound and gap."""
+        return some_of(self, "instance", "status", "value", "value_unit", "bound", "gap", "best_by")
 
 
 def reported_bubble(metrics: Metrics, objective: Objective) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from itertools import islice
 from numbers import Integral, Real
@@ -131,11 +132,25 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class StrictModel(BaseModel):
-    """Immutable model that refuses unknown fields."""
+    """Immutable model that refuses unknown fields; `InputError` says what is wrong with others."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True
     )
+
+    def __init__(self, /, **data: Any) -> None:
+        """Validate fields.
+
+        Raises
+        ------
+        InputError
+            Names the first offending field, and its remedy.
+        """
+        with _explained(type(self), None):
+            super().__init__(**data)
+
+    # Models inside others are validated by pydantic, so that errors name the whole path.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def parse(cls, data: Any, source: str | None = None) -> Self:
@@ -158,19 +173,21 @@ class StrictModel(BaseModel):
         InputError
             Names `source`, the first offending field, and its remedy.
         """
-        try:
-            return cls._parsed(data, source)
-        except UnicodeEncodeError:
-            raise InputError("expected text that can be written as UTF-8", source=source) from None
-
-    @classmethod
-    def _parsed(cls, data: Any, source: str | None) -> Self:
-        try:
+        with _explained(cls, source):
             return cls.model_validate(data)
-        except InputError as error:
-            raise (error.located(source) if source else error) from None
-        except ValidationError as error:
-            raise explain(error, cls, source) from None
+
+
+@contextmanager
+def _explained(model: type[BaseModel], source: str | None) -> Iterator[None]:
+    """Turn errors of a validation into an `InputError` about a source."""
+    try:
+        yield
+    except InputError as error:
+        raise (error.located(source) if source else error) from None
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+    except UnicodeEncodeError:
+        raise InputError("expected text that can be written as UTF-8", source=source) from None
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
@@ -178,7 +195,7 @@ def field_names(model: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], listed: int = MAX_LISTED) -> str:
     """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
 
     Parameters
@@ -187,18 +204,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         The unknown name.
     known : iterable of str
         Known names; the first `MAX_COMPARED` count.
+    listed : int
+        Most names in a list.
 
     Returns
     -------
     str
-        The nearest name, else the first `MAX_LISTED` names.
+        The nearest name, else the first names.
     """
     known = list(islice(known, MAX_COMPARED))
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f'; did you mean "{close[0]}"?'
-    more = ", ..." if len(known) > MAX_LISTED else ""
-    return f"; known: {', '.join(known[:MAX_LISTED])}{more}"
+    more = ", ..." if len(known) > listed else ""
+    return f"; known: {', '.join(known[:listed])}{more}"
 
 
 def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppsolve.models.documents.printable import printable
+from ppsolve.models.documents.printable import LONGEST_PART, printable
 
 
 class PpsolveError(Exception):
@@ -20,20 +20,33 @@ class InputError(PpsolveError):
         File name (or ``<stdin>``) that the input came from.
     field : str or None
         Dotted path of the offending field, e.g. ``times.forward[2]``.
+    longest : int
+        Characters of the message that are shown; more for lists of what would be right.
     """
 
     def __init__(
-        self, message: str, *, source: str | None = None, field: str | None = None
+        self,
+        message: str,
+        *,
+        source: str | None = None,
+        field: str | None = None,
+        longest: int = LONGEST_PART,
     ) -> None:
         self.message = message
         self.source = source
         self.field = field
-        parts = (printable(part) for part in (source, field, message) if part)
-        super().__init__(": ".join(parts))
+        self.longest = longest
+        parts = [printable(part) for part in (source, field) if part]
+        super().__init__(": ".join([*parts, printable(message, longest)]))
 
     def located(self, source: str) -> InputError:
         """Return the same error with `source` filled in where it was unknown."""
-        return InputError(self.message, source=self.source or source, field=self.field)
+        given = self.source or source
+        return InputError(self.message, source=given, field=self.field, longest=self.longest)
+
+    def about(self, field: str) -> InputError:
+        """Return the same error with another field."""
+        return InputError(self.message, source=self.source, field=field, longest=self.longest)
 
 
 class NotApplicableError(PpsolveError):

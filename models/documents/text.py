@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from ppsolve.models.documents.base import StrictModel
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.printable import plain_json
@@ -40,6 +42,11 @@ def instance_data(instance: StrictModel) -> dict[str, Any]:
         for name, value in full.items()
         if name in sparse or name in ALWAYS_WRITTEN
     }
+
+
+def document_text(document: BaseModel) -> str:
+    """Return the JSON text of any other document on one line, fit for a terminal."""
+    return plain_json(document.model_dump_json()) + "\n"
 
 
 def fingerprint(instance: StrictModel) -> str:

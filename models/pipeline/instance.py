@@ -12,6 +12,7 @@ from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
+from ppsolve.models.pipeline.capacity import in_amounts, stages_per_device, with_multiples
 from ppsolve.models.pipeline.costs import Lengths, has_costs, sums_of, worked_out
 from ppsolve.models.pipeline.entries import (
     DeviceMatrix,
@@ -135,10 +136,11 @@ class Memory(StrictModel):
 
     While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
     excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs
-    over lengths.
+    over lengths. A pipeline takes the text ``1.25p`` for a capacity of 1.25 activations per stage
+    of all its devices together.
     """
 
-    capacity: PerDevice
+    capacity: PerDevice = Field(json_schema_extra=with_multiples)
     activation: PerStageAndMicrobatch
     forward_peak: PerStageAndMicrobatch | None = None
     released_by_backward_weight: Annotated[Number, Field(le=1)] = Field(
@@ -221,6 +223,11 @@ class PipelineInstance(Instance):
     collectives: Collectives | None = None
     replicas: Replicas | None = None
     objective: ScheduleObjective = Objective.MAKESPAN
+
+    @model_validator(mode="before")
+    @classmethod
+    def _capacity_in_amounts(cls, data: Any) -> Any:
+        return in_amounts(data)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -423,8 +430,7 @@ class PipelineInstance(Instance):
         """Number of stages S of one pipe."""
         if isinstance(self.placement, ExplicitPlacement):
             return len(self.placement.stage_to_device)
-        per_device = self.stages_per_device or (2 if self.placement == "vshape" else 1)
-        return self.num_devices * per_device
+        return self.num_devices * stages_per_device(self.stages_per_device, self.placement)
 
     @property
     def stage_to_device(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from ppsolve.models.core.result import Reported, Status, Versions
+from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.models.plan.cluster import RankOrder
@@ -149,3 +150,10 @@ class Plan(Reported):
     table: tuple[PlanRow, ...] = ()
     instance: PipelineInstance | None = None
     result: PipelineResult | None = None
+
+    def __repr_args__(self) -> Pairs:
+        """Yield what `repr` shows: the request, its status, and the goodput."""
+        yield from some_of(self, "request", "status", "gap")
+        if self.goodput is not None:
+            yield "goodput", (self.goodput.low, self.goodput.high)
+        yield "configurations", self.counts.enumerated

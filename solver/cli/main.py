@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": ("compare", "Compare heuristics with the best, many instances."),
     "plan": ("plan", "Choose the configuration with the highest goodput."),
     "simulate": ("simulate", "Run one heuristic and report what it reaches."),
+    "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),
     "check": ("check", "Check a schedule, list all violations."),
     "show": ("show", "Draw a schedule in the terminal, with its figures."),
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -102,6 +102,15 @@ Heuristics = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+OwnHeuristics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--heuristic",
+        metavar="SPEC",
+        help="Run your own too: module:function or file.py:function.",
+        rich_help_panel=SEARCH,
+    ),
+]
 Exact = Annotated[
     bool,
     typer.Option(
@@ -115,7 +124,8 @@ HeuristicName = Annotated[
     typer.Option(
         "--heuristic",
         metavar="NAME",
-        help="Heuristic to run, e.g. gpipe, 1f1b, zb-h1, list-tail, pipefisher.",
+        help="Heuristic to run, e.g. gpipe, zb-h1, list-tail (`ppsolve heuristics` lists all), or "
+        "your own: module:function, file.py:function.",
         autocompletion=_complete_name,
     ),
 ]
@@ -168,6 +178,7 @@ class SolveOptions:
     workers: Workers = None
     seed: Seed = 0
     heuristics: Heuristics = None
+    more_heuristics: OwnHeuristics = None
     exact: Exact = False
 
     def keywords(self) -> dict[str, Any]:
@@ -179,7 +190,8 @@ class SolveOptions:
             An unknown heuristic, or none at all.
         """
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return given | {"heuristics": split_names(self.heuristics)}
+        own = own_specs(self.more_heuristics or ())
+        return given | {"heuristics": split_names(self.heuristics), "more_heuristics": own}
 
 
 def with_solve_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -225,4 +237,27 @@ def split_names(names: str | None) -> list[str] | None:
     try:
         return [find_heuristic(name).name for name in wanted]
     except InputError as error:
-        raise InputError(error.message, field="--heuristics") from None
+        raise error.about("--heuristics") from None
+
+
+def own_specs(specs: Iterable[str]) -> list[str]:
+    """Return the specs of ``--heuristic``, each function found.
+
+    Raises
+    ------
+    InputError
+        A name without a colon, or a function that cannot be found.
+    """
+    from ppsolve.models.documents.errors import InputError
+    from ppsolve.solver.heuristics.loading import EXPECTED, is_spec
+    from ppsolve.solver.optimize.registry import find_heuristic
+
+    found = []
+    for spec in specs:
+        try:
+            if not is_spec(spec):
+                raise InputError(f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names')
+            found.append(find_heuristic(spec).name)
+        except InputError as error:
+            raise error.about("--heuristic") from None
+    return found

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import destination, is_read_only, source_name, write_bytes
 from ppsolve.models.documents.printable import plain_json
+from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone
 from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
 from ppsolve.solver.render.trimmed import TrimLines
@@ -84,11 +85,9 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
 
 def json_text(document: BaseModel | list[BaseModel]) -> str:
     """Return one JSON document, fit for a terminal, with a newline at its end."""
-    if isinstance(document, list):
-        text = "[" + ",\n ".join(item.model_dump_json() for item in document) + "]"
-    else:
-        text = document.model_dump_json()
-    return plain_json(text) + "\n"
+    if not isinstance(document, list):
+        return document_text(document)
+    return plain_json("[" + ",\n ".join(item.model_dump_json() for item in document) + "]\n")
 
 
 def print_json(data: object) -> None:

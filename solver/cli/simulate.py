@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
+
 import typer
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
@@ -73,7 +76,9 @@ def simulate_entry(
     """
     chosen = {} if group_size is None else {"group_size": group_size}
     try:
-        return api.simulate(instance, name, exact=exact, **chosen)
+        # What a user's heuristic prints must not end up in the result.
+        with redirect_stdout(sys.stderr):
+            return api.simulate(instance, name, exact=exact, **chosen)
     except NotApplicableError as error:
         return HeuristicEntry(
             name=name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from ppsolve.models.core.result import Result, Status, StopReason
@@ -53,7 +55,8 @@ def solve(
         everything=verbose,
         label=label,
     )
-    with about_file(instance, path), shown as listener:
+    # What a user's heuristic prints must not end up in the result.
+    with about_file(instance, path), shown as listener, redirect_stdout(sys.stderr):
         return api.optimize(instance, on_progress=listener, began=began, **options.keywords())
 
 

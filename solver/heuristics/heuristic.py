@@ -15,6 +15,9 @@ from ppsolve.solver.clock import Clock
 EVERYTHING = "everything"
 """What heuristics are made for that look at the problem alone."""
 
+OURS = "ppsolve"
+"""Source of heuristics that nobody else has published."""
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -55,12 +58,15 @@ class Request:
         Micro-batches per group, for heuristics that run micro-batches in groups.
     effort : Effort
         How long a heuristic that searches may go on.
+    follow : callable, optional
+        Times orders of ops, given by names or numbers in the words of the instance's kind.
     """
 
     instance: Any
     problem: Problem
     group_size: int | None = None
     effort: Effort = field(default_factory=Effort)
+    follow: Callable[[Sequence[Sequence[Any]]], Proposal] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,10 @@ class Heuristic:
         Whether it tries many schedules, and is left out once the optimum is known.
     orders : callable, optional
         Returns the order of actions of each device, where it does not depend on times.
+    is_own : bool
+        Whether a user wrote it, so that nothing is known of what it does.
+    source : str
+        The paper or system that it is from.
     """
 
     name: str
@@ -120,6 +130,8 @@ class Heuristic:
     requirements: tuple[Requirement, ...] = ()
     is_search: bool = False
     orders: Callable[[Request], Any] | None = None
+    is_own: bool = False
+    source: str = OURS
 
     @property
     def is_generic(self) -> bool:
@@ -127,12 +139,16 @@ class Heuristic:
         return self.made_for == EVERYTHING
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What it needs of an instance of its kind, each in words."""
+        return tuple(requirement.words for requirement in self.requirements)
+
+    @property
     def requirements_text(self) -> str:
         """What the heuristic needs, in words."""
         if self.is_generic:
             return "applies to everything"
-        words = [requirement.words for requirement in self.requirements]
-        return "needs " + ", ".join([self.made_for, *words])
+        return "needs " + ", ".join([self.made_for, *self.needs])
 
     def obstacle(self, instance: Instance) -> str | None:
         """Return in words what an instance of its kind lacks, or None if the heuristic applies."""

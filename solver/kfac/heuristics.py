@@ -19,7 +19,7 @@ from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_length, rende
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.causal import pipefisher_causal
 from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.pipefisher import pipefisher
@@ -33,26 +33,38 @@ from ppsolve.solver.kfac.placement import (
 
 A_REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
 
+PIPEFISHER = "PipeFisher: Osawa et al. 2023"
+AFTER_PIPEFISHER = f"{OURS}, after {PIPEFISHER}"
+
 CAUSAL = Heuristic(
     "pipefisher-causal",
     "PipeFisher's greedy repaired: causal, per module, in its own pipe",
     pipefisher_causal,
     A_REFRESH,
+    source=AFTER_PIPEFISHER,
 )
 REFRESH_HEURISTICS = (
-    Heuristic("pipefisher", "PipeFisher's greedy, its quirks included", pipefisher, A_REFRESH),
+    Heuristic(
+        "pipefisher",
+        "PipeFisher's greedy, its quirks included",
+        pipefisher,
+        A_REFRESH,
+        source=PIPEFISHER,
+    ),
     CAUSAL,
     Heuristic(
         "shortest-first",
         "repaired greedy, the shortest curvature first: saved tensors are given back soon",
         partial(pipefisher_causal, order=shortest_order),
         A_REFRESH,
+        source=AFTER_PIPEFISHER,
     ),
     Heuristic(
         "freshest-first",
         "repaired greedy, factor after factor: inverses are ready soon",
         partial(pipefisher_causal, order=freshest_order),
         A_REFRESH,
+        source=AFTER_PIPEFISHER,
     ),
 )
 """In the order of reports; each takes a `RefreshPattern` and gives a list of `DevicePlan`."""

@@ -19,6 +19,7 @@ from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import (
+    OURS,
     Heuristic,
     HeuristicFunction,
     HeuristicOutcome,
@@ -57,6 +58,7 @@ PINNED = tuple(
         f"the pipeline as {published.name} runs it, K-FAC work greedily around it",
         _pinned(published.name),
         A_CYCLE,
+        source=f"{OURS}, around {published.source}",
     )
     for published in PUBLISHED
 )
@@ -100,6 +102,25 @@ class KfacKind(Kind[KfacInstance]):
     def heuristics_of(self, instance: KfacInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a refresh, or those of a cycle."""
         return REFRESH_HEURISTICS if is_refresh(instance) else (*PINNED, *GENERIC)
+
+    def obstacle(self, heuristic: Heuristic, instance: KfacInstance) -> str | None:
+        """Return why a heuristic cannot be run; a refresh has a problem per number of iterations.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : KfacInstance
+            The instance.
+
+        Returns
+        -------
+        str or None
+            None where it can be run.
+        """
+        if is_refresh(instance) and heuristic.is_generic:
+            return "needs an instance that is one problem (here: objective makespan)"
+        return super().obstacle(heuristic, instance)
 
     def value_unit(self, instance: KfacInstance) -> str:
         """Return ``iterations`` for a refresh, else the unit of time."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -32,9 +33,11 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
+from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.entries import heuristic_entry
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Task
+from ppsolve.solver.structure.timing import time_orders
 
 MAX_TOTAL_TICKS = 2.0**58
 """Sums of times stay below this, so that no path or horizon leaves int64."""
@@ -193,6 +196,35 @@ class Kind(Generic[AnyInstance]):
         """
         return Proposal(schedule)
 
+    def follow(
+        self, instance: AnyInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+    ) -> Proposal:
+        """Time orders of ops: each op starts as early as they allow; for kinds to override.
+
+        Parameters
+        ----------
+        instance : Instance
+            An instance of this kind.
+        problem : Problem
+            Its problem.
+        orders : sequence of sequence of int or str
+            Numbers or names of ops that run one after the other; ops in none of them start as soon
+            as they can, those of one resource first come, first served.
+
+        Returns
+        -------
+        Proposal
+            Their schedule.
+
+        Raises
+        ------
+        InputError
+            An unknown op, or one that is there twice.
+        DeadlockError
+            The orders wait for each other.
+        """
+        return Proposal(time_orders(problem, op_numbers(problem, orders)))
+
     def obstacle(self, heuristic: Heuristic, instance: AnyInstance) -> str | None:
         """Return in words why a heuristic cannot be run on an instance, or None if it can.
 
@@ -208,7 +240,8 @@ class Kind(Generic[AnyInstance]):
         str or None
             Follows the words "not applicable:" in reports.
         """
-        if heuristic.name not in {known.name for known in self.heuristics_of(instance)}:
+        known = {one.name for one in self.heuristics_of(instance)}
+        if not heuristic.is_own and heuristic.name not in known:
             return f"needs {heuristic.made_for}"
         return heuristic.obstacle(instance)
 
@@ -250,9 +283,7 @@ class Kind(Generic[AnyInstance]):
         if obstacle is not None:
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
         try:
-            proposal = heuristic.propose(Request(instance, problem, group_size, effort or Effort()))
-            if heuristic.is_generic:
-                proposal = self.adapt(instance, proposal.schedule)
+            proposal = self._proposal(heuristic, instance, problem, group_size, effort or Effort())
         except NotApplicableError as error:
             return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
         except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
@@ -269,6 +300,24 @@ class Kind(Generic[AnyInstance]):
             proposal.order,
             proposal.pattern,
         )
+
+    def _proposal(
+        self,
+        heuristic: Heuristic,
+        instance: AnyInstance,
+        problem: Problem,
+        group_size: int | None,
+        effort: Effort,
+    ) -> Proposal:
+        """Run a heuristic; a schedule that knows only the problem becomes one of this kind."""
+        follow = partial(self.follow, instance, problem)
+        found: Proposal = heuristic.propose(Request(instance, problem, group_size, effort, follow))
+        if not heuristic.is_generic or found.order is not None:
+            return found
+        # Of users' own schedules a wrong one is shown as it is.
+        if heuristic.is_own and check_schedule(problem, found.schedule):
+            return found
+        return self.adapt(instance, found.schedule)
 
     def simulate(
         self,

@@ -11,6 +11,7 @@ from typing import Self
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.own import OwnFunction
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Options:
     workers: int | None = None
     seed: int = 0
     deterministic: bool = False
-    heuristics: tuple[str, ...] | None = None
+    heuristics: tuple[str | OwnFunction, ...] | None = None
 
     @classmethod
     def checked(
@@ -35,7 +36,7 @@ class Options:
         workers: int | None = None,
         seed: int = 0,
         deterministic: bool = False,
-        heuristics: Sequence[str] | None = None,
+        heuristics: Sequence[str | OwnFunction] | None = None,
     ) -> Self:
         """Make options of values that may be out of range.
 
@@ -51,8 +52,8 @@ class Options:
             From 0 to below 2^31, the seeds that CP-SAT takes.
         deterministic : bool
             As for `ppsolve.optimize`.
-        heuristics : sequence of str or None
-            Names; None for all that apply.
+        heuristics : sequence of str or callable, or None
+            Names or functions; None for all that apply.
 
         Returns
         -------
@@ -80,6 +81,8 @@ class Options:
             raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
         if isinstance(heuristics, str):
             raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
+        if callable(heuristics):
+            raise InputError("expected a list of functions, got one", field="heuristics")
         return cls(
             _finite(time_limit),
             gap,

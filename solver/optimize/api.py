@@ -13,7 +13,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.progress import ProgressListener
-from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic
+from ppsolve.solver.optimize.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.optimize.run import Run
 
 
@@ -26,7 +26,8 @@ def optimize(
     workers: int | None = None,
     seed: int = 0,
     deterministic: bool = False,
-    heuristics: Sequence[str] | None = None,
+    heuristics: Sequence[Named] | None = None,
+    more_heuristics: Sequence[Named] = (),
     on_progress: ProgressListener | None = None,
     exact: bool = False,
     began: float | None = None,
@@ -51,8 +52,12 @@ def optimize(
     deterministic : bool
         Give the same answer for the same input and seed on every run: one worker, and
         `time_limit` counted in deterministic time units unless `deterministic_limit` is given.
-    heuristics : sequence of str or None
-        Names of the heuristics to run; None for all that apply.
+    heuristics : sequence of str or callable, or None
+        The heuristics to run, and no others: names, functions of your own, or where such a function
+        is (``package.module:function``, ``path/to/file.py:function``). None: all that apply. What a
+        function takes and returns: ``docs/heuristics.md``.
+    more_heuristics : sequence of str or callable
+        The same, to be run besides.
     on_progress : callable or None
         Told about each event, on several threads but never by two at once, at least each second.
     exact : bool
@@ -71,7 +76,8 @@ def optimize(
     Raises
     ------
     InputError
-        An option is out of range, or times without a common tick are refused.
+        An option is out of range, a heuristic is unknown, or times without a common tick are
+        refused.
     """
     options = Options.checked(
         time_limit=time_limit,
@@ -83,7 +89,7 @@ def optimize(
         heuristics=heuristics,
     )
     clock = options.clock(began)
-    chosen = chosen_heuristics(instance, options.heuristics)
+    chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
     task = kind_of(instance).task(instance, exact=exact)
     return Run(task, chosen, options, on_progress, clock).execute()
 
@@ -108,7 +114,7 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
 
 def simulate(
     instance: Instance,
-    heuristic: str,
+    heuristic: Named,
     *,
     group_size: int | None = None,
     exact: bool = False,
@@ -119,8 +125,8 @@ def simulate(
     ----------
     instance : Instance
         A validated instance.
-    heuristic : str
-        Name of the heuristic.
+    heuristic : str or callable
+        Name of the heuristic, a function of your own, or where it is, as for `optimize`.
     group_size : int or None
         Micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
     exact : bool
@@ -141,7 +147,7 @@ def simulate(
     kind, found = kind_of(instance), find_heuristic(heuristic)
     entry = kind.simulate(found, instance, group_size=group_size, exact=exact)
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
-        raise NotApplicableError(f"{heuristic} is not applicable: {entry.reason}")
+        raise NotApplicableError(f"{found.name} is not applicable: {entry.reason}")
     unit = kind.value_unit(instance)
     return entry.model_copy(update={"kind": kind.name, "value_unit": unit})
 

@@ -2,61 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from importlib.metadata import entry_points
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.loading import is_spec, load_function
+from ppsolve.solver.heuristics.own import OwnFunction, arguments_of, name_of, own_heuristic
 from ppsolve.solver.optimize.kinds import KINDS, kind_of
+
+ENTRY_POINTS = "ppsolve.heuristics"
+"""Group of entry points in which other packages declare heuristics: functions by name."""
+
+Named = str | OwnFunction
+"""A heuristic as users give it: a name, ``module:function``, ``file.py:function`` or a function."""
 
 
 def all_heuristics() -> dict[str, Heuristic]:
-    """Return every heuristic by name: those of each kind, then those for every kind."""
+    """Return every heuristic by name: those of each kind, those for every kind, installed ones."""
     owned = [heuristic for kind in KINDS.values() for heuristic in kind.heuristics]
-    return {heuristic.name: heuristic for heuristic in (*owned, *GENERIC)}
+    return {heuristic.name: heuristic for heuristic in (*owned, *GENERIC, *installed())}
 
 
-def find_heuristic(name: str) -> Heuristic:
-    """Return the heuristic called `name`.
+@cache
+def installed() -> tuple[Heuristic, ...]:
+    """Return the heuristics of installed packages; each is imported when it is first run.
+
+    One that has the name of a published heuristic goes by its ``module:function``.
+    """
+    taken = {one.name for kind in KINDS.values() for one in kind.heuristics}
+    taken |= {one.name for one in GENERIC}
+    return tuple(
+        own_heuristic(
+            point.value if point.name.lower() in taken else point.name,
+            partial(load_function, point.value),
+        )
+        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    )
+
+
+def find_heuristic(given: Named) -> Heuristic:
+    """Return the heuristic that a name, a path to a function or a function stands for.
+
+    Parameters
+    ----------
+    given : str or callable
+        A name, in upper or lower case; ``package.module:function`` or ``path/to/file.py:function``,
+        which mean the same in any process with this current folder; or a function itself.
+
+    Returns
+    -------
+    Heuristic
+        The heuristic; a user's function under the name that was given, or its own.
 
     Raises
     ------
     InputError
-        There is none; names the nearest.
+        There is none, and which is nearest; or the function cannot be imported or called.
     """
-    known = all_heuristics()
-    if name not in known:
-        raise InputError(f'unknown heuristic "{name}"' + did_you_mean(name, known))
-    return known[name]
+    if not isinstance(given, str):
+        if not callable(given):
+            raise InputError(f"expected the name of a heuristic or a function, got {given!r:.40}")
+        arguments_of(given)
+        return own_heuristic(name_of(given), lambda: given)
+    if is_spec(given):
+        function = load_function(given)
+        arguments_of(function)
+        return own_heuristic(given, lambda: function)
+    return known_heuristic(given)
 
 
-def chosen_heuristics(instance: Instance, names: Iterable[str] | None) -> tuple[Heuristic, ...]:
+def known_heuristic(name: str) -> Heuristic:
+    """Return the heuristic of a name; names in files are looked up here, as no file may run code.
+
+    Raises
+    ------
+    InputError
+        There is none of this name in upper or lower case; names the nearest.
+    """
+    known = {one.lower(): heuristic for one, heuristic in all_heuristics().items()}
+    found = known.get(name.lower())
+    if found is None:
+        hint = did_you_mean(name.lower(), all_heuristics(), listed=len(known))
+        raise InputError(f'unknown heuristic "{name[:60]}"{hint}', longest=LONGEST_LINE)
+    return found
+
+
+def chosen_heuristics(
+    instance: Instance, names: Iterable[Named] | None, more: Iterable[Named] = ()
+) -> tuple[Heuristic, ...]:
     """Return the heuristics to run on an instance, in the order of reports.
 
     Parameters
     ----------
     instance : Instance
         The instance.
-    names : iterable of str, optional
-        What was asked for; all that its kind runs by default.
+    names : iterable of str or callable, optional
+        What was asked for; all that its kind runs and all installed ones by default.
+    more : iterable of str or callable
+        What is run besides.
 
     Returns
     -------
     tuple of Heuristic
-        Each once; of other kinds too where they are named.
+        Each once, functions last; of other kinds too where they are named.
 
     Raises
     ------
     InputError
-        An unknown name.
+        An unknown name, see `find_heuristic`.
     """
+    given = {name if isinstance(name, str) else id(name): name for name in (*(names or ()), *more)}
+    wanted = [find_heuristic(name) for name in given.values()]
     if names is None:
-        return kind_of(instance).heuristics_of(instance)
-    wanted = {find_heuristic(name).name for name in names}
-    return tuple(h for name, h in all_heuristics().items() if name in wanted)
+        wanted = [*kind_of(instance).heuristics_of(instance), *installed(), *wanted]
+        return tuple(_each_once(wanted))
+    place = {name: number for number, name in enumerate(all_heuristics())}
+    wanted.sort(key=lambda heuristic: place.get(heuristic.name, len(place)))
+    return tuple(_each_once(wanted))
+
+
+def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
+    """Yield each heuristic once; different functions of one name are numbered."""
+    seen: dict[str, list[Heuristic]] = {}
+    for heuristic in heuristics:
+        alike = seen.setdefault(heuristic.name, [])
+        if any(one is heuristic or not one.is_own for one in alike):
+            continue
+        alike.append(heuristic)
+        number = f"#{len(alike)}" if len(alike) > 1 else ""
+        yield replace(heuristic, name=heuristic.name + number) if number else heuristic
 
 
 def heuristics_for(instance: Instance) -> list[str]:

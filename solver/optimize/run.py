@@ -128,6 +128,7 @@ class Run:
         self._teller.close()
         if not is_complete:
             self.task = self.task.snapshot()
+            self.task.outcomes += self._unfinished()
             self._end = _Ending(StopReason.PROVED if self.task.is_closed else StopReason.TIME)
         if self._work.is_interrupted and self._end.reason is not StopReason.INFEASIBLE:
             self._end = _Ending(StopReason.INTERRUPTED)
@@ -188,7 +189,8 @@ class Run:
         greedy = self.clock.share(GREEDY_SHARE * stretch)
         for heuristic in self._in_turn():
             if not heuristic.is_search:
-                clock = self.clock if self.task.value is None else greedy
+                is_needed = self.task.value is None and not heuristic.is_own
+                clock = self.clock if is_needed else greedy
                 self._run_heuristic(heuristic, clock)
             elif not self._is_good_enough() and not self.clock.is_over:
                 self._glance()
@@ -260,6 +262,14 @@ class Run:
         if reason is not None:
             return HeuristicOutcome(heuristic.name, HeuristicStatus.NOT_APPLICABLE, reason=reason)
         return HeuristicOutcome(heuristic.name, HeuristicStatus.FAILED, reason=OUT_OF_TIME)
+
+    def _unfinished(self) -> list[HeuristicOutcome]:
+        """Return the outcomes of heuristics that the run was left behind in, or before."""
+        if self._work.is_interrupted:
+            return []
+        ended = {outcome.name for outcome in self.task.outcomes}
+        waiting = (one for one in self.heuristics if not one.is_search and one.name not in ended)
+        return [self._left_out(heuristic) for heuristic in waiting]
 
     def _is_good_enough(self) -> bool:
         """Whether the best schedule is proved or within the gap that is asked for."""

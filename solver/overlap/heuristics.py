@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ppsolve.solver.heuristics.heuristic import (
+    OURS,
     Heuristic,
     HeuristicFunction,
     Proposal,
@@ -11,6 +12,8 @@ from ppsolve.solver.heuristics.heuristic import (
 from ppsolve.solver.overlap.programs import plan_of_rule
 
 A_PROGRAM = "a program of kernels and collectives (kind overlap)"
+
+INDUCTOR = "PyTorch Inductor: torch/_inductor/comms.py"
 
 _PASSES = {
     "original": "the program as it is",
@@ -41,7 +44,13 @@ def _rule(name: str) -> HeuristicFunction:
 
 OVERLAP_HEURISTICS = (
     *(
-        Heuristic(name + suffix, summary + note, _rule(name + suffix), A_PROGRAM)
+        Heuristic(
+            name + suffix,
+            summary + note,
+            _rule(name + suffix),
+            A_PROGRAM,
+            source=OURS if name == "original" else INDUCTOR,
+        )
         for suffix, note in (("", ""), ("-stable", "; ties by program order"))
         for name, summary in _PASSES.items()
         if (name, suffix) != ("original", "-stable")

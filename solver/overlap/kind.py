@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,12 +14,13 @@ from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
+from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import EXACT, Control, load_exact_solver
 from ppsolve.solver.overlap.claims import check_order
 from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
-from ppsolve.solver.overlap.programs import plan_of_schedule
+from ppsolve.solver.overlap.programs import plan_of_order, plan_of_schedule
 from ppsolve.solver.overlap.realise import realised, run_order
 from ppsolve.solver.overlap.report import ProgramReport
 
@@ -62,6 +64,35 @@ class OverlapKind(Kind[OverlapInstance]):
             The order and its replay.
         """
         return plan_of_schedule(instance, schedule)
+
+    def follow(
+        self, instance: OverlapInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+    ) -> Proposal:
+        """Run a program order, or time an order of ops per stream.
+
+        Parameters
+        ----------
+        instance : OverlapInstance
+            The program.
+        problem : Problem
+            Its problem.
+        orders : sequence of sequence of int or str
+            One order of all nodes is a program order; others are as for any kind.
+
+        Returns
+        -------
+        Proposal
+            The program order, and the schedule that it runs as.
+
+        Raises
+        ------
+        InputError
+            A node that is unknown or there twice, or comes before what it needs.
+        """
+        ops = op_numbers(problem, orders)
+        if len(ops) != 1 or sorted(ops[0].tolist()) != list(range(len(instance.nodes))):
+            return super().follow(instance, problem, orders)
+        return plan_of_order(instance, problem, ops[0].tolist())
 
     def entry_of(
         self,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import HeuristicFailedError
+from ppsolve.models.documents.errors import HeuristicFailedError, InputError
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.solver.heuristics.heuristic import Proposal
 from ppsolve.solver.overlap.latest_launch import latest_safe_launch
 from ppsolve.solver.overlap.passes import OVERLAP_PASSES
 from ppsolve.solver.overlap.realise import crowded_group, realised, run_order
-from ppsolve.solver.overlap.replay import replay
+from ppsolve.solver.overlap.replay import is_valid_order, replay
 from ppsolve.solver.overlap.two_streams import LIST_RULES, list_overlap
 
 TWO_STREAM = "two-stream-"
@@ -42,6 +42,40 @@ def plan_of_rule(name: str, instance: OverlapInstance, problem: Problem) -> Prop
     """
     lowered = LoweredOverlap.of(instance, problem)
     order = _passed(name, instance) if name in OVERLAP_PASSES else _listed(name, instance, problem)
+    return _run(instance, lowered, order)
+
+
+def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int]) -> Proposal:
+    """Run a program order.
+
+    Parameters
+    ----------
+    instance : OverlapInstance
+        The program.
+    problem : Problem
+        Its problem.
+    order : list of int
+        The place in the program of every node, in the new order.
+
+    Returns
+    -------
+    Proposal
+        The order, and the schedule that it runs as.
+
+    Raises
+    ------
+    InputError
+        A node comes before what it needs.
+    """
+    if not is_valid_order(instance, order):
+        raise InputError(
+            "expected every node after what it depends on and, where collectives are frozen, after "
+            "those before it"
+        )
+    return _run(instance, LoweredOverlap.of(instance, problem), order)
+
+
+def _run(instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]) -> Proposal:
     schedule, timed = run_order(instance, lowered, order)
     return Proposal(schedule, order=order, broken=crowded_group(instance, timed))
 

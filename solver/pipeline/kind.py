@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -11,6 +11,7 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_pipeline
@@ -26,8 +27,10 @@ from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
+from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.grammar import compute_rows, is_compute
 from ppsolve.solver.pipeline.permutations import PERMUTATIONS
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
@@ -46,6 +49,11 @@ STATES_AT_ONCE = 48
 backwards. Those of larger flows are searched after, with the best makespan as a limit."""
 
 
+def exchanges(instance: PipelineInstance) -> bool:
+    """Whether replicas may exchange micro-batches."""
+    return instance.replicas is not None and instance.replicas.is_free
+
+
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
@@ -53,8 +61,26 @@ class PipelineKind(Kind[PipelineInstance]):
     def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""
         known = super().heuristics_of(instance)
-        is_free = instance.replicas is not None and instance.replicas.is_free
-        return tuple(heuristic for heuristic in known if not (is_free and heuristic.is_search))
+        return tuple(one for one in known if not (one.is_search and exchanges(instance)))
+
+    def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
+        """Return why a heuristic cannot be run.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        instance : PipelineInstance
+            The pipeline.
+
+        Returns
+        -------
+        str or None
+            None where it can be run.
+        """
+        if heuristic.is_search and exchanges(instance):
+            return "needs micro-batches that stay in their replicas"
+        return super().obstacle(heuristic, instance)
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
         """Lower a pipeline; one with replicas with the assignment of a document.
@@ -139,6 +165,42 @@ class PipelineKind(Kind[PipelineInstance]):
             The schedule; without action strings where ops run in several segments.
         """
         return Proposal(schedule, orders_if_whole(schedule))
+
+    def follow(
+        self, instance: PipelineInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+    ) -> Proposal:
+        """Time orders of action strings, one per device, or of ops.
+
+        Parameters
+        ----------
+        instance : PipelineInstance
+            The pipeline.
+        problem : Problem
+            Its problem.
+        orders : sequence of sequence of int or str
+            Actions as PyTorch writes them (``0F3``), or numbers or names of ops.
+
+        Returns
+        -------
+        Proposal
+            Their schedule and action strings.
+
+        Raises
+        ------
+        InputError
+            Actions of a pipeline whose ops have no action strings, orders of another number of
+            devices, or an action or op that is unknown, missing or there twice.
+        DeadlockError
+            The orders wait for each other.
+        """
+        if not all(is_compute(step) for order in orders for step in order):
+            return super().follow(instance, problem, orders)
+        if instance.collectives is not None or instance.replicas is not None:
+            raise InputError("expected names or numbers of ops, as actions do not say which")
+        if len(orders) != instance.num_devices:
+            raise InputError(f"expected {instance.num_devices} orders, got {len(orders)}")
+        found = [Order.of(row) for row in compute_rows(orders)]
+        return Proposal(schedule_actions(problem, found), action_strings(found))
 
     def run_all(self, instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
         """Run every heuristic on a pipeline.

@@ -20,7 +20,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.pipeline.event_driven.clusters import MAX_ORDERS, cluster_orders
-from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.event_driven.heuristics import DYNAPIPE, EVENT_DRIVEN
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import A_PIPELINE, ONE_PIPE, PUBLISHED, UNEQUAL
 
@@ -165,6 +165,7 @@ ORDERS = (
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
         is_search=True,
+        source=DYNAPIPE,
     ),
 )
 """Orders of unequal micro-batches, each under every published schedule."""

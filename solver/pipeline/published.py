@@ -103,7 +103,11 @@ class FixedOrders:
 
 
 def _fixed(
-    name: str, summary: str, orders: _Orders, requirements: tuple[Requirement, ...]
+    name: str,
+    summary: str,
+    orders: _Orders,
+    requirements: tuple[Requirement, ...],
+    source: str,
 ) -> Heuristic:
     """Return a heuristic whose orders follow from the shape of the pipeline, whatever its times."""
     return Heuristic(
@@ -113,6 +117,7 @@ def _fixed(
         A_PIPELINE,
         requirements,
         orders=lambda request: orders(request.instance, request),
+        source=source,
     )
 
 
@@ -144,30 +149,35 @@ PUBLISHED = (
         "all forwards, then all backwards",
         _per_stage(one_stage.gpipe),
         (ONE_PIPE, ONE_STAGE),
+        "GPipe: Huang et al. 2019",
     ),
     _fixed(
         "1f1b",
         "one forward, one backward after a warm-up",
         _per_stage(one_stage.one_forward_one_backward),
         (ONE_PIPE, ONE_STAGE),
+        "PipeDream-Flush: Narayanan et al. 2021",
     ),
     _fixed(
         "zb-1p",
         "zero bubble within 1F1B's memory (visualizer's rule)",
         _per_stage(zero_bubble.zb_1p),
         (ONE_PIPE, ONE_STAGE, SPLIT),
+        "zero-bubble visualizer: Qi et al. 2024",
     ),
     _fixed(
         "zb-h1",
         "hand-made zero bubble, memory of 1F1B",
         _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 1)),
         (ONE_PIPE, ONE_STAGE, SPLIT),
+        "ZB-H1: Qi et al. 2024",
     ),
     _fixed(
         "zb-h2",
         "hand-made zero bubble, twice the memory of 1F1B",
         _per_stage(lambda stages, m: zero_bubble.zb_handmade(stages, m, 2)),
         (ONE_PIPE, ONE_STAGE, SPLIT),
+        "ZB-H2: Qi et al. 2024",
     ),
     _fixed(
         "interleaved-1f1b",
@@ -176,12 +186,14 @@ PUBLISHED = (
             instance.num_devices, _chunks(instance), instance.num_microbatches, request.group_size
         ),
         (ONE_PIPE, LOOPED),
+        "Megatron-LM: Narayanan et al. 2021",
     ),
     _fixed(
         "looped-bfs",
         "chunk by chunk, all forwards, then all backwards in reverse",
         _looped_bfs,
         (ONE_PIPE,),
+        "PyTorch ScheduleLoopedBFS: Lamy-Poirier 2022 (arXiv 2211.05953)",
     ),
     _fixed(
         "interleaved-zb",
@@ -190,18 +202,21 @@ PUBLISHED = (
             instance.num_devices, _chunks(instance), instance.num_microbatches
         ),
         (ONE_PIPE, LOOPED, SPLIT),
+        "PyTorch ScheduleInterleavedZeroBubble",
     ),
     _fixed(
         "zbv",
         "zero bubble on a V placement",
         lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches),
         (ONE_PIPE, V_SHAPED, SPLIT),
+        "ZB-V: Qi et al. 2024, as PyTorch emits it",
     ),
     _fixed(
         "dualpipe-v",
         "DualPipe folded onto a V placement; an overlapped pair is timed as F, then B",
         lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches),
         (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
+        "DualPipeV: DeepSeek 2025, as PyTorch emits it",
     ),
     Heuristic(
         "chimera",
@@ -209,6 +224,7 @@ PUBLISHED = (
         FixedOrders(lambda instance, request: chimera(instance, request.problem)),
         A_PIPELINE,
         (BIDIRECTIONAL,),
+        source="Chimera: Li and Hoefler 2021",
     ),
 )
 """Published pipeline schedules, in the order of reports."""

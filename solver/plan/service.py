@@ -12,7 +12,7 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.optimize.registry import find_heuristic
+from ppsolve.solver.optimize.registry import known_heuristic
 from ppsolve.solver.plan.report import report
 from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch
@@ -115,6 +115,6 @@ def _check_options(request: PlanRequest, finalists: int) -> None:
         raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
     for index, name in enumerate(request.search.schedules or ()):
         try:
-            find_heuristic(name)
+            known_heuristic(name)
         except InputError as error:
-            raise InputError(error.message, field=f"search.schedules[{index}]") from None
+            raise error.about(f"search.schedules[{index}]") from None

@@ -14,6 +14,9 @@ from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
 from ppsolve.solver.render.tables import Column, table
 from ppsolve.solver.render.wording import unit_of, with_unit
 
+Pair = tuple[Result, HeuristicEntry]
+"""A heuristic's entry, and the result that it is in."""
+
 
 def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
     """Return the table of instances, the table of heuristics and a line of totals.
@@ -62,7 +65,7 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         Column("bound", bounds, expendable=5),
         Column("gap", [percent(r.gap) for r in results]),
         Column("best heuristic", names, is_text=True, expendable=2),
-        Column("its gap", [percent(e.gap if e else None) for e in entries], expendable=3),
+        Column("over\nbest", [percent(e.gap if e else None) for e in entries], expendable=3),
         Column("time", [seconds(r.wall_seconds) for r in results], expendable=4),
     )
 
@@ -89,8 +92,32 @@ def _is_repeated(name: str, results: Sequence[Result]) -> bool:
     return any(drawing.is_repeated(name, results) for drawing in drawings)
 
 
+def _counts_of(
+    status: HeuristicStatus, found: Sequence[Sequence[Pair]], results: Sequence[Result]
+) -> list[str]:
+    """Return on how many instances each heuristic had a status.
+
+    Searches are left out where the optimum is known already. Where any was, feasible ones are
+    counted as so many of those that were run: nothing is known of the others.
+    """
+    counts = [sum(entry.status is status for _, entry in pairs) for pairs in found]
+    if status is not HeuristicStatus.FEASIBLE or not any(_skips(pairs, results) for pairs in found):
+        return list(map(str, counts))
+    tried = [
+        sum(entry.status is not HeuristicStatus.NOT_APPLICABLE for _, entry in pairs)
+        for pairs in found
+    ]
+    return [f"{count} of {number}" for count, number in zip(counts, tried, strict=True)]
+
+
+def _skips(pairs: Sequence[Pair], results: Sequence[Result]) -> bool:
+    """Whether a heuristic has no entry in some result of a kind that it has entries in."""
+    kinds = {result.kind for result, _ in pairs}
+    return sum(result.kind in kinds for result in results) > len(pairs)
+
+
 def _heuristics(results: Sequence[Result]) -> RenderableType:
-    found: dict[str, list[tuple[Result, HeuristicEntry]]] = {}
+    found: dict[str, list[Pair]] = {}
     for result in results:
         for entry in result.heuristics:
             found.setdefault(entry.name, []).append((result, entry))
@@ -117,12 +144,12 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
         *(
             Column(
                 "n.a." if status is HeuristicStatus.NOT_APPLICABLE else status.value,
-                [str(sum(e.status is status for _, e in pairs)) for pairs in shown.values()],
+                _counts_of(status, list(shown.values()), results),
                 expendable=place,
             )
             for status, place in expendable.items()
         ),
         Column("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
-        Column("mean gap", [percent(fmean(own) if own else None) for own in gaps]),
-        Column("worst gap", [percent(max(own, default=None)) for own in gaps], expendable=1),
+        Column("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
+        Column("worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1),
     )

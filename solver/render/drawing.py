@@ -9,7 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+    Status,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
@@ -19,6 +25,7 @@ from ppsolve.solver.render.schedule_view import view_of_schedule
 from ppsolve.solver.render.tables import Column, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
+    bubble_name,
     entry_status,
     separated,
     spaced,
@@ -61,7 +68,7 @@ class Drawing:
         if result.bubble_ratio is not None:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
-            yield "bubble ratio", ratio(result.bubble_ratio) + extra
+            yield bubble_name(result), ratio(result.bubble_ratio) + extra
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield tables of the parts of a result or one heuristic, such as its devices.
@@ -104,7 +111,7 @@ class Drawing:
             yield heuristic_table(
                 shown,
                 result,
-                Column("gap", [percent(e.gap) for e in shown]),
+                *distances(shown, result),
                 Column("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
                 Column(
                     "status",
@@ -163,7 +170,7 @@ class Drawing:
         times = figures(entry.makespan, entry.device_span)
         for name, text in zip(("makespan", "device span"), times, strict=True):
             yield name, text if text == ABSENT else f"{text} {unit}"
-        yield "bubble ratio", ratio(entry.bubble_ratio)
+        yield bubble_name(entry), ratio(entry.bubble_ratio)
         peaks = entry.peak_memory or {}
         for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
             yield f"peak, {pool}", peak
@@ -378,6 +385,41 @@ def heuristic_table(
         styles=[ENTRY_STYLE[entry.status] for entry in entries],
     )
     return indented(found)
+
+
+def distances(
+    entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
+) -> list[Column]:
+    """Return the distances of heuristics over the best schedule and, where open, to the bound.
+
+    "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+        One row each.
+    result : Result
+        What they are compared with.
+    expendable : int
+        How soon the columns are left out where space is short.
+
+    Returns
+    -------
+    list of Column
+        One column, two where the best is not proved to be optimal.
+    """
+    over = Column("over\nbest", [percent(entry.gap) for entry in entries], expendable=expendable)
+    if result.bound is None or result.status is Status.OPTIMAL:
+        return [over]
+    gaps = [percent(_gap(entry, result.bound)) for entry in entries]
+    return [over, Column("gap", gaps, expendable=expendable)]
+
+
+def _gap(entry: HeuristicEntry, bound: float) -> float | None:
+    """Return the gap of a feasible heuristic to a bound; rounded figures never make it negative."""
+    if entry.status is not HeuristicStatus.FEASIBLE or entry.value is None:
+        return None
+    return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
 
 
 def described(

@@ -20,6 +20,7 @@ from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import COLLECTIVES
 from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
 from ppsolve.solver.render.tables import Column, facts, indented, table
+from ppsolve.solver.render.wording import bubble_name
 
 Window = tuple[float, float | None]
 
@@ -170,7 +171,7 @@ def _known(shown: Shown) -> tuple[dict[str, str], dict[str, str]]:
             for pool, peak in zip(pools, metrics.peak_memory, strict=True)
         }
     else:
-        ratios = {"bubble ratio": source.bubble_ratio if source else None}
+        ratios = {} if source is None else {bubble_name(source): source.bubble_ratio}
         used = (source.peak_memory if source else None) or {}
         peaks = {name: peak_text(amount) for name, amount in used.items()}
     return {name: ratio(value) for name, value in ratios.items() if value is not None}, peaks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.solver.render.figures import at_most
 
@@ -33,6 +34,16 @@ def spaced(name: str) -> str:
 def unit_of(result: Result) -> str:
     """Return the unit of the value and the bound of a result."""
     return result.value_unit or result.time_unit
+
+
+def bubble_name(found: Result | HeuristicEntry) -> str:
+    """Return the name of the bubble ratio that a result or entry has: that of its objective."""
+    if isinstance(found, Result):
+        is_of_span = found.objective is Objective.DEVICE_SPAN
+    else:
+        # An entry names no objective; where both times are equal both ratios are.
+        is_of_span = found.value == found.device_span != found.makespan
+    return "bubble ratio of device span" if is_of_span else "bubble ratio"
 
 
 def rounding_note(error: float | None, unit: str) -> str | None:

@@ -1,6 +1,7 @@
 """``ppsolve show``: what it accepts, what it draws, what it refuses."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -55,6 +56,28 @@ def show(here):
         return CliRunner().invoke(build(), ["show", *args], **options)
 
     return invoke
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "bubble ratio"),
+        ({"objective": "device_span", "device_span": 80}, "bubble ratio of device span"),
+    ],
+)
+def test_a_result_alone_names_the_ratio_of_its_objective(show, here, changes, name):
+    data = json.loads((here / "result.json").read_text())
+    (here / "result.json").write_text(json.dumps(data | changes))
+    assert re.search(rf"\n +{name} +0\.5000", show("result.json").stdout)
+
+
+def test_an_entry_alone_names_the_ratio_of_its_value(show, here):
+    data = json.loads((here / "entry.json").read_text())
+    of_span = {"value": 80, "device_span": 80, "makespan": 93.5, "bubble_ratio": 0.25}
+    (here / "entry.json").write_text(json.dumps(data | of_span))
+    assert re.search(r"\n +bubble ratio of device span +0\.2500", show("entry.json").stdout)
+    (here / "entry.json").write_text(json.dumps(data | of_span | {"value": 93.5}))
+    assert re.search(r"\n +bubble ratio +0\.2500", show("entry.json").stdout)
 
 
 def test_instance_and_result(show):

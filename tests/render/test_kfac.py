@@ -86,7 +86,8 @@ demo: OPTIMAL, 3 iterations
        0            3   3 work     90.50 %      12,345       4     4 it.
        1            2   2 cp-sat   80.25 %       1,000     2.5         -
 
-  heuristic           iterations   per device       gap   status
+                                                   over
+  heuristic           iterations   per device      best   status
   ──────────────────────────────────────────────────────────────────
   pipefisher-causal            4   4 2          33.33 %   feasible
   pipefisher                   2   2 2                -   infeasible

@@ -312,6 +312,37 @@ class TestTables:
         assert "infeasible: memory: full" in text
         assert "failed: deadlock: a -> b -> a" in text
 
+    def test_what_is_proved_has_one_distance(self):
+        text = drawn(report(result()), 100)
+        assert re.search(r"\n +over\n +heuristic +makespan +best +bubble +status\n", text)
+        assert re.search(r"1f1b +1,338 +33\.80 % +- +feasible", text)
+
+    @pytest.mark.parametrize("width", [80, 100])
+    def test_what_is_open_has_the_gap_of_each_heuristic_too(self, width):
+        # (1338 - 900) / 1338 to the bound, as in the header; (1338 - 1000) / 1000 over the best.
+        text = drawn(report(result(status=Status.FEASIBLE, bound=900, gap=0.1)), width)
+        assert re.search(r"\n +over\n +heuristic +makespan +best +gap +(bubble +)?status\n", text)
+        assert re.search(r"\n  gap +10\.00 %\n", text)
+        assert re.search(r"zb-h1 +1,000 +0\.00 % +10\.00 % +(- +)?best", text)
+        assert re.search(r"1f1b +1,338 +33\.80 % +32\.74 % +(- +)?feasible", text)
+        assert re.search(r"gpipe +1,200 +- +- +(- +)?infeasible", text)
+
+    def test_a_comparison_counts_what_was_run(self):
+        sweep = HeuristicEntry(name="list-sweep", status="feasible", value=1000, gap=0.0)
+        broken = HeuristicEntry(name="1f1b", status="infeasible", value=900, reason="memory: full")
+        absent = HeuristicEntry(name="zbv", status="not_applicable", reason="needs two chunks")
+        searched = result(heuristics=(broken, absent, sweep))
+        text = drawn(comparison([searched, result(heuristics=(broken,)), searched]), 140)
+        assert re.search(r"list-sweep +2 of 2 +0 +0 +0 +2 ", text)
+        assert re.search(r"1f1b +0 of 3 +3 +0 +0 +0 ", text)
+        text = drawn(comparison([searched, searched]), 140)
+        assert re.search(r"list-sweep +2 +0 +0 +0 +2 ", text)
+
+    def test_a_comparison_has_the_same_words(self):
+        text = drawn(comparison([result(), result()]), 140)
+        assert re.search(r"bound +gap +best heuristic +best +time\n", text)
+        assert re.search(r"reaches best +over best +over best\n", text)
+
     def test_the_pattern_of_the_best_of_several_is_named(self):
         fields = {"status": "feasible", "pattern": "fifo"}
         best = HeuristicEntry(name="clusters", value=1000, **fields)

@@ -33,6 +33,8 @@ FEW = Requirement(
     lambda instance: instance.num_microbatches <= instance.num_devices,
 )
 
+DYNAPIPE = "DynaPipe: Jiang et al. 2024"
+
 
 @dataclass(frozen=True)
 class EventDriven:
@@ -103,38 +105,43 @@ def takes_time_to_send(route: Route) -> bool:
 EVENT_DRIVEN = (
     Heuristic(
         "fifo",
-        "every device and queue serves what arrived first (DynaPipe)",
+        "every device and queue serves what arrived first",
         EventDriven(fifo),
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
+        source=DYNAPIPE,
     ),
     Heuristic(
         "cyclic",
-        "rounds with a barrier: a backward and a forward of each stage a round (DynaPipe)",
+        "rounds with a barrier: a backward and a forward of each stage a round",
         EventDriven(cyclic, has_barriers=True, sends_ahead=True),
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
+        source=DYNAPIPE,
     ),
     Heuristic(
         "wait-free-cyclic",
-        "the orders of cyclic without its barriers; keeps memory if it must (DynaPipe)",
+        "the orders of cyclic without its barriers; keeps memory if it must",
         EventDriven(wait_free_cyclic),
         A_PIPELINE,
         (ONE_PIPE, UNEQUAL),
+        source=DYNAPIPE,
     ),
     Heuristic(
         "relaxed-1f1b",
-        "what is there, backwards first (DynaPipe)",
+        "what is there, backwards first",
         EventDriven(relaxed_1f1b),
         A_PIPELINE,
         (ONE_PIPE, ONE_STAGE, FEW, UNEQUAL),
+        source=DYNAPIPE,
     ),
     Heuristic(
         "interleaved-cyclic-1f1b",
-        "interleaved 1F1B with a barrier between its rounds (DynaPipe)",
+        "interleaved 1F1B with a barrier between its rounds",
         EventDriven(interleaved_cyclic_1f1b, has_barriers=True),
         A_PIPELINE,
         (ONE_PIPE, LOOPED, WHOLE_GROUPS, UNEQUAL),
+        source=DYNAPIPE,
     ),
 )
 """Published schedulers for unequal micro-batches that decide while time goes by."""

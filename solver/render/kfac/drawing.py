@@ -26,11 +26,12 @@ from ppsolve.solver.render.drawing import (
     Facts,
     Shown,
     described,
+    distances,
     heuristic_table,
     reached,
     sizes,
 )
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.kfac.description import cycle_devices, cycle_facts, describe_refresh
 from ppsolve.solver.render.kfac.view import device_table, repeats_of, view_of_refresh
 from ppsolve.solver.render.pipeline.drawing import pipeline_shape
@@ -133,7 +134,7 @@ class KfacDrawing(Drawing):
                 is_text=True,
                 expendable=1,
             ),
-            Column("gap", [percent(entry.gap) for entry in refreshes], expendable=2),
+            *distances(refreshes, result, expendable=2),
             Column("status", status, is_text=True, wraps=True),
         )
 

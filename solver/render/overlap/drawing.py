@@ -17,7 +17,15 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
-from ppsolve.solver.render.drawing import Drawing, Facts, Shown, described, heuristic_table, reached
+from ppsolve.solver.render.drawing import (
+    Drawing,
+    Facts,
+    Shown,
+    described,
+    distances,
+    heuristic_table,
+    reached,
+)
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
 from ppsolve.solver.render.overlap.rows import is_overlap_document
@@ -94,7 +102,7 @@ class OverlapDrawing(Drawing):
         yield heuristic_table(
             shown,
             result,
-            Column("gap", [percent(entry.gap) for entry in shown]),
+            *distances(shown, result),
             Column("exposed", [figure(p.exposed_wait) for p in programs], expendable=1),
             Column("own\nestimate", [figure(p.estimate) for p in programs], expendable=2),
             Column("older\nestimate", older, expendable=3),

@@ -1,0 +1,273 @@
+"""Heuristics that users write: functions of an instance or its problem, held to every rule.
+
+Whatever such a function raises or returns becomes an outcome of its own and nobody else's: it sees
+the problem through arrays that cannot be written, and its schedule is checked like any other.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from inspect import Parameter, signature
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    HeuristicFailedError,
+    InputError,
+    NotApplicableError,
+)
+from ppsolve.solver.attended import unbroken
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+
+OwnFunction = Callable[..., Any]
+"""Takes an `Instance`, a `Problem` or both; returns orders or starts."""
+
+MAX_START = 2**60
+"""Largest start in ticks: with a duration (at most 2^58, as all times together) it fits int64."""
+
+MAX_REASON = 300
+"""Characters of an exception's text that a report shows."""
+
+
+def own_heuristic(name: str, load: Callable[[], OwnFunction]) -> Heuristic:
+    """Return the heuristic that a user's function is.
+
+    Parameters
+    ----------
+    name : str
+        Its name in reports.
+    load : callable
+        Returns the function; an `InputError` from it is the reason why the heuristic failed.
+
+    Returns
+    -------
+    Heuristic
+        Applies to every instance that is scheduled as one problem.
+    """
+    return Heuristic(
+        name,
+        "a heuristic of your own",
+        partial(_propose, load),
+        is_own=True,
+        source="yours",
+    )
+
+
+def name_of(function: OwnFunction) -> str:
+    """Return ``module:name`` of a function; its colon keeps it apart from published names."""
+    named = _named(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _named(function: OwnFunction) -> Any:
+    """Return the function, or the class of an object that can be called."""
+    return function if hasattr(function, "__qualname__") else type(function)
+
+
+def arguments_of(function: OwnFunction) -> tuple[str, ...]:
+    """Return the arguments of a function in order: ``instance``, ``problem`` or both.
+
+    The annotation of a parameter decides, where it names a problem or an instance; else its name.
+    Parameters with a default are left alone.
+
+    Raises
+    ------
+    InputError
+        It takes neither, or something else besides.
+    """
+    try:
+        taken = list(signature(function).parameters.values())
+    except (TypeError, ValueError):
+        taken = []
+    words = tuple(_argument(one) for one in taken if _is_required(one))
+    if not words or None in words:
+        raise InputError(
+            f'expected "{_named(function).__qualname__}" to take an instance or a problem: a '
+            'parameter called "instance" or "problem", or annotated as one'
+        )
+    return tuple(word for word in words if word is not None)
+
+
+def _is_required(parameter: Parameter) -> bool:
+    starred = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return parameter.default is Parameter.empty and parameter.kind not in starred
+
+
+def _argument(parameter: Parameter) -> str | None:
+    """Return ``instance`` or ``problem``, None where a parameter is neither."""
+    if parameter.kind is Parameter.KEYWORD_ONLY:
+        return None
+    given = parameter.annotation
+    text = given if isinstance(given, str) else getattr(given, "__name__", "")
+    last = text.strip("'\"").rpartition(".")[2]
+    if last == "Problem":
+        return "problem"
+    if last.endswith("Instance"):
+        return "instance"
+    return parameter.name if parameter.name in {"instance", "problem"} else None
+
+
+def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
+    """Call a user's function and turn its answer into a schedule."""
+    try:
+        with unbroken():
+            function = load()
+        words = arguments_of(function)
+    except InputError as error:
+        raise HeuristicFailedError(error.message) from None
+    given = {"instance": request.instance, "problem": _read_only(request.problem)}
+    try:
+        answer = function(*(given[word] for word in words))
+    except NotApplicableError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise HeuristicFailedError(exception_line(error)) from None
+    return _proposed(answer, request)
+
+
+def _proposed(answer: Any, request: Request) -> Proposal:
+    try:
+        found = _read(answer)
+        if isinstance(found, np.ndarray):
+            return Proposal(_moved(request.problem, _starts(found, request.problem.num_ops)))
+        if request.follow is None:
+            raise InputError("expected starts: this kind of instance takes no orders")
+        return request.follow(found)
+    except DeadlockError:
+        raise
+    except InputError as error:
+        raise HeuristicFailedError(f"its answer: {error}") from None
+    except Exception as error:
+        raise HeuristicFailedError(f"its answer: {exception_line(error)}") from None
+
+
+def exception_line(error: BaseException) -> str:
+    """Return an exception and where it was raised in one line."""
+    text = " ".join(str(error).split())[:MAX_REASON]
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename[:1] != "<"]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
+
+
+def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
+    """Return starts as an array, or orders as lists."""
+    if isinstance(answer, Schedule):
+        return answer.start
+    if isinstance(answer, np.ndarray) and answer.ndim == 1:
+        return answer
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+        raise InputError(f"expected orders or starts, got {_described(answer)}")
+    rows = list(answer)
+    if all(isinstance(row, str) for row in rows):
+        return [rows]
+    if any(isinstance(row, Iterable) for row in rows):
+        return [_row(row) for row in rows]
+    return np.array(rows)
+
+
+def _row(row: Any) -> list[Any]:
+    if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+        raise InputError(f"expected a list per device, got {_described(row)} among lists")
+    return list(row)
+
+
+def _described(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
+        return describe(value)
+    return f"a {type(value).__name__}"
+
+
+def _starts(given: np.ndarray[Any, Any], count: int) -> IntArray:
+    """Return starts in ticks; whole numbers of any type are taken."""
+    if given.shape != (count,):
+        raise InputError(f"expected {count} starts, one for each op, got {len(given)}")
+    if given.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in given.tolist()):
+        raise InputError("expected starts in whole ticks")
+    for op, one in enumerate(given.tolist()):
+        if not isinstance(one, int | float) or one != one // 1 or abs(one) > MAX_START:
+            raise InputError(f"expected a start in whole ticks, got {_described(one)} for op {op}")
+    return np.array([int(one) for one in given.tolist()], dtype=np.int64)
+
+
+def _moved(problem: Problem, start: IntArray) -> Schedule:
+    """Return a schedule that begins at 0; one that begins earlier is left to the checker."""
+    schedule = Schedule(problem, start)
+    return schedule.normalised() if len(start) and start.min() > 0 else schedule
+
+
+def _read_only(problem: Problem) -> Problem:
+    """Return the problem with views of its arrays that refuse to be written."""
+    pools = tuple(replace(pool, **_views(pool)) for pool in problem.pools)
+    return replace(problem, **{**_views(problem), "pools": pools})
+
+
+def _views(owner: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that hold arrays, as read-only views."""
+    found = {field.name: getattr(owner, field.name) for field in fields(owner)}
+    return {
+        name: _view(value)
+        for name, value in found.items()
+        if name != "pools" and isinstance(value, np.ndarray | Mapping | tuple)
+    }
+
+
+def _view(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _view(item) for key, item in value.items()})
+    if isinstance(value, tuple) and any(isinstance(item, np.ndarray) for item in value):
+        return tuple(map(_view, value))
+    return value
+
+
+def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArray]:
+    """Return orders of ops as numbers.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem of the ops.
+    orders : sequence of sequence of int or str
+        Ops that run one after the other, by number or by name.
+
+    Returns
+    -------
+    list of int64[...]
+        The same ops.
+
+    Raises
+    ------
+    InputError
+        An op that the problem does not have, or one that is there twice.
+    """
+    every = range(problem.num_ops)
+    known = dict(zip(problem.op_names(every), every, strict=True))
+    found = [[_number(given, known, place) for given in row] for place, row in enumerate(orders)]
+    seen: set[int] = set()
+    for op in (op for row in found for op in row):
+        if op in seen:
+            raise InputError(f'the op "{problem.op_name(op)}" is there twice')
+        seen.add(op)
+    return [np.array(row, dtype=np.int64) for row in found]
+
+
+def _number(given: Any, known: Mapping[str, int], place: int) -> int:
+    """Return the number of an op that an order at a place names."""
+    is_number = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    op = int(given) if is_number else known.get(given, FREE) if isinstance(given, str) else FREE
+    if not 0 <= op < len(known):
+        raise InputError(f"order {place} has {_described(given)}, which is no op of the instance")
+    return op
