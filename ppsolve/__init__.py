@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
     from ppsolve.solver.optimize.kinds import load_instance, parse_instance
     from ppsolve.solver.optimize.progress import Progress
+    from ppsolve.solver.optimize.stress import stress
     from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.service import plan
@@ -88,6 +89,7 @@ _HOME = {
     "parse_instance": "solver.optimize.kinds",
     "plan": "solver.plan.service",
     "simulate": "solver.optimize.api",
+    "stress": "solver.optimize.stress",
 }
 
 __all__ = [
@@ -133,6 +135,7 @@ __all__ = [
     "parse_instance",
     "plan",
     "simulate",
+    "stress",
 ]
 
 

@@ -21,7 +21,7 @@ MOST_LINES = 500
 LAYERS = {
     "models": [],
     "base": ["attended", "clock", "kernels", "structure", "checker"],
-    "methods": ["bounds", "flow", "heuristics", "cpsat", "goodput"],
+    "methods": ["bounds", "flow", "heuristics", "cpsat", "goodput", "stress"],
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],

@@ -391,6 +391,23 @@ class Kind(Generic[AnyInstance]):
         """
         return parse_given(data, problem, source)
 
+    def replayed(self, problem: Problem, entry: HeuristicEntry) -> Schedule | None:
+        """Return the schedule of an entry that says its orders alone.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem of the instance.
+        entry : HeuristicEntry
+            An entry of a result.
+
+        Returns
+        -------
+        Schedule or None
+            Every op as early as the orders allow; None where this kind writes no orders.
+        """
+        return None
+
     def refuted(
         self, instance: AnyInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:

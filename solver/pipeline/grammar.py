@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
@@ -107,3 +107,37 @@ def parse_step(text: str) -> Step:
         f'expected an action such as "0F3", "1SEND_F3", "0REDUCE_GRAD" or '
         f'"(0F4;7B0){OVERLAPPED}", got {describe(text)}'
     )
+
+
+def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
+    """Read the compute actions of every device.
+
+    Parameters
+    ----------
+    orders : list of lists of str
+        Action strings by device, as results have them.
+
+    Returns
+    -------
+    tuple of tuples of Action or Overlap
+        The same by device.
+
+    Raises
+    ------
+    InputError
+        A text is no compute action; names its place.
+    """
+    rows = []
+    for rank, texts in enumerate(orders):
+        row: list[ComputeStep] = []
+        for place, text in enumerate(texts if isinstance(texts, list) else [texts]):
+            where = f"orders[{rank}][{place}]"
+            try:
+                step = parse_step(text) if isinstance(text, str) else None
+            except InputError as error:
+                raise InputError(error.message, field=where) from None
+            if step is None or isinstance(step, Communication):
+                raise InputError(f"expected a compute action, got {describe(text)}", field=where)
+            row.append(step)
+        rows.append(tuple(row))
+    return tuple(rows)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.result import HeuristicEntry, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -26,8 +26,10 @@ from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
+from ppsolve.solver.pipeline.actions import Order, schedule_actions
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.grammar import compute_rows
 from ppsolve.solver.pipeline.permutations import PERMUTATIONS
 from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
@@ -122,6 +124,30 @@ class PipelineKind(Kind[PipelineInstance]):
         if instance.replicas is not None:
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
         return PipelineTask(self, instance, self.lower(instance, exact=exact))
+
+    def replayed(self, problem: Problem, entry: HeuristicEntry) -> Schedule | None:
+        """Time the action strings of an entry.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem of the pipeline.
+        entry : HeuristicEntry
+            An entry of a result.
+
+        Returns
+        -------
+        Schedule or None
+            None where the entry has no orders.
+
+        Raises
+        ------
+        InputError
+            An order is none of this pipeline.
+        """
+        if entry.orders is None:
+            return None
+        return schedule_actions(problem, [Order.of(row) for row in compute_rows(entry.orders)])
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule.
