@@ -8,9 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from ppsolve.models.core.result import HeuristicStatus, Result
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.stress.report import StressReport
-from ppsolve.solver.optimize.kinds import instance_in, kind_of
+from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
 from ppsolve.solver.stress.replay import FixedOrders
 from ppsolve.solver.stress.spread import stressed
@@ -64,17 +63,12 @@ def stress(
 
 def _contenders(data: dict[str, Any], source: str | None) -> dict[str, FixedOrders]:
     """Return the orders of the best schedule and of every feasible heuristic."""
-    instance = instance_in(data, source)
-    kind = kind_of(instance)
-    problem = kind.lower(instance, document=data)
-    schedule, violations = kind.read(instance, problem, data, source)
-    if schedule is None or violations:
-        raise InputError(f"not a whole schedule: {violations[0]}", source=source, field="schedule")
+    instance, schedule = schedule_in(data, source)
     found = Result.model_validate(data)
     contenders = {found.best_by or "best": FixedOrders.of(schedule)}
     for entry in found.heuristics:
         if entry.status is HeuristicStatus.FEASIBLE and entry.name not in contenders:
-            replayed = kind.replayed(problem, entry)
+            replayed = kind_of(instance).replayed(schedule.problem, entry)
             if replayed is not None:
                 contenders[entry.name] = FixedOrders.of(replayed)
     return contenders
