@@ -110,6 +110,14 @@ Exact = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+Robust = Annotated[
+    float | None,
+    typer.Option(
+        metavar="CV",
+        help="Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
+        rich_help_panel=SEARCH,
+    ),
+]
 HeuristicName = Annotated[
     str,
     typer.Option(
@@ -169,6 +177,7 @@ class SolveOptions:
     seed: Seed = 0
     heuristics: Heuristics = None
     exact: Exact = False
+    robust: Robust = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.

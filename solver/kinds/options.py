@@ -11,6 +11,7 @@ from typing import Self
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.stress.limits import MOST_JITTER
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Options:
     seed: int = 0
     deterministic: bool = False
     heuristics: tuple[str, ...] | None = None
+    robust: float | None = None
 
     @classmethod
     def checked(
@@ -36,6 +38,7 @@ class Options:
         seed: int = 0,
         deterministic: bool = False,
         heuristics: Sequence[str] | None = None,
+        robust: float | None = None,
     ) -> Self:
         """Make options of values that may be out of range.
 
@@ -53,6 +56,8 @@ class Options:
             As for `ppsolve.optimize`.
         heuristics : sequence of str or None
             Names; None for all that apply.
+        robust : float or None
+            Coefficient of variation, above 0.
 
         Returns
         -------
@@ -80,6 +85,12 @@ class Options:
             raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
         if isinstance(heuristics, str):
             raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
+        if robust is not None and not 0 < robust <= MOST_JITTER:
+            raise InputError(
+                f"expected a coefficient of variation above 0, at most {MOST_JITTER:g}, "
+                f"got {robust:g}",
+                field="robust",
+            )
         return cls(
             _finite(time_limit),
             gap,
@@ -88,6 +99,7 @@ class Options:
             seed,
             deterministic,
             None if heuristics is None else tuple(heuristics),
+            robust,
         )
 
     @property

@@ -29,6 +29,7 @@ def optimize(
     heuristics: Sequence[str] | None = None,
     on_progress: ProgressListener | None = None,
     exact: bool = False,
+    robust: float | None = None,
     began: float | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
@@ -58,6 +59,10 @@ def optimize(
     exact : bool
         Refuse times without a common tick. By default they are rounded up to a fine one, and the
         result says by how much its optimum can exceed that of the given times (`tick_error`).
+    robust : float or None
+        Coefficient of variation of durations, e.g. 0.02. Among schedules of equal makespan one is
+        searched whose latest runs end sooner when every op varies so much; a fifth of the time is
+        kept for that.
     began : float or None
         Moment of `time.monotonic` from which the time counts, where reading the instance is to
         count too; now by default.
@@ -81,10 +86,13 @@ def optimize(
         seed=seed,
         deterministic=deterministic,
         heuristics=heuristics,
+        robust=robust,
     )
     clock = options.clock(began)
     chosen = chosen_heuristics(instance, options.heuristics)
     task = kind_of(instance).task(instance, exact=exact)
+    if robust is not None:
+        task.refuse_robust()
     return Run(task, chosen, options, on_progress, clock).execute()
 
 

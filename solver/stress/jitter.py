@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.stress.limits import MOST_JITTER
 
 FloatArray = NDArray[np.float64]
 
 ALL_KINDS = "*"
 """Key of the jitter of every kind that has none of its own."""
-
-MOST_JITTER = 10.0
-"""Largest coefficient of variation: beyond it a few draws out of thousands decide every mean."""
 
 BLOCK_NUMBERS = 2**22
 """Durations that are drawn at once, 32 MB. With 2**20 or 2**24 a pipeline of 16 x 48 takes as

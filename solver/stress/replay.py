@@ -39,7 +39,7 @@ class FixedOrders:
     """
 
     def __init__(self, problem: Problem, orders: list[IntArray]) -> None:
-        _refuse_unfit(problem)
+        refuse_unfit(problem)
         self.problem, self.orders = problem, orders
         edges = chain_edges(orders)
         self._order = _sorted(problem, edges)
@@ -92,8 +92,36 @@ class FixedOrders:
             row += durations[op]
         return end
 
+    def last_before(self, op: int, end: FloatArray) -> int | None:
+        """Return the op that lets another one start last.
 
-def _refuse_unfit(problem: Problem) -> None:
+        Parameters
+        ----------
+        op : int
+            The op that waits.
+        end : float64[n]
+            Ends in one run.
+
+        Returns
+        -------
+        int or None
+            None for an op that waits for nobody.
+        """
+        before, lag = self._sources[op]
+        if not len(before):
+            return None
+        return int(before[np.argmax(end[before] + lag[:, 0])])
+
+
+def refuse_unfit(problem: Problem) -> None:
+    """Refuse a problem whose schedules are more than the orders of their resources.
+
+    Raises
+    ------
+    InputError
+        Ops are pinned to moments or windows, or memory is shared by resources whose orders do not
+        say which op takes it first.
+    """
     if np.any(problem.pinned != FREE) or problem.windows:
         raise InputError("ops are pinned to moments, which jitter moves", source=problem.name)
     for pool in problem.pools:
