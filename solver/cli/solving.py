@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ppsolve.models.core.result import Result, Status, StopReason
 from ppsolve.models.instances import Instance
@@ -22,6 +23,7 @@ def solve(
     verbose: bool,
     label: str = "",
     began: float | None = None,
+    start: Any = None,
 ) -> Result:
     """Optimise an instance with progress on stderr.
 
@@ -37,7 +39,7 @@ def solve(
         Show no progress, or every event.
     label : str
         Beginning of the lines of progress.
-    began : float, optional
+    began, start : optional
         As for `ppsolve.optimize`.
 
     Returns
@@ -54,7 +56,8 @@ def solve(
         label=label,
     )
     with about_file(instance, path), shown as listener:
-        return api.optimize(instance, on_progress=listener, began=began, **options.keywords())
+        keywords = options.keywords()
+        return api.optimize(instance, on_progress=listener, began=began, start=start, **keywords)
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:

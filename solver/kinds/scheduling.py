@@ -8,6 +8,8 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
+from pydantic import BaseModel
+
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import (
@@ -59,6 +61,10 @@ COMPANION_WORKERS, COMPANION_OPS = 4, 400
 """Workers from which one searches by list rules beside CP-SAT, which then has at least three: its
 full set of subsolvers proves more than any schedule saves. Smaller problems are mostly proved
 before the sweep, which has already had its turn, finds more."""
+
+
+START = "start"
+"""Name in reports of the schedule that a call begins with."""
 
 
 class ScheduleTask(Task):
@@ -117,6 +123,39 @@ class ScheduleTask(Task):
     def is_too_large(self) -> bool:
         """Whether no exact model is built."""
         return self.problem.num_ops > MAX_EXACT_OPS
+
+    def begin_from(self, given: Any) -> None:
+        """Check a known schedule and keep it, see `Task.begin_from`.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+
+        Raises
+        ------
+        InputError
+            It breaks a rule, which is named, or is no schedule of this instance.
+        """
+        if not self.is_one_free_problem:
+            super().begin_from(given)
+        schedule = self._read(given)
+        violations = check_schedule(self.problem, schedule)
+        if violations:
+            raise InputError(
+                f"not a valid schedule of {self.instance.name}: {violations[0]}", field="start"
+            )
+        self.offer(schedule, START)
+
+    def _read(self, given: Any) -> Schedule:
+        if isinstance(given, Schedule):
+            return Schedule(self.problem, given.start)
+        data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+        schedule: Schedule | None
+        schedule, violations = self.kind.read(self.instance, self.problem, data)
+        if schedule is None:
+            raise InputError(f"not a whole schedule: {violations[0]}", field="start")
+        return schedule
 
     def refuse_robust(self) -> None:
         """Refuse where orders do not say all, or the makespan is not what is minimised.

@@ -104,6 +104,24 @@ class Task(ABC):
         """The best schedule, where there is one that searches can improve."""
         return None
 
+    def begin_from(self, given: Any) -> None:
+        """Begin with a schedule that is known.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+
+        Raises
+        ------
+        InputError
+            It is no valid schedule, or the instance has more to it than the starts of its ops.
+        """
+        raise InputError(
+            f"schedules of {self.instance.name} are more than the starts of their ops",
+            field="start",
+        )
+
     def refuse_robust(self) -> None:
         """Refuse to search a schedule that jitter delays less, where that makes no sense.
 

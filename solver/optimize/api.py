@@ -30,6 +30,7 @@ def optimize(
     on_progress: ProgressListener | None = None,
     exact: bool = False,
     robust: float | None = None,
+    start: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any] | None = None,
     began: float | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
@@ -63,6 +64,8 @@ def optimize(
         Coefficient of variation of durations, e.g. 0.02. Among schedules of equal makespan one is
         searched whose latest runs end sooner when every op varies so much; a fifth of the time is
         kept for that.
+    start : Schedule, ScheduleDocument, Result, HeuristicEntry, dict or None
+        A known schedule to begin with; the result is never worse.
     began : float or None
         Moment of `time.monotonic` from which the time counts, where reading the instance is to
         count too; now by default.
@@ -76,7 +79,8 @@ def optimize(
     Raises
     ------
     InputError
-        An option is out of range, or times without a common tick are refused.
+        An option is out of range, times without a common tick are refused, or `start` is no valid
+        schedule of the instance.
     """
     options = Options.checked(
         time_limit=time_limit,
@@ -93,6 +97,8 @@ def optimize(
     task = kind_of(instance).task(instance, exact=exact)
     if robust is not None:
         task.refuse_robust()
+    if start is not None:
+        task.begin_from(start)
     return Run(task, chosen, options, on_progress, clock).execute()
 
 
