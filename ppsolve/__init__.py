@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Status
     from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.core.violation import Violation
+    from ppsolve.models.curve.document import Curve
     from ppsolve.models.documents.errors import (
         DeadlockError,
         InputError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ppsolve.models.pipeline.instance import PipelineInstance
     from ppsolve.models.plan.request import PlanRequest, load_request
     from ppsolve.models.plan.result import Plan
+    from ppsolve.solver.curve.api import curve
     from ppsolve.solver.goodput.curve import ScheduleCurve
     from ppsolve.solver.goodput.fit import fit_goodput
     from ppsolve.solver.goodput.model import GoodputModel
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.plan.service import plan
 
 _HOME = {
+    "Curve": "models.curve.document",
     "DeadlockError": "models.documents.errors",
     "GoodputModel": "solver.goodput.model",
     "GradParams": "models.goodput.params",
@@ -79,6 +82,7 @@ _HOME = {
     "Violation": "models.core.violation",
     "check": "solver.optimize.api",
     "compare": "solver.optimize.api",
+    "curve": "solver.curve.api",
     "fit_goodput": "solver.goodput.fit",
     "goodput_table": "solver.goodput.table",
     "load_instance": "solver.optimize.kinds",
@@ -93,6 +97,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Curve",
     "DeadlockError",
     "GoodputModel",
     "GradParams",
@@ -125,6 +130,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "curve",
     "fit_goodput",
     "goodput_table",
     "load_instance",

@@ -25,7 +25,7 @@ LAYERS = {
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
-    "planning": ["plan"],
+    "planning": ["plan", "curve"],
     "output": ["render", "convert", "export", "generate", "traces"],
     "cli": ["cli"],
 }
