@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Status
     from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.core.violation import Violation
+    from ppsolve.models.curve.document import Curve
     from ppsolve.models.documents.errors import (
         DeadlockError,
         InputError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ppsolve.models.pipeline.instance import PipelineInstance
     from ppsolve.models.plan.request import PlanRequest, load_request
     from ppsolve.models.plan.result import Plan
+    from ppsolve.solver.curve.api import curve
     from ppsolve.solver.goodput.curve import ScheduleCurve
     from ppsolve.solver.goodput.fit import fit_goodput
     from ppsolve.solver.goodput.model import GoodputModel
@@ -42,11 +44,13 @@ if TYPE_CHECKING:
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
     from ppsolve.solver.optimize.kinds import load_instance, parse_instance
     from ppsolve.solver.optimize.progress import Progress
+    from ppsolve.solver.optimize.stress import stress
     from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.service import plan
 
 _HOME = {
+    "Curve": "models.curve.document",
     "DeadlockError": "models.documents.errors",
     "GoodputModel": "solver.goodput.model",
     "GradParams": "models.goodput.params",
@@ -78,6 +82,7 @@ _HOME = {
     "Violation": "models.core.violation",
     "check": "solver.optimize.api",
     "compare": "solver.optimize.api",
+    "curve": "solver.curve.api",
     "fit_goodput": "solver.goodput.fit",
     "goodput_table": "solver.goodput.table",
     "load_instance": "solver.optimize.kinds",
@@ -88,9 +93,11 @@ _HOME = {
     "parse_instance": "solver.optimize.kinds",
     "plan": "solver.plan.service",
     "simulate": "solver.optimize.api",
+    "stress": "solver.optimize.stress",
 }
 
 __all__ = [
+    "Curve",
     "DeadlockError",
     "GoodputModel",
     "GradParams",
@@ -123,6 +130,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "curve",
     "fit_goodput",
     "goodput_table",
     "load_instance",
@@ -133,6 +141,7 @@ __all__ = [
     "parse_instance",
     "plan",
     "simulate",
+    "stress",
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +100,8 @@ class Work:
         )
         self._thread.start()
         try:
-            self._attend()
+            with self._told_again():
+                self._attend()
         except KeyboardInterrupt:
             self._interrupt()
         except BaseException:
@@ -206,6 +208,29 @@ class Work:
         except KeyboardInterrupt:
             # Who interrupts twice does not want to wait.
             return
+
+    @contextmanager
+    def _told_again(self) -> Iterator[None]:
+        """Notice an error that hits a callback or a destructor, where Python drops and prints it.
+
+        The part is then told once more.
+        """
+        usual = sys.unraisablehook
+
+        def notice(unraisable: sys.UnraisableHookArgs) -> None:
+            if unraisable.exc_type is TimeIsUp:
+                with _choosing:
+                    self._is_told = False
+            else:
+                usual(unraisable)
+
+        sys.unraisablehook = notice
+        try:
+            yield
+        finally:
+            # Calls on other threads may have put their own in its place meanwhile.
+            if sys.unraisablehook is notice:
+                sys.unraisablehook = usual
 
     def _tell(self, error: type[BaseException]) -> None:
         """Raise an error in the thread of the work, at its next step of Python."""

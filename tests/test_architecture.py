@@ -21,11 +21,11 @@ MOST_LINES = 500
 LAYERS = {
     "models": [],
     "base": ["attended", "clock", "kernels", "structure", "checker"],
-    "methods": ["bounds", "flow", "heuristics", "cpsat", "goodput"],
+    "methods": ["bounds", "flow", "heuristics", "cpsat", "goodput", "stress"],
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
-    "planning": ["plan"],
+    "planning": ["plan", "curve"],
     "output": ["render", "convert", "export", "generate", "traces"],
     "cli": ["cli"],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -58,6 +59,27 @@ def test_an_error_sent_late_does_not_hit_the_next_part() -> None:
     assert worked(parts)[1]
     assert len(done) == 5
     assert len(steps) == 5000
+
+
+def test_an_error_that_a_destructor_swallows_is_sent_again(capsys) -> None:
+    class Slow:
+        def __del__(self) -> None:
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                pass
+
+    done: list[bool] = []
+
+    def parts(work: Work) -> None:
+        def swallow() -> None:
+            Slow()
+            forever()
+
+        done.append(work.within(Clock(0.0), swallow))
+
+    assert worked(parts)[1]
+    assert done == [False]
+    assert capsys.readouterr().err == ""
 
 
 def test_what_must_not_be_broken_is_done_first() -> None:

@@ -228,6 +228,7 @@ class Result(Reported):
     Times without a common tick are rounded up to a fine one: the schedule is valid for the given
     times, value and bound are of the rounded ones, and the optimum of the given times is at most
     `tick_error` below that of the rounded ones, never above it. 0 where nothing was rounded.
+    `robust` is the jitter that the best schedule was made to bear, where that was asked for.
     `instance_document` is the instance itself as plain JSON data, so that a result file is enough
     for whoever reads it.
     """
@@ -255,6 +256,7 @@ class Result(Reported):
     seed: int = 0
     workers: int | None = None
     deterministic: bool = False
+    robust: float | None = None
     tick_error: Figure = 0
     versions: Versions
     bounds: tuple[BoundEntry, ...] = ()

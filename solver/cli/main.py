@@ -29,6 +29,8 @@ COMMANDS = {
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput.commands", "Goodput of data-parallel jobs."),
+    "curve": ("curve", "Best makespan over memory, micro-batches or chunks."),
+    "stress": ("stress", "Replay a schedule with random durations."),
     "diagnose": ("diagnose", "Say how far from optimal a recorded run was."),
     "export": ("export", "Write a schedule as a runtime's file."),
     "convert": ("convert", "Convert other programs' files."),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.doubts import question_units
@@ -31,6 +33,17 @@ PrintOrder = Annotated[
 ]
 
 
+Start = Annotated[
+    Path | None,
+    typer.Option(
+        "--start",
+        metavar="RESULT",
+        help="Begin with the schedule of this result; the answer is never worse.",
+        rich_help_panel=opt.SEARCH,
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
     app.command("optimize")(optimize_command)
@@ -44,6 +57,7 @@ def optimize_command(
     as_json: opt.Json = False,
     output: opt.Output = None,
     prints_order: PrintOrder = False,
+    start: Start = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -53,20 +67,35 @@ def optimize_command(
     schedule, 6 --fail-on-gap exceeded, 130 interrupted (best schedule so far printed and saved).
     """
     began = time.monotonic()
-    check_writable(output, file)
+    check_writable(output, file, *([start] if start else []))
     if prints_order:
         _refuse_json(output, as_json=as_json)
     instance = load_instance(file)
     question_units(instance, source_name(file))
     if prints_order:
         expect_program(instance, file, "--print-order")
-    result = solve(file, instance, options, quiet=quiet, verbose=verbose, began=began)
+    with _about_start(start) as known:
+        result = solve(
+            file, instance, options, quiet=quiet, verbose=verbose, began=began, start=known
+        )
     used_stdout = deliver(result, output, as_json=as_json)
     if prints_order:
         _print_order(result)
     elif not used_stdout:
         _print_report(result, instance, quiet=quiet, verbose=verbose)
     raise typer.Exit(exit_code(result, fail_on_gap))
+
+
+@contextmanager
+def _about_start(path: Path | None) -> Iterator[Any]:
+    """Read the result that the search begins with, and let errors about it name its file."""
+    if path is None:
+        yield None
+        return
+    try:
+        yield read_json(path)
+    except InputError as error:
+        raise error.located(source_name(path)) if error.field == "start" else error from None
 
 
 def _refuse_json(output: Path | None, *, as_json: bool) -> None:

@@ -119,6 +119,14 @@ Exact = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+Robust = Annotated[
+    float | None,
+    typer.Option(
+        metavar="CV",
+        help="Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
+        rich_help_panel=SEARCH,
+    ),
+]
 HeuristicName = Annotated[
     str,
     typer.Option(
@@ -180,6 +188,7 @@ class SolveOptions:
     heuristics: Heuristics = None
     more_heuristics: OwnHeuristics = None
     exact: Exact = False
+    robust: Robust = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.

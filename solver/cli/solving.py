@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from ppsolve.models.core.result import Result, Status, StopReason
 from ppsolve.models.instances import Instance
@@ -24,6 +25,7 @@ def solve(
     verbose: bool,
     label: str = "",
     began: float | None = None,
+    start: Any = None,
 ) -> Result:
     """Optimise an instance with progress on stderr.
 
@@ -39,7 +41,7 @@ def solve(
         Show no progress, or every event.
     label : str
         Beginning of the lines of progress.
-    began : float, optional
+    began, start : optional
         As for `ppsolve.optimize`.
 
     Returns
@@ -55,9 +57,10 @@ def solve(
         everything=verbose,
         label=label,
     )
+    keywords = options.keywords() | {"began": began, "start": start}
     # What a user's heuristic prints must not end up in the result.
     with about_file(instance, path), shown as listener, redirect_stdout(sys.stderr):
-        return api.optimize(instance, on_progress=listener, began=began, **options.keywords())
+        return api.optimize(instance, on_progress=listener, **keywords)
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:

@@ -19,11 +19,10 @@ from ppsolve.solver.pipeline.grammar import (
     COMPUTE_KINDS,
     FORWARD,
     Action,
-    Communication,
     ComputeStep,
     Overlap,
     actions_of,
-    parse_step,
+    compute_rows,
 )
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
@@ -210,32 +209,12 @@ def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
             field="schedule",
         )
     if not isinstance(ops, list):
-        return _written(orders), None
+        return compute_rows(orders), None
     timed, ends = _timed(ops)
     if isinstance(orders, list):
-        rows = _written(orders)
+        rows = compute_rows(orders)
         return rows, _ends_of(rows, timed, ends)
     return timed, ends
-
-
-def _written(orders: Any) -> Rows:
-    """Return the rows that action strings say."""
-    if not orders:
-        raise InputError("expected the actions of each rank, there are none", field="orders")
-    rows = []
-    for rank, texts in enumerate(orders):
-        row = []
-        for place, text in enumerate(texts if isinstance(texts, list) else [texts]):
-            where = f"orders[{rank}][{place}]"
-            try:
-                step = parse_step(text) if isinstance(text, str) else None
-            except InputError as error:
-                raise InputError(error.message, field=where) from None
-            if step is None or isinstance(step, Communication):
-                raise InputError(f"expected a compute action, got {describe(text)}", field=where)
-            row.append(step)
-        rows.append(tuple(row))
-    return tuple(rows)
 
 
 def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:

@@ -263,6 +263,8 @@ class KfacKind(Kind[KfacInstance]):
 class CycleTask(ScheduleTask):
     """A refresh cycle that is being solved."""
 
+    is_one_free_problem = False
+
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the search with a pinned pipeline, then the exact search."""
         yield self.solve_pinned

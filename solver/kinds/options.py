@@ -12,6 +12,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.own import OwnFunction
+from ppsolve.solver.stress.limits import MOST_JITTER
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Options:
     seed: int = 0
     deterministic: bool = False
     heuristics: tuple[str | OwnFunction, ...] | None = None
+    robust: float | None = None
 
     @classmethod
     def checked(
@@ -37,6 +39,7 @@ class Options:
         seed: int = 0,
         deterministic: bool = False,
         heuristics: Sequence[str | OwnFunction] | None = None,
+        robust: float | None = None,
     ) -> Self:
         """Make options of values that may be out of range.
 
@@ -54,6 +57,8 @@ class Options:
             As for `ppsolve.optimize`.
         heuristics : sequence of str or callable, or None
             Names or functions; None for all that apply.
+        robust : float or None
+            Coefficient of variation, above 0.
 
         Returns
         -------
@@ -83,6 +88,12 @@ class Options:
             raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
         if callable(heuristics):
             raise InputError("expected a list of functions, got one", field="heuristics")
+        if robust is not None and not 0 < robust <= MOST_JITTER:
+            raise InputError(
+                f"expected a coefficient of variation above 0, at most {MOST_JITTER:g}, "
+                f"got {robust:g}",
+                field="robust",
+            )
         return cls(
             _finite(time_limit),
             gap,
@@ -91,6 +102,7 @@ class Options:
             seed,
             deterministic,
             None if heuristics is None else tuple(heuristics),
+            robust,
         )
 
     @property

@@ -8,8 +8,10 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
+from pydantic import BaseModel
+
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import (
     HeuristicEntry,
     HeuristicStatus,
@@ -17,6 +19,7 @@ from ppsolve.models.core.result import (
     StopReason,
 )
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
@@ -34,6 +37,9 @@ from ppsolve.solver.kinds.task import (
     WrongScheduleError,
     load_exact_solver,
 )
+from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
+from ppsolve.solver.stress.replay import refuse_unfit
+from ppsolve.solver.stress.steadier import steadied
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MAX_EXACT_OPS = 50_000
@@ -57,6 +63,10 @@ full set of subsolvers proves more than any schedule saves. Smaller problems are
 before the sweep, which has already had its turn, finds more."""
 
 
+START = "start"
+"""Name in reports of the schedule that a call begins with."""
+
+
 class ScheduleTask(Task):
     """An instance that lowers to one problem.
 
@@ -69,6 +79,9 @@ class ScheduleTask(Task):
     problem : Problem
         What it lowers to.
     """
+
+    is_one_free_problem = True
+    """Whether the orders of resources are all there is to a schedule."""
 
     def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:
         super().__init__(kind, instance, problem.scale, problem.objective)
@@ -110,6 +123,72 @@ class ScheduleTask(Task):
     def is_too_large(self) -> bool:
         """Whether no exact model is built."""
         return self.problem.num_ops > MAX_EXACT_OPS
+
+    def begin_from(self, given: Any) -> None:
+        """Check a known schedule and keep it, see `Task.begin_from`.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+
+        Raises
+        ------
+        InputError
+            It breaks a rule, which is named, or is no schedule of this instance.
+        """
+        if not self.is_one_free_problem:
+            super().begin_from(given)
+        schedule = self._read(given)
+        violations = check_schedule(self.problem, schedule)
+        if violations:
+            raise InputError(
+                f"not a valid schedule of {self.instance.name}: {violations[0]}", field="start"
+            )
+        self.offer(schedule, START)
+
+    def _read(self, given: Any) -> Schedule:
+        if isinstance(given, Schedule):
+            return Schedule(self.problem, given.start)
+        data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+        schedule: Schedule | None
+        schedule, violations = self.kind.read(self.instance, self.problem, data)
+        if schedule is None:
+            raise InputError(f"not a whole schedule: {violations[0]}", field="start")
+        return schedule
+
+    def refuse_robust(self) -> None:
+        """Refuse where orders do not say all, or the makespan is not what is minimised.
+
+        Raises
+        ------
+        InputError
+            The objective is the device span, ops are pinned, or memory is shared by resources.
+        """
+        if not self.is_one_free_problem:
+            super().refuse_robust()
+        if self.objective is not Objective.MAKESPAN:
+            raise InputError("expected the objective makespan", field="robust")
+        refuse_unfit(self.problem)
+
+    def steady(self, variation: float, clock: Clock, seed: int) -> None:
+        """Replace the best schedule, as `Task.steady`.
+
+        Parameters
+        ----------
+        variation : float
+            Coefficient of variation of all durations.
+        clock : Clock
+            When to stop.
+        seed : int
+            Seed of random durations.
+        """
+        if self.best is None or self.best.schedule is None:
+            return
+        jitter = Jitter({ALL_KINDS: variation})
+        found = steadied(self.best.schedule, jitter, clock, seed)
+        self.refuse_wrong(found, "steadied")
+        self.best = replace(self.best, schedule=found)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic lower bound of the problem, or those that the time allows."""

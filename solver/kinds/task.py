@@ -11,6 +11,7 @@ from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import Figure, HeuristicEntry, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.attended import unbroken
 from ppsolve.solver.bounds import Bound
@@ -102,6 +103,51 @@ class Task(ABC):
     def best_schedule(self) -> Schedule | None:
         """The best schedule, where there is one that searches can improve."""
         return None
+
+    def begin_from(self, given: Any) -> None:
+        """Begin with a schedule that is known.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+
+        Raises
+        ------
+        InputError
+            It is no valid schedule, or the instance has more to it than the starts of its ops.
+        """
+        raise InputError(
+            f"schedules of {self.instance.name} are more than the starts of their ops",
+            field="start",
+        )
+
+    def refuse_robust(self) -> None:
+        """Refuse to search a schedule that jitter delays less, where that makes no sense.
+
+        Raises
+        ------
+        InputError
+            Always, for tasks that are not one problem of free orders.
+        """
+        raise InputError(
+            f"schedules of {self.instance.name} are more than the orders of their resources",
+            field="robust",
+        )
+
+    def steady(self, variation: float, clock: Clock, seed: int) -> None:
+        """Replace the best schedule by one of equal makespan that jitter delays less.
+
+        Parameters
+        ----------
+        variation : float
+            Coefficient of variation of all durations.
+        clock : Clock
+            When to stop.
+        seed : int
+            Seed of random durations.
+        """
+        self.refuse_robust()
 
     def hear(self, schedule: Schedule, by: str) -> bool:
         """Keep a schedule that a search tells of while it goes on.

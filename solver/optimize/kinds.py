@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
@@ -159,6 +160,37 @@ def instance_in(data: Any, source: str | None = None) -> Instance:
         return parse_instance(document)
     except InputError as error:
         raise error.located(f"{source}: {CARRIED}" if source else CARRIED) from None
+
+
+def schedule_in(data: Any, source: str | None = None) -> tuple[Instance, Schedule]:
+    """Read the instance and the schedule that a result carries.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result.
+    source : str, optional
+        How errors name it.
+
+    Returns
+    -------
+    Instance, Schedule
+        What was solved, and the best schedule.
+
+    Raises
+    ------
+    InputError
+        There is no instance or no whole schedule, or its claims contradict each other.
+    """
+    instance = instance_in(data, source)
+    if data.get("schedule") is None:
+        raise InputError("there is no schedule in it", source=source, field="schedule")
+    kind = kind_of(instance)
+    problem = kind.lower(instance, document=data)
+    schedule, violations = kind.read(instance, problem, data, source)
+    if schedule is None or violations:
+        raise InputError(f"not a whole schedule: {violations[0]}", source=source, field="schedule")
+    return instance, schedule
 
 
 def lower(instance: Instance, *, exact: bool = False) -> Problem:

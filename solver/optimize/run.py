@@ -56,6 +56,10 @@ GREEDY_SHARE = 0.5
 SWEEP_SHARE = 0.3
 """Share of the time for each heuristic that searches, where an exact search can follow."""
 
+STEADY_SHARE = 0.2
+"""Share of the time in which the best schedule is made one that jitter delays less, where that is
+asked for."""
+
 LAST_SHARE = 0.2
 """Share that is left for the last schedule of such a heuristic where no exact search follows."""
 
@@ -108,7 +112,9 @@ class Run:
         self.whole = options.clock() if clock is None else clock
         limit = self.whole.left if self.whole.is_limited else 0.0
         reserve = RESERVED_SECONDS + RESERVED_PER_OP * task.size
-        self.clock = self.whole.before(min(reserve, MOST_RESERVED * limit))
+        self.ending = self.whole.before(min(reserve, MOST_RESERVED * limit))
+        is_robust = options.robust is not None
+        self.clock = self.ending.share(1 - STEADY_SHARE) if is_robust else self.ending
         self._teller = Teller(listener, self.whole, task.shown)
         self._end = _Ending()
         self._has_glanced = False
@@ -116,7 +122,7 @@ class Run:
         self._entries: dict[str, HeuristicEntry] = {}
         self._work = Work(
             self._phases,
-            self.clock,
+            self.ending,
             self._teller.tick,
             is_attended=self.whole.is_limited or self._teller.is_heard,
         )
@@ -163,8 +169,18 @@ class Run:
                 self._search()
             if not self._is_impossible() and self._end.reason is not StopReason.INTERRUPTED:
                 self._finish()
+            if self.options.robust is not None and self.task.value is not None:
+                self._steady(self.options.robust)
         except MemoryInfeasible as error:
             self._end = _Ending(StopReason.INFEASIBLE, str(error))
+
+    def _steady(self, variation: float) -> None:
+        """Make the best schedule one that jitter delays less."""
+        self._teller.phase = "steadying"
+        self._work.within(
+            self.ending,
+            lambda: self.task.steady(variation, self.ending, self.options.seed),
+        )
 
     def _announce(self, steps: int) -> None:
         """Let compiled code be loaded where it pays and time allows."""
@@ -347,6 +363,7 @@ class Run:
             "seed": options.seed,
             "workers": options.used_workers,
             "deterministic": options.deterministic,
+            "robust": options.robust,
             "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
             "instance_document": instance_data(task.instance),

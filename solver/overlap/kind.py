@@ -160,6 +160,7 @@ class OverlapKind(Kind[OverlapInstance]):
 class ProgramTask(ScheduleTask):
     """A program that is being solved: only schedules that a program order runs as count."""
 
+    is_one_free_problem = False
     least_bytes: float | None = None
 
     @property

@@ -107,6 +107,8 @@ class _Share:
 class ReplicasTask(ScheduleTask):
     """A pipeline with replicas."""
 
+    is_one_free_problem = False
+
     @property
     def is_too_large(self) -> bool:
         """Never: replicas are searched one by one."""

@@ -1,0 +1,1 @@
+"""Makespan over an amount: memory, micro-batches or chunks."""

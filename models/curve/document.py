@@ -1,0 +1,62 @@
+"""The document of a curve: best makespan and proved bound at each point."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ppsolve.models.core.result import Figure, Reported, Status
+
+
+class Over(StrEnum):
+    """What a curve varies."""
+
+    CAPACITY = "capacity"
+    MICROBATCHES = "microbatches"
+    CHUNKS = "chunks"
+
+
+class CurvePoint(Reported):
+    """One point; figures are absent where there is no schedule.
+
+    `at` is the capacity (an amount, or one per device), the number of micro-batches or the number
+    of chunks. `multiple` is a capacity as multiple of p, where it was given so. `microbatch_time`
+    is the value over the number of micro-batches. `best_by` names what found the schedule: at
+    another point, where the schedule holds here too.
+    """
+
+    at: Figure | list[Figure]
+    multiple: Figure | None = None
+    status: Status
+    value: Figure | None = None
+    bound: Figure | None = None
+    gap: float | None = None
+    microbatch_time: float | None = None
+    best_by: str | None = None
+    reason: str | None = None
+
+
+class Curve(Reported):
+    """Best values and bounds of one instance over capacities, micro-batches or chunks.
+
+    `gap` is (value - bound) / value. `question` is a hash of the instance, by which a file knows
+    if it goes on with the same curve.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["curve"] = "curve"
+    instance: str
+    over: Over
+    objective: str
+    time_unit: str
+    question: str
+    wall_seconds: float = 0.0
+    points: tuple[CurvePoint, ...]
+
+    def written(self) -> dict[str, Any]:
+        """Return plain JSON data; each point carries `at` under the name of what is varied."""
+        data = self.model_dump(mode="json", by_alias=True)
+        data["points"] = [{str(self.over): point["at"], **point} for point in data["points"]]
+        return data

@@ -1,0 +1,1 @@
+"""What a stress test of schedules reports."""

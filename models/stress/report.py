@@ -1,0 +1,47 @@
+"""Distributions of makespans of fixed orders under jitter, as they leave the program."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ppsolve.models.core.result import Figure, Reported
+
+
+class StressEntry(Reported):
+    """How one schedule's makespan is spread, in the instance's time unit.
+
+    `planned` is its makespan where every op takes what the instance says and starts as early as
+    its order allows. `p5` to `p99` are percentiles; `stays_ahead` is the share of runs in which
+    the best schedule ends no later than this one, ties included.
+    """
+
+    name: str
+    planned: Figure
+    mean: float
+    deviation: float
+    p5: float
+    p50: float
+    p95: float
+    p99: float
+    worst: float
+    stays_ahead: float | None = None
+
+
+class StressReport(Reported):
+    """Makespans of the best schedule and of heuristics over the same random durations.
+
+    `jitter` holds the coefficient of variation by kind of op, `slow` the factor by device. The
+    first entry is the best schedule of the result.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["stress"] = "stress"
+    instance: str
+    time_unit: str
+    runs: int
+    seed: int
+    jitter: dict[str, float]
+    slow: dict[int, float]
+    entries: tuple[StressEntry, ...]

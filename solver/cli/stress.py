@@ -1,0 +1,117 @@
+"""``ppsolve stress``: how a schedule holds when ops do not take what was planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
+from ppsolve.solver.optimize.stress import RUNS, stress
+from ppsolve.solver.render.stress import stress_report
+from ppsolve.solver.stress.jitter import ALL_KINDS
+
+WHOLE, HALVES = "B", ("I", "W")
+"""Kinds of a whole backward and of its halves."""
+
+ResultFile = Annotated[
+    Path, typer.Argument(metavar="RESULT", help="A result (JSON); - is stdin.", show_default=False)
+]
+Jitters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--jitter",
+        metavar="[KIND=]CV",
+        help="Standard deviation over mean of durations, of all ops or of a kind; repeatable.",
+        show_default=False,
+    ),
+]
+Trace = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="A recorded run that tells the jitter of each kind of op; repeatable.",
+    ),
+]
+Slow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DEVICE=FACTOR", help="A device whose ops take FACTOR times longer; repeatable."
+    ),
+]
+Runs = Annotated[int, typer.Option(metavar="N", min=1, help="Runs.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    summary = "Replay a schedule with random durations."
+    app.command("stress", short_help=summary)(stress_command)
+
+
+def stress_command(
+    file: ResultFile,
+    jitter: Jitters = None,
+    trace: Trace = None,
+    slow: Slow = None,
+    runs: Runs = RUNS,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    output: opt.Output = None,
+) -> None:
+    """Replay a result's schedules with random durations, to see if the best one stays ahead.
+
+    Orders stay as they are and every op starts as early as they allow. The best schedule and every
+    feasible heuristic of the result get the same durations, e.g. `--jitter 0.014` or
+    `--jitter F=0.01 --jitter W=0.03 --slow 2=1.1`.
+    """
+    check_writable(output, file)
+    data = read_json(file)
+    by_kind = _recorded(trace or [], data) | {
+        kind or ALL_KINDS: number
+        for kind, number in (_pair(text, "--jitter", "[KIND=]CV") for text in jitter or ())
+    }
+    if not by_kind:
+        raise InputError("expected --jitter or --trace, e.g. --jitter 0.014")
+    factors = {
+        _device(device): number
+        for device, number in (_pair(text, "--slow", "DEVICE=FACTOR") for text in slow or ())
+    }
+    found = stress(data, by_kind, slow=factors, runs=runs, seed=seed, source=source_name(file))
+    if not deliver(found, output, as_json=as_json):
+        stdout_console().print(stress_report(found))
+
+
+def _recorded(files: list[str], result: Any) -> dict[str, float]:
+    """Return the jitter of each kind of op in a recorded run, of the kinds that a result has.
+
+    The halves of a split backward vary as a recorded whole one does.
+    """
+    if not files:
+        return {}
+    from ppsolve.solver.traces.detect import read_trace
+    from ppsolve.solver.traces.fits import fit
+
+    found = fit(read_trace([Path(file) for file in files])).jitter
+    halves = dict.fromkeys(HALVES, found[WHOLE]) if WHOLE in found else {}
+    ops = result.get("schedule", {}).get("ops", ()) if isinstance(result, dict) else ()
+    kinds = {op.get("kind") for op in ops}
+    return {kind: number for kind, number in (halves | found).items() if kind in kinds}
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, float]:
+    """Return the name and the number of ``NAME=NUMBER``; the name is empty where there is none."""
+    name, _, number = text.rpartition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise InputError(f"expected {form}, got {text[:40]!r}", field=option) from None
+
+
+def _device(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"expected DEVICE=FACTOR, got {text[:40]!r}", field="--slow")
+    return int(text)

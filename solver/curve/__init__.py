@@ -1,0 +1,1 @@
+"""Makespans over memory, micro-batches or chunks, one run for all points."""

@@ -1,0 +1,226 @@
+"""All points of a curve in one time limit, each helped by its neighbours.
+
+Where only the capacity grows, a schedule for less memory holds for more, and a bound for more
+memory holds for less. So the ends come first, then middles; a point between two that have met is
+closed without a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppsolve.models.core.result import Figure, Result, ScheduleDocument, Status
+from ppsolve.models.curve.document import Curve, CurvePoint, Over
+from ppsolve.models.documents.text import fingerprint
+from ppsolve.models.instances import Instance
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.curve.points import Place
+from ppsolve.solver.optimize.api import optimize
+
+LEAST_SECONDS = 0.2
+"""Less is left for no further search: reading and lowering alone take a tenth of it."""
+
+GROWTH = 1.5
+"""A point that is visited again may take so many times its even share of what is left."""
+
+
+@dataclass
+class _State:
+    """What is known of a point."""
+
+    place: Place
+    value: Figure | None = None
+    bound: Figure | None = None
+    best_by: str | None = None
+    schedule: ScheduleDocument | None = None
+    is_infeasible: bool = False
+    reason: str | None = None
+    visits: int = 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self.is_infeasible or (self.value is not None and self.value == self.bound)
+
+    @property
+    def gap(self) -> float | None:
+        """(value - bound) / value; None without a value or a bound."""
+        if self.value is None or self.bound is None:
+            return None
+        return float((self.value - self.bound) / self.value) if self.value else 0.0
+
+    def document(self) -> CurvePoint:
+        """Return the point as it is reported."""
+        status = Status.FEASIBLE
+        if self.is_infeasible:
+            status = Status.INFEASIBLE
+        elif self.value is None:
+            status = Status.UNKNOWN
+        elif self.is_closed:
+            status = Status.OPTIMAL
+        count = self.place.instance.num_microbatches
+        return CurvePoint(
+            at=self.place.at,
+            multiple=self.place.multiple,
+            status=status,
+            value=self.value,
+            bound=None if self.is_infeasible else self.bound,
+            gap=self.gap,
+            microbatch_time=None if self.value is None else float(self.value) / count,
+            best_by=self.best_by,
+            reason=self.reason,
+        )
+
+
+@dataclass
+class CurveSearch:
+    """The points of a curve and how they are searched.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Ascending, at least one.
+    over : Over
+        What is varied.
+    instance : Instance
+        What the points are made of.
+    time_limit : float
+        Wall seconds for all points.
+    options : dict
+        Keywords of `ppsolve.optimize` for each point.
+    tell : callable
+        Given the curve so far after each search.
+    """
+
+    places: Sequence[Place]
+    over: Over
+    instance: Instance
+    time_limit: float
+    options: dict[str, Any] = field(default_factory=dict)
+    tell: Callable[[Curve], None] = lambda curve: None
+
+    def __post_init__(self) -> None:
+        """Start the clock; nothing is known of any point."""
+        self._clock = Clock(self.time_limit)
+        self._states = [_State(place) for place in self.places]
+
+    def resume(self, known: Curve) -> None:
+        """Take over the points of an earlier curve of the same question.
+
+        Their schedules are not kept in files: values and bounds count, and where a gap is left the
+        point is searched again.
+        """
+        points = {str(point.at): point for point in known.points}
+        for state in self._states:
+            point = points.get(str(state.place.at))
+            if point is None or point.status is Status.UNKNOWN:
+                continue
+            state.value, state.bound, state.best_by = point.value, point.bound, point.best_by
+            state.is_infeasible = point.status is Status.INFEASIBLE
+            state.reason, state.visits = point.reason, 1
+
+    def run(self) -> Curve:
+        """Search until all points are closed or time is over; return the curve."""
+        self._spread()
+        for place in ends_first(len(self._states)):
+            if not self._states[place].visits:
+                left = sum(not state.is_closed and not state.visits for state in self._states)
+                self._visit(place, self._clock.left / max(1, left))
+        while (widest := self._widest()) is not None and self._clock.left > LEAST_SECONDS:
+            open_points = sum(not state.is_closed for state in self._states)
+            self._visit(widest, GROWTH * self._clock.left / open_points)
+        return self.curve()
+
+    def curve(self) -> Curve:
+        """Return the curve so far."""
+        return Curve(
+            instance=self.instance.name,
+            over=self.over,
+            objective=str(self.places[0].instance.objective),
+            time_unit=self.instance.time_unit,
+            question=question_of(self.instance, self.over),
+            wall_seconds=round(self._clock.elapsed, 3),
+            points=tuple(state.document() for state in self._states),
+        )
+
+    def _widest(self) -> int | None:
+        """Return the open point of which least is known, those with the fewest visits first."""
+        open_points = [
+            (state.visits, -(state.gap if state.gap is not None else 1.0), index)
+            for index, state in enumerate(self._states)
+            if not state.is_closed
+        ]
+        return min(open_points)[2] if open_points else None
+
+    def _visit(self, index: int, seconds: float) -> None:
+        """Search one point, and tell its neighbours what was found."""
+        state = self._states[index]
+        if state.is_closed or (state.visits and self._clock.left <= LEAST_SECONDS):
+            return
+        seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
+        result = optimize(
+            state.place.instance, time_limit=seconds, start=state.schedule, **self.options
+        )
+        state.visits += 1
+        self._take(state, result)
+        self._spread()
+        self.tell(self.curve())
+
+    def _take(self, state: _State, result: Result) -> None:
+        if result.status is Status.INFEASIBLE:
+            state.is_infeasible, state.reason = True, result.reason
+            return
+        if result.bound is not None and (state.bound is None or result.bound > state.bound):
+            state.bound = result.bound
+        if result.value is not None and (state.value is None or result.value < state.value):
+            state.value, state.schedule = result.value, result.schedule
+            if result.best_by != "start":
+                state.best_by = result.best_by
+
+    def _spread(self) -> None:
+        """Let values hold for more memory and bounds for less."""
+        if self.over is not Over.CAPACITY:
+            return
+        for less, more in zip(self._states, self._states[1:], strict=False):
+            if less.value is not None and (more.value is None or less.value < more.value):
+                more.value, more.best_by = less.value, less.best_by
+                more.schedule = less.schedule
+        for less, more in zip(self._states[-2::-1], self._states[:0:-1], strict=True):
+            if more.is_infeasible:
+                less.is_infeasible, less.reason = True, more.reason
+            elif more.bound is not None and (less.bound is None or more.bound > less.bound):
+                less.bound = more.bound
+
+
+def question_of(instance: Instance, over: Over) -> str:
+    """Name the question of a curve, so that a file is taken up by the same question only.
+
+    Parameters
+    ----------
+    instance : Instance
+        What the points are made of.
+    over : Over
+        What is varied.
+
+    Returns
+    -------
+    str
+        A hash of the instance, behind what is varied.
+    """
+    return f"{over}:{fingerprint(instance)[:32]}"
+
+
+def ends_first(count: int) -> list[int]:
+    """Return 0 to count - 1 so that each comes amid its neighbours known: last, first, middles."""
+    order, waiting = [count - 1, 0][: max(0, count)], [(0, count - 1)]
+    if count == 1:
+        return [0]
+    while waiting:
+        first, last = waiting.pop(0)
+        middle = (first + last) // 2
+        if middle in (first, last):
+            continue
+        order.append(middle)
+        waiting += [(first, middle), (middle, last)]
+    return order

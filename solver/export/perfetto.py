@@ -1,0 +1,223 @@
+"""Schedules as traces that Perfetto and ``chrome://tracing`` show.
+
+The format is the JSON of Chrome's trace events: devices are processes, their streams threads, ops
+complete slices, memory counters, arrows the way of a micro-batch through the stages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
+from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
+
+NANOSECONDS_PER_SECOND = 10**9
+GROUP_SIZE = 1000
+"""Process numbers of a schedule begin at a multiple of this, so that those of the next one follow;
+as many devices are kept apart."""
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A schedule in a trace.
+
+    Parameters
+    ----------
+    title : str
+        What its processes are called, e.g. ``optimal``.
+    schedule : Schedule
+        The schedule.
+    bound : float or None
+        Proven lower bound in the instance's unit; marked where it is given.
+    """
+
+    title: str
+    schedule: Schedule
+    bound: float | None = None
+
+
+def perfetto_json(shown: Sequence[Shown]) -> str:
+    """Return the trace of schedules as JSON text.
+
+    Parameters
+    ----------
+    shown : sequence of Shown
+        Schedules, each a group of processes of its own.
+
+    Returns
+    -------
+    str
+        An object with ``traceEvents``, one event a line. Times are microseconds, rounded to
+        nanoseconds; a time unit that is no unit of seconds is shown as microseconds.
+    """
+    events = [event for group, each in enumerate(shown) for event in _Group(each, group).events()]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
+
+
+class _Group:
+    """The events of one schedule."""
+
+    def __init__(self, shown: Shown, group: int) -> None:
+        self.shown, self.schedule = shown, shown.schedule
+        self.problem: Problem = shown.schedule.problem
+        self.first = group * GROUP_SIZE + 1
+        self.group = group
+        self.owner = _owners(self.problem)
+        scale = self.problem.scale
+        per_second = UNITS_PER_SECOND.get(scale.unit, UNITS_PER_SECOND["us"])
+        self.unit = Fraction(NANOSECONDS_PER_SECOND, per_second)
+        self.tick = scale.tick * self.unit
+
+    def events(self) -> Iterator[Event]:
+        """Yield names, slices, counters and the mark of the bound."""
+        yield from self._names()
+        yield from self._slices()
+        for pool in self.problem.pools:
+            yield from self._counter(pool)
+        if self.shown.bound is not None:
+            yield {
+                "ph": "i",
+                "s": "g",
+                "name": f"{self.shown.title}: lower bound",
+                "pid": self.first,
+                "tid": 0,
+                "ts": _microseconds(round(self.shown.bound * float(self.unit))),
+            }
+
+    def _names(self) -> Iterator[Event]:
+        for place, device in enumerate(sorted(set(self.owner))):
+            process = {"ph": "M", "pid": self.first + device, "tid": 0}
+            name = f"{self.shown.title}: device {device}"
+            yield process | {"name": "process_name", "args": {"name": name}}
+            order = self.group * GROUP_SIZE + place
+            yield process | {"name": "process_sort_index", "args": {"sort_index": order}}
+        for resource, (name, device) in enumerate(
+            zip(self.problem.resource_names, self.owner, strict=True)
+        ):
+            thread = {"ph": "M", "pid": self.first + device, "tid": resource + 1}
+            yield thread | {"name": "thread_name", "args": {"name": name}}
+            yield thread | {"name": "thread_sort_index", "args": {"sort_index": resource}}
+
+    def _slices(self) -> Iterator[Event]:
+        """Yield a slice for every op that takes time, on each of its resources."""
+        problem = self.problem
+        busy = np.flatnonzero((problem.duration > 0) & (np.diff(problem.resource_ptr) > 0))
+        ways = _ways(problem, busy)
+        starts, ends = (
+            [self._nanoseconds(moment) for moment in moments[busy].tolist()]
+            for moments in (self.schedule.start, self.schedule.end)
+        )
+        names = problem.op_names(busy)
+        for op, name, start, end in zip(busy.tolist(), names, starts, ends, strict=True):
+            slice_ = {
+                "ph": "X",
+                "name": name,
+                "cat": _kind(problem, op),
+                "ts": _microseconds(start),
+                "dur": _microseconds(end - start),
+                "args": _labels(problem, op),
+            }
+            for place, resource in enumerate(problem.resources_of(op).tolist()):
+                way = self._way(ways.get(op)) if place == 0 else {}
+                place_of = {"pid": self.first + self.owner[resource], "tid": resource + 1}
+                yield slice_ | place_of | way
+
+    def _way(self, way: tuple[int, bool, bool] | None) -> Event:
+        """Return the fields of arrows: the number of a micro-batch's way, shared by its slices."""
+        if way is None:
+            return {}
+        number, comes, goes = way
+        flow: Event = {"bind_id": hex(self.group * 2**32 + number + 1)}
+        return flow | ({"flow_in": True} if comes else {}) | ({"flow_out": True} if goes else {})
+
+    def _counter(self, pool: Pool) -> Iterator[Event]:
+        """Yield the amount in use whenever it changes."""
+        acquired = self.schedule.start[pool.acquire_op]
+        released = self.schedule.end[pool.release_op]
+        change: dict[int, Fraction] = defaultdict(Fraction)
+        for moments, amounts, sign in (
+            (acquired, pool.acquire_amount, 1),
+            (released, pool.release_amount, -1),
+        ):
+            for moment, amount in zip(moments.tolist(), amounts.tolist(), strict=True):
+                change[moment] += sign * pool.amounts[amount]
+        held = pool.initial
+        device = _number_in(pool.name, max(self.owner, default=0))
+        counter = {"ph": "C", "name": "memory", "pid": self.first + device, "tid": 0}
+        change[0] += 0
+        for moment in sorted(change):
+            held += change[moment]
+            moment_of = {"ts": _microseconds(self._nanoseconds(moment))}
+            yield counter | moment_of | {"args": {"in use": float(held)}}
+
+    def _nanoseconds(self, ticks: int) -> int:
+        """Return a time rounded to whole nanoseconds."""
+        whole, parts = self.tick.numerator, self.tick.denominator
+        return (2 * ticks * whole + parts) // (2 * parts)
+
+
+def _microseconds(nanoseconds: int) -> int | float:
+    return nanoseconds // 1000 if nanoseconds % 1000 == 0 else nanoseconds / 1000
+
+
+def _owners(problem: Problem) -> list[int]:
+    """Return the device of each resource: the number in its name, else that of its first op."""
+    devices = [device for device in problem.device.tolist() if device != FREE]
+    most = max(devices, default=0)
+    owners = []
+    for resource, name in enumerate(problem.resource_names):
+        ops = problem.ops_by_resource[resource]
+        device = int(problem.device[ops[0]]) if len(ops) else FREE
+        owners.append(_number_in(name, most, max(device, 0)))
+    return owners
+
+
+def _number_in(name: str, most: int, otherwise: int = 0) -> int:
+    found = re.search(r"[0-9]+", name)
+    return int(found[0]) if found and int(found[0]) <= most else otherwise
+
+
+def _kind(problem: Problem, op: int) -> str:
+    kind = problem.kinds[problem.kind[op]]
+    return SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind
+
+
+def _labels(problem: Problem, op: int) -> Event:
+    """Return the stage and the micro-batch of an op, where it has them."""
+    columns = {"stage": problem.stage, "micro-batch": problem.microbatch}
+    return {name: int(column[op]) for name, column in columns.items() if column[op] != FREE}
+
+
+def _ways(problem: Problem, busy: IntArray) -> dict[int, tuple[int, bool, bool]]:
+    """Return (number, comes, goes) of the ops on the way of each micro-batch.
+
+    A way follows the precedences of a micro-batch from stage to stage: the ops that have a
+    predecessor or a successor of the same micro-batch on another stream.
+    """
+    same = (problem.microbatch[problem.before] == problem.microbatch[problem.after]) & (
+        problem.microbatch[problem.before] != FREE
+    )
+    stream = np.full(problem.num_ops, FREE, dtype=np.int64)
+    stream[busy] = problem.resource_idx[problem.resource_ptr[busy]]
+    apart = stream[problem.before] != stream[problem.after]
+    kept = same & apart & (stream[problem.before] != FREE) & (stream[problem.after] != FREE)
+    comes, goes = set(problem.after[kept].tolist()), set(problem.before[kept].tolist())
+    replica = problem.replica if len(problem.replica) else np.zeros(problem.num_ops, np.int64)
+    count = int(problem.microbatch.max(initial=0)) + 1
+    return {
+        op: (int(replica[op]) * count + int(problem.microbatch[op]), op in comes, op in goes)
+        for op in comes | goes
+    }

@@ -1,0 +1,1 @@
+"""How long schedules take when ops do not take what was planned."""

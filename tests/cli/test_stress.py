@@ -1,0 +1,70 @@
+"""``ppsolve stress``: a table, JSON, and options that name what is wrong."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import ppsolve
+from ppsolve.solver.cli.main import build
+from tests.paths import DATA
+
+PIPELINE = ppsolve.PipelineInstance(
+    name="two", num_devices=2, num_microbatches=4, times={"forward": 10, "backward": 20}
+)
+
+
+def run(*arguments):
+    return CliRunner().invoke(build(), [*map(str, arguments)])
+
+
+@pytest.fixture
+def result(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(ppsolve.optimize(PIPELINE, time_limit=1).model_dump_json())
+    return path
+
+
+def test_json_has_an_entry_for_each_schedule(result):
+    done = run("stress", result, "--jitter", 0.02, "--runs", 100, "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert (found["kind"], found["runs"], found["jitter"]) == ("stress", 100, {"*": 0.02})
+    assert found["entries"][0]["stays_ahead"] is None
+    assert {"gpipe", "1f1b"} <= {entry["name"] for entry in found["entries"]}
+
+
+def test_the_table_says_how_often_the_best_stays_ahead(result):
+    done = run("stress", result, "--jitter", "F=0.1", "--slow", "1=1.5", "--runs", 100)
+    assert done.exit_code == 0
+    assert "100 runs, jitter 10.00 % of F, device 1 x 1.5" in done.stdout.replace("\n", " ")
+    assert "not later" in done.stdout
+
+
+def test_jitter_comes_from_a_recorded_run(result):
+    trace = DATA / "traces" / "primus_pp8"
+    done = run("stress", result, "--trace", trace, "--runs", 10, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert set(json.loads(done.stdout)["jitter"]) == {"F", "B"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "expected --jitter or --trace"),
+        (("--jitter", "much"), "--jitter: expected [KIND=]CV, got 'much'"),
+        (("--jitter", 0.1, "--slow", "2"), "--slow: expected DEVICE=FACTOR, got ''"),
+        (("--jitter", 0.1, "--slow", "x=2"), "--slow: expected DEVICE=FACTOR, got 'x'"),
+    ],
+)
+def test_wrong_options_end_with_2(result, options, message):
+    done = run("stress", result, *options)
+    assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+
+
+def test_an_instance_is_no_result(tmp_path):
+    path = tmp_path / "instance.json"
+    path.write_text('{"kind": "pipeline"}')
+    done = run("stress", path, "--jitter", 0.1)
+    assert done.exit_code == 2
+    assert "instance.json: expected a result" in done.stderr
