@@ -135,8 +135,10 @@ def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
     Raises
     ------
     InputError
-        A text is no compute action; names its place.
+        There are no orders, or a text is no compute action; names its place.
     """
+    if not orders:
+        raise InputError("expected the actions of each rank, there are none", field="orders")
     rows = []
     for rank, texts in enumerate(orders):
         row: list[ComputeStep] = []
