@@ -80,11 +80,9 @@ def simulate_entry(
         with redirect_stdout(sys.stderr):
             return api.simulate(instance, name, exact=exact, **chosen)
     except NotApplicableError as error:
-        return HeuristicEntry(
-            name=name,
-            status=HeuristicStatus.NOT_APPLICABLE,
-            reason=str(error).removeprefix(f"{name} is not applicable: "),
-        )
+        # The name of the heuristic, which may have been given in upper case.
+        known, _, reason = str(error).partition(" is not applicable: ")
+        return HeuristicEntry(name=known, status=HeuristicStatus.NOT_APPLICABLE, reason=reason)
 
 
 def refuse_not_applicable(entry: HeuristicEntry) -> None:

@@ -99,6 +99,17 @@ def test_searches_do_not_apply_where_micro_batches_are_exchanged(tmp_path: Path)
     assert rows["list-tail"] is None
 
 
+def test_names_in_upper_case_are_shown_as_they_are_listed(file: str) -> None:
+    done = CliRunner().invoke(build(), ["simulate", file, "--heuristic", "ZB-H1"])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: zb-h1 is not applicable: needs split backwards (backward_input and "
+        "backward_weight)\n"
+    )
+    done = CliRunner().invoke(build(), ["simulate", file, "--heuristic", "1F1B", "-q"])
+    assert done.stdout == "1f1b: feasible 6 us\n"
+
+
 def test_an_instance_that_is_none_is_wrong_input(tmp_path: Path) -> None:
     done = CliRunner().invoke(build(), ["heuristics", str(tmp_path / "missing.json")])
     assert done.exit_code == 2
