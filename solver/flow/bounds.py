@@ -14,6 +14,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.drains import FEW_NODES, drain_bound
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.holds import memory_time
+from ppsolve.solver.flow.passing import passing
 from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.compilation import is_compiled
 from ppsolve.solver.kernels.machine import Ends, Jobs, empty_tree, least_end_with_ends
@@ -139,6 +140,7 @@ RULES: dict[str, Callable[[Paths], int]] = {
     "ends": ends,
     "drain": drain,
     "memory-time": memory_time,
+    "passing": passing,
 }
 """Every lower bound on a flow by name, the simpler one first."""
 
