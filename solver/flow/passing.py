@@ -40,7 +40,7 @@ class _Side:
     least: IntArray
 
 
-def passing(paths: Paths) -> int:
+def passing(paths: Paths, others: int | None = None) -> int:
     """Return the largest bound by the way of one micro-batch past all others, in ticks.
 
     Follow micro-batch i from position u to position v. On every resource on the way each other one
@@ -55,6 +55,8 @@ def passing(paths: Paths) -> int:
     ----------
     paths : Paths
         Heads and tails of a flow.
+    others : int, optional
+        Micro-batches that pass together with any one; by default all others of the flow.
 
     Returns
     -------
@@ -65,8 +67,9 @@ def passing(paths: Paths) -> int:
     if len(chain) < 2:
         return 0
     front, back = _side(paths), _side(paths.reversed)
-    ends = _ends(len(chain), paths.flow.num_microbatches)
-    found = [_least(paths, front, back, part) for part in _parts(paths, chain, ends)]
+    count = paths.flow.num_microbatches
+    parts = _parts(paths, chain, _ends(len(chain), count))
+    found = [_least(paths, front, back, part, others) for part in parts]
     return max(found, default=0)
 
 
@@ -139,7 +142,7 @@ def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Part]:
                 yield _Part(first, last, length, way[:, last] - length, shortest)
 
 
-def _least(paths: Paths, front: _Side, back: _Side, part: _Part) -> int:
+def _least(paths: Paths, front: _Side, back: _Side, part: _Part, others: int | None) -> int:
     """Return the bound of a part over all micro-batches and weights, in ticks."""
     duration, first, last = paths.flow.duration, part.first, part.last
     before, after = front.work[:, first], back.work[:, last]
@@ -154,5 +157,10 @@ def _least(paths: Paths, front: _Side, back: _Side, part: _Part) -> int:
     for wait in (PARTS,) if not part.gap.any() else (PARTS // 2, PARTS):
         cost = np.minimum(costs, wait * part.overtaking)
         own = begins[:, None] + ends[None] - cost + PARTS * part.length + (PARTS - wait) * part.gap
-        best = max(best, int((own.max(axis=2) + cost.sum(axis=2)).max()))
+        if others is None:
+            rest = cost.sum(axis=2)
+        else:  # whoever they are, they cost no less than those that cost least
+            rest = np.sort(cost, axis=2)[:, :, :others].sum(axis=2)
+            own += cost
+        best = max(best, int((own.max(axis=2) + rest).max()))
     return -(-best // PARTS)
