@@ -137,12 +137,13 @@ def drain(paths: Paths, nodes: int = FEW_NODES) -> int:
 RULES: dict[str, Callable[[Paths], int]] = {
     "path": longest_path,
     "one-machine": one_machine,
+    "passing": passing,
     "ends": ends,
     "drain": drain,
     "memory-time": memory_time,
-    "passing": passing,
 }
-"""Every lower bound on a flow by name, the simpler one first."""
+"""Every lower bound on a flow by name, those that take milliseconds first: where kernels are not
+compiled and the machine is busy, trees of orders take all the time there is."""
 
 
 def _ends_of(paths: Paths, resource: int) -> int:
