@@ -14,6 +14,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.drains import FEW_NODES, drain_bound
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.holds import memory_time
+from ppsolve.solver.flow.passing import passing
 from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.compilation import is_compiled
 from ppsolve.solver.kernels.machine import Ends, Jobs, empty_tree, least_end_with_ends
@@ -136,11 +137,13 @@ def drain(paths: Paths, nodes: int = FEW_NODES) -> int:
 RULES: dict[str, Callable[[Paths], int]] = {
     "path": longest_path,
     "one-machine": one_machine,
+    "passing": passing,
     "ends": ends,
     "drain": drain,
     "memory-time": memory_time,
 }
-"""Every lower bound on a flow by name, the simpler one first."""
+"""Every lower bound on a flow by name, those that take milliseconds first: where kernels are not
+compiled and the machine is busy, trees of orders take all the time there is."""
 
 
 def _ends_of(paths: Paths, resource: int) -> int:

@@ -15,6 +15,7 @@ from ppsolve.solver.flow.bounds import (
 )
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.holds import memory_time
+from ppsolve.solver.flow.passing import passing
 from ppsolve.solver.flow.paths import Paths
 
 
@@ -24,7 +25,8 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
     Per resource, the slowest replica takes at least as long as the mean of least head + load +
     least tail, where heads and tails of all replicas belong to different micro-batches; and as long
     as the lightest sets of micro-batches that some replica must take of the heaviest ones. The
-    memory of all replicas holds every micro-batch for as long as it takes.
+    memory of all replicas holds every micro-batch for as long as it takes. Whoever shares a replica
+    with a long micro-batch passes it.
 
     Parameters
     ----------
@@ -41,7 +43,8 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
         Ticks.
     """
     paths = Paths(flow)
-    found = [longest_path(paths), memory_time(paths, replicas)]
+    others = flow.num_microbatches // replicas - 1 if equal else 0
+    found = [longest_path(paths), memory_time(paths, replicas), passing(paths, others)]
     for resource in range(flow.num_resources):
         first, last = end_positions(paths, resource)
         if not len(first):

@@ -187,7 +187,9 @@ class _Search:
             return steps
         if self.pace is None:
             return min(steps, FIRST_STEPS)
-        return min(steps, int(min(CALL_SECONDS, LATE * self.clock.left) / self.pace))
+        in_time = int(min(CALL_SECONDS, LATE * self.clock.left) / self.pace)
+        # A first run that waited for a compiler or another process says nothing of the others.
+        return min(steps, max(in_time, FIRST_STEPS))
 
     def _race(self, pool: list[Timed]) -> list[Timed]:
         """Anneal all patterns a little, half of them longer, and so on; return the best."""

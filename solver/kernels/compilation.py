@@ -157,7 +157,10 @@ class Kernel:
             if self._machine_code is not None:
                 return self._machine_code(*arguments)
             if self._may_compile():
-                return self._compile()(*arguments)
+                # Numba ends its translation in the first call, under locks that whoever is broken
+                # off in between never gives back: all later calls waited for them.
+                with unbroken():
+                    return self._compile()(*arguments)
         plain = [_as_lists(argument) for argument in arguments]
         answer = self.function(*plain)
         for argument, values in zip(arguments, plain, strict=True):

@@ -187,6 +187,11 @@ class Task(ABC):
         return False
 
     @property
+    def glances_first(self) -> bool:
+        """Whether its glance comes as soon as it has a schedule, not after all but searches."""
+        return False
+
+    @property
     def is_closed(self) -> bool:
         """Whether the best schedule is proved to be optimal."""
         return self.value is not None and self.value == self.bound.value

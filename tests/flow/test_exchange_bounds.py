@@ -97,6 +97,13 @@ def test_heads_and_tails_of_different_microbatches() -> None:
         assert apart_sum(head, tail, count) == best
 
 
+def test_who_shares_a_replica_with_a_long_one_passes_it() -> None:
+    # The long one takes 4 x 20; the other of its replica costs 5 or more, if there must be one.
+    found = flow([[20, 5, 5, 6]] * 2, [[20, 5, 5, 6]] * 2)
+    assert exchange_bound(found, 2, equal=True) == 80 + 5
+    assert exchange_bound(found, 2, equal=False) == 80
+
+
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("equal", [True, False])
 def test_no_bound_is_above_the_best_assignment(seed: int, equal: bool) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow import search as module
 from ppsolve.solver.flow.evaluator import Evaluator, follows_orders
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
@@ -98,3 +99,12 @@ def test_pools_that_several_resources_use_follow_no_order():
     assert not follows_orders(shared)
     with pytest.raises(ValueError, match="one resource"):
         Evaluator(shared)
+
+
+def test_a_first_run_that_waited_long_does_not_end_the_search():
+    # As when a kernel was compiled within it: a second for each change.
+    _, _, evaluator, _ = _case()
+    search = module._Search(evaluator, Clock(1000.0), 0, 0, None, None)
+    search.pace = 1e6
+    assert search._allowed(5 * module.FIRST_STEPS) == module.FIRST_STEPS
+    assert search._allowed(1) == 1

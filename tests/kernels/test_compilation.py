@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ppsolve.solver import attended
 from ppsolve.solver.kernels import cache, compilation
 from ppsolve.solver.kernels.compilation import Kernel, part
 
@@ -144,3 +146,19 @@ def test_the_cache_goes_where_numba_is_told(
         cache.folder.cache_clear()
     assert found is not None
     assert found.parent == tmp_path
+
+
+def test_the_first_compiled_call_is_not_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Numba holds locks within it; later calls hold none.
+    guarded: list[bool] = []
+
+    def code(number: int) -> int:
+        guarded.append(threading.get_ident() in attended._unbroken)
+        return number + 1
+
+    monkeypatch.setitem(compilation._state, "compiled", True)
+    monkeypatch.setitem(compilation._state, "due", math.inf)
+    monkeypatch.setattr(compilation, "cached_in", lambda _: code)
+    kernel = Kernel(code)
+    assert [kernel(1), kernel(2)] == [2, 3]
+    assert guarded == [True, False]

@@ -139,3 +139,19 @@ def test_published_schedules_run_on_every_replica():
     assert entry.makespan == max(apart)
     assert len(entry.orders) == 4
     assert entry.orders[2] == ["0F2", "0F1", "0B2", "0B1"]
+
+
+def test_orders_of_fixed_replicas_are_searched_once_there_is_a_schedule():
+    # 64 ops: published schedules that come after the search are still in the report.
+    forward = [(7 * i) % 11 + 1 for i in range(16)]
+    times = {"forward": [forward] * 2, "backward": [forward[::-1]] * 2}
+    replicas = {"count": 2, "assignment": "fixed"}
+    instance = pipeline(num_microbatches=16, times=times, replicas=replicas, optimizer=0)
+    events: list[tuple[str, str]] = []
+    result = ppsolve.optimize(
+        instance, time_limit=20, on_progress=lambda told: events.append((told.event, told.source))
+    )
+    assert result.status == "OPTIMAL"
+    published = [source for event, source in events if event == "heuristic"]
+    assert events.index(("incumbent", "replicas")) < events.index(("heuristic", published[-1]))
+    assert {"gpipe", "1f1b", "fifo"} <= {entry.name for entry in result.heuristics}

@@ -46,9 +46,11 @@ EXCHANGE_STEPS = 1e7
 ORDERED = "replicas"
 """Name of the search over the orders of all replicas in reports."""
 
-GLANCE_SHARE, GLANCE_PATIENCE = 0.5, 1.0
+GLANCE_SHARE, GLANCE_PATIENCES = 0.5, (0.01, 1.0)
 """Part of the time for it, and seconds on the slowest replica without a better order after which it
-ends. More time is of use only where replicas have far more than 8 micro-batches."""
+ends. More time is of use only where replicas have far more than 8 micro-batches. With the shorter
+patience first, as for training steps, small replicas are soon proved: 32 recorded ones of 2 x 8 in
+0.2 s of processor time, where 1 s was waited before."""
 
 Alone = Callable[[Any, PipelineInstance, Any], ScheduleTask]
 """Makes the task of one replica of its kind, instance and problem."""
@@ -150,6 +152,11 @@ class FixedTask(ReplicasTask):
         found = [Bound(name, value) for name, value in largest.items() if value > self.bound.value]
         self._note_bounds(sorted(found, key=lambda bound: -bound.value) + self.bounds)
 
+    @property
+    def glances_first(self) -> bool:
+        """Whether the orders of all replicas are searched once there is any schedule."""
+        return self.objective is Objective.MAKESPAN and self.size > SMALL_OPS
+
     def _parts(self) -> list[Part]:
         return parts_of(self.instance, members_of(self.problem))
 
@@ -173,7 +180,9 @@ class FixedTask(ReplicasTask):
         expect(EXCHANGE_STEPS)
         clock = control.clock.share(GLANCE_SHARE)
         search = Search(shape, shape.flow, control.options.seed + 1, clock)
-        search.run(clock, GLANCE_PATIENCE)
+        for patience in GLANCE_PATIENCES:
+            if search.value > search.bound:
+                search.run(clock, patience)
         if search.value < TOO_LONG and self.hear(_numbered(search.schedule, self.problem), ORDERED):
             control.tell("incumbent", ORDERED)
         if search.bound > self.bound.value:
