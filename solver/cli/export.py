@@ -37,7 +37,7 @@ Format = Annotated[
 InstanceFile = Annotated[
     Path | None,
     typer.Option(
-        "--instance", metavar="FILE", help="Pipeline of the result: the schedule is checked."
+        "--instance", metavar="FILE", help="Pipeline of what carries none: a schedule is checked."
     ),
 ]
 EntryName = Annotated[

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from typing import Any
 
+from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.export.replica import of_replica
+from ppsolve.solver.optimize.kinds import CARRIED
 from ppsolve.solver.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -103,8 +106,8 @@ def read_program(
     data : object
         The document as read from JSON.
     instance : PipelineInstance, optional
-        The pipeline of the result; the schedule must then keep every rule of it. A plan has its
-        own.
+        The pipeline of the result, by default the one that it carries; the schedule must keep
+        every rule of it. A plan has its own.
     heuristic : str, optional
         Take the order of this heuristic of a result.
     replica : int, optional
@@ -126,6 +129,7 @@ def read_program(
     sizes: dict[str, int] = {}
     if data.get("kind") == "plan-result":
         data, instance, layers, sizes = _winner(data)
+    instance = instance or _carried(data)
     if heuristic is not None:
         data = _entry(data, heuristic)
     if data.get("kind") not in {None, "pipeline"}:
@@ -137,8 +141,10 @@ def read_program(
     alone, members = (data, None) if replica is None else of_replica(data, replica)
     rows, ends = _rows(alone)
     refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
-    if instance is not None:
-        _check(data, rows, instance, has_schedule=ends is not None)
+    if instance is not None and ends is None:
+        ends = _simulated_ends(rows, instance)
+    elif instance is not None:
+        refuse(PIPELINE.check(instance, data))
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
     return Program(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
@@ -151,16 +157,25 @@ def refuse(violations: Any) -> None:
         raise InputError(str(first), field="schedule")
 
 
-def _check(
-    data: dict[str, Any], rows: Rows, instance: PipelineInstance, *, has_schedule: bool
-) -> None:
-    """Refuse a schedule, or an order without one, that breaks a rule of its pipeline."""
-    if has_schedule:
-        refuse(PIPELINE.check(instance, data))
-    else:
-        found = broken_rules(rows, shape_of(instance))
-        refuse(broken for broken in found if broken.rule != "data-order")
-        refuse(simulated(rows, instance)[1])
+def _carried(data: dict[str, Any]) -> PipelineInstance | None:
+    """Return the pipeline that a result carries, None where there is none."""
+    document = data.get(CARRIED)
+    if document is None or data.get("kind") != PIPELINE.name:
+        return None
+    return PIPELINE.parse(document, CARRIED)
+
+
+def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
+    """Return the ends of an order that has no schedule; refuse one that breaks a rule."""
+    found = broken_rules(rows, shape_of(instance))
+    refuse(broken for broken in found if broken.rule != "data-order")
+    proposal, violations = simulated(rows, instance)
+    refuse(violations)
+    document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
+    try:
+        return _ends_of(rows, *_timed(document["ops"]))
+    except InputError as error:
+        raise InputError(error.message, field="orders") from None
 
 
 def _winner(
@@ -180,8 +195,9 @@ def _winner(
             f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
         )
     assert isinstance(split, list)
-    given = row.get("configuration")
-    sizes = {name: size for name, size in given.items() if type(size) is int} if given else {}
+    chosen = row.get("configuration")
+    given = chosen if isinstance(chosen, dict) else {}
+    sizes = {name: size for name, size in given.items() if type(size) is int}
     return result, PIPELINE.parse(instance), tuple(split), sizes
 
 
@@ -231,10 +247,14 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
     empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
     if empty is not None:
         refuse([Violation("placement", f"rank {empty} has no op; every rank needs a stage", ())])
-    ends = {action: end for row in placed.values() for _, end, action in row}
-    _refuse_pieces([action for row in placed.values() for _, _, action in row])
-    rows = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
-    return tuple(tuple(action for _, _, action in row) for row in rows), ends
+    timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
+    ends = {action: end for row in timed for _, end, action in row}
+    twice = next((one for row in timed for one, two in pairwise(row) if one == two), None)
+    if twice is not None:
+        refuse([Violation("twice", f"{twice[2]} is there more than once", ())])
+    rows = tuple(tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed)
+    _refuse_pieces(rows)
+    return rows, ends
 
 
 def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
@@ -270,12 +290,14 @@ def _action(op: Any, where: str) -> Action | None:
     return Action(op["stage"], op["kind"], op["microbatch"])
 
 
-def _refuse_pieces(actions: list[Action]) -> None:
-    action, count = Counter(actions).most_common(1)[0]
+def _refuse_pieces(rows: Rows) -> None:
+    """Refuse ops whose pieces have another op between them."""
+    counts = Counter(action for row in rows for step in row for action in actions_of(step))
+    action, count = counts.most_common(1)[0]
     if count > 1:
         raise InputError(
-            f"one op per stage, kind and micro-batch: {action} runs in {count} pieces (collectives "
-            "between them), which no runtime's file can say",
+            f"one op per stage, kind and micro-batch: {action} runs in {count} pieces with others "
+            "between them, which no runtime's file can say",
             field="schedule",
         )
 

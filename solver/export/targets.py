@@ -23,7 +23,7 @@ Writer = Callable[[Program, Settings, Path], Files]
 
 EVERY = (
     "bidirectional pipes and several replicas: a stage lives on one rank",
-    "ops in pieces, with collectives between them",
+    "ops in pieces, with other ops between them",
     "forwards of the last stage in another order than 0, 1, 2, ...",
     "times: a runtime runs an order as early as it can",
 )

@@ -74,10 +74,11 @@ REFUSED = {
         schedule("0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"),
         "deadlock: 1F1 -> 0B0 -> 1F1",
     ),
-    "an op in pieces": (
+    "an op twice": (
         {"schedule": {"ops": 2 * schedule("0F0 0B0")["schedule"]["ops"]}},
-        "0F0 runs in 2 pieces",
+        "twice: 0F0 is there more than once",
     ),
+    "an op in pieces": (schedule("0F0 0F1 0F0 0F1 0B0 0B1"), "0F0 runs in 2 pieces with others"),
 }
 
 
@@ -131,6 +132,18 @@ def test_a_schedule_is_checked_on_its_instance():
         read_program(TWO_RANKS, pipeline(times={"forward": 2, "backward": 1}))
 
 
+def test_a_result_carries_its_pipeline():
+    fields = {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 2, "backward": 1}}
+    carried = {"kind": "pipeline", "instance_document": {"kind": "pipeline", **fields}}
+    with pytest.raises(InputError, match=r"duration: F0\.0 runs"):
+        read_program({**TWO_RANKS, **carried})
+    made = read_program(
+        {**carried, "orders": [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]}
+    )
+    # 0F0, 1F0, 1B0, 1F1 one after the other.
+    assert made.ends[Action(1, "F", 1)] == 7
+
+
 def test_orders_must_be_those_of_the_schedule():
     data = {**TWO_RANKS, "orders": [["0F1", "0F0", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]}
     with pytest.raises(InputError, match=r"orders\[0\]: the schedule ends 0F0 before 0F1"):
@@ -156,6 +169,24 @@ def test_ops_of_no_length_pass_the_stages_in_order():
     ]
     made = read_program({"schedule": {"ops": ops}})
     assert torch_csv(made) == "0F0,1F0,2F0,2I0,1I0,0I0,2W0,1W0,0W0\n"
+
+
+def test_pieces_of_an_op_without_others_between_them_are_one():
+    made = read_program(schedule("0F0 0F0 0F1 . 0F1 0B0 0B1 0B1"))
+    assert torch_csv(made) == "0F0,0F1,0B0,0B1\n"
+    assert made.ends == {Action(0, "F", 0): 2, Action(0, "F", 1): 5} | {
+        Action(0, "B", 0): 6,
+        Action(0, "B", 1): 8,
+    }
+
+
+def test_pipelines_with_collectives_have_orders_of_whole_ops():
+    inside = {"forward": {"segments": 2, "allreduce": 1}, "backward": {"allreduce": 1}}
+    instance = pipeline(collectives=inside)
+    entry = simulate(instance, "1f1b").model_dump(mode="json")
+    assert torch_csv(read_program(entry, instance)) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    alone = read_program({"orders": entry["orders"]}, instance)
+    assert alone.ends == read_program(entry, instance).ends
 
 
 def test_results_of_other_kinds_are_refused():
