@@ -1,0 +1,14 @@
+"""PyTorch: run the schedule of a result, and measure stages for an instance.
+
+    >>> from ppsolve.torch import build_schedule, profile_stages
+    >>> instance = profile_stages(modules, example, num_microbatches=8)
+    >>> schedule = build_schedule(ppsolve.optimize(instance), stages, loss_fn)
+    >>> schedule.step(inputs, target=targets)
+
+torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
+"""
+
+from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.torch.schedule import build_schedule, feeding_order
+
+__all__ = ["as_torch_runs", "build_schedule", "feeding_order"]

@@ -1,0 +1,106 @@
+"""Run a schedule on small real stages and compare gradients with the model in one piece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.solver.torch.schedule import build_schedule, feeding_order
+
+WIDTH, ROWS = 12, 3
+"""Features of an activation, and rows of a micro-batch."""
+
+torch.set_default_dtype(torch.float64)
+
+
+def modules(count: int) -> list[nn.Module]:
+    """Uneven stages of 1, 2 and 3 layers, with the same weights in every process."""
+    torch.manual_seed(count)
+    return [
+        nn.Sequential(
+            *(
+                nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH))
+                for _ in range(1 + stage % 3)
+            )
+        )
+        for stage in range(count)
+    ]
+
+
+def batch(microbatches: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    shape = (microbatches, ROWS, WIDTH)
+    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+
+
+def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return ((output - target) ** 2).mean()
+
+
+def reference(count: int, microbatches: int) -> tuple[list[nn.Module], list[float]]:
+    """Return the stages with the gradients of one piece, and the loss of each micro-batch."""
+    whole = modules(count)
+    model = nn.Sequential(*whole)
+    losses = [loss(model(x), y) for x, y in zip(*batch(microbatches), strict=True)]
+    torch.stack(losses).mean().backward()
+    return whole, [float(one) for one in losses]
+
+
+def furthest(found: nn.Module, wanted: nn.Module) -> float:
+    """Return the largest difference of a gradient, relative to the largest of its parameter."""
+    pairs = zip(found.parameters(), wanted.parameters(), strict=True)
+    worst = 0.0
+    for one, other in pairs:
+        assert one.grad is not None and other.grad is not None
+        worst = max(worst, float((one.grad - other.grad).abs().max() / other.grad.abs().max()))
+    return worst
+
+
+def differences(
+    rank: int,
+    group: Any,
+    *,
+    result: tuple[type[Result | HeuristicEntry], str],
+    csv: Path | None = None,
+    format: str = "compute_only",
+) -> tuple[float, float]:
+    """Run the schedule of a result, or of its file, on the stages of a rank.
+
+    Returns the largest relative differences of gradients and of losses by micro-batch.
+    """
+    kind, text = result
+    read = kind.model_validate_json(text)
+    assert read.schedule is not None
+    of_stage = {op.stage: op.device for op in read.schedule.ops if op.kind == "F"}
+    count, order = len(of_stage), feeding_order(read)
+    own = modules(count)
+    stages = [
+        PipelineStage(own[stage], stage, count, torch.device("cpu"), group=group)
+        for stage in sorted(stage for stage, device in of_stage.items() if device == rank)
+    ]
+    if csv is None:
+        runtime = build_schedule(read, stages, loss)
+    else:
+        runtime = _PipelineScheduleRuntime(stages, len(order), loss_fn=loss)
+        runtime._load_csv(str(csv), format=format)
+    x, y = (chunks[order].flatten(0, 1) for chunks in batch(len(order)))
+    whole, losses = reference(count, len(order))
+    has_first, has_last = 0 in {s.stage_index for s in stages}, stages[-1].is_last
+    given = (x,) if has_first else ()
+    kept: list[torch.Tensor] = []
+    for module in own:
+        module.zero_grad()
+    if has_last:
+        runtime.step(*given, target=y, losses=kept)
+    else:
+        runtime.step(*given)
+    worst = max(furthest(own[stage.stage_index], whole[stage.stage_index]) for stage in stages)
+    wrong = [abs(float(one) - losses[k]) for one, k in zip(kept, order, strict=False)]
+    assert len(wrong) == (len(order) if has_last else 0)
+    return worst, max(wrong, default=0.0)
