@@ -29,6 +29,7 @@ COMMANDS = {
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput.commands", "Goodput of data-parallel jobs."),
     "diagnose": ("diagnose", "Say how far from optimal a recorded run was."),
+    "export": ("export", "Write a schedule as a runtime's file."),
     "convert": ("convert", "Convert other programs' files."),
 }
 """Module of each command in this package, with a ``register(app)``, and its line in the help."""

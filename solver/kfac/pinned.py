@@ -20,7 +20,7 @@ from ppsolve.models.kfac.work import Place, lower_iteration, modules_of, places
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.pipeline.actions import COMPUTE_KINDS
+from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.kind import PIPELINE
 
 PATTERNS: dict[str, Heuristic] = {

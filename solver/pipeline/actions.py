@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,38 +14,18 @@ from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.pipeline.grammar import (
+    BACKWARD_INPUT,
+    COMPUTE_KINDS,
+    Action,
+    ComputeStep,
+    Overlap,
+)
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.structure.units import whole_units
 
-FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
-COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
-"""Kinds of ops on compute streams, by PyTorch's letters."""
-
 FULL, INPUT, WEIGHT = 1, 2, 3
 """Places of the backwards in `COMPUTE_KINDS`."""
-
-
-class Action(NamedTuple):
-    """One compute action of a device, written as PyTorch writes it: ``0F3``."""
-
-    stage: int
-    kind: str
-    microbatch: int
-
-    def __str__(self) -> str:
-        """Return ``<stage><kind><micro-batch>``."""
-        return f"{self.stage}{self.kind}{self.microbatch}"
-
-
-class Overlap(NamedTuple):
-    """A forward and a full backward that are launched together; timed one after the other."""
-
-    forward: Action
-    backward: Action
-
-    def __str__(self) -> str:
-        """Return ``(<forward>;<backward>)OVERLAP_F_B``."""
-        return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
 def _none() -> IntArray:
@@ -73,7 +52,7 @@ class Order:
     overlaps: IntArray = field(default_factory=_none)
 
     @classmethod
-    def of(cls, steps: Iterable[Action | Overlap]) -> Order:
+    def of(cls, steps: Iterable[ComputeStep]) -> Order:
         """Return the order of actions and of pairs of them."""
         actions: list[Action] = []
         overlaps = []
@@ -111,7 +90,7 @@ class Order:
         """Return the number of actions."""
         return len(self.stage)
 
-    def __iter__(self) -> Iterator[Action | Overlap]:
+    def __iter__(self) -> Iterator[ComputeStep]:
         """Yield the actions, and the pairs that are launched together."""
         kinds = [COMPUTE_KINDS[kind] for kind in self.kind.tolist()]
         columns = self.stage.tolist(), kinds, self.microbatch.tolist()

@@ -9,11 +9,6 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.pipeline.actions import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    COMPUTE_KINDS,
-    FORWARD,
     FULL,
     INPUT,
     WEIGHT,
@@ -21,6 +16,13 @@ from ppsolve.solver.pipeline.actions import (
     gradient_after_weight,
     in_halves,
     orders_of,
+)
+from ppsolve.solver.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
+    FORWARD,
 )
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 

@@ -24,16 +24,8 @@ from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Times
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
-from ppsolve.solver.pipeline.actions import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    COMPUTE_KINDS,
-    Order,
-    action_strings,
-    gradient_after_weight,
-    orders_of,
-)
+from ppsolve.solver.pipeline.actions import Order, action_strings, gradient_after_weight, orders_of
+from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE_KINDS
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 

@@ -9,14 +9,8 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.solver.pipeline.actions import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    FULL,
-    Order,
-)
+from ppsolve.solver.pipeline.actions import FULL, Order
+from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 
 def torch_group_size(num_devices: int, num_microbatches: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ppsolve.solver.pipeline.actions import BACKWARD, FORWARD, Order
+from ppsolve.solver.pipeline.actions import Order
+from ppsolve.solver.pipeline.grammar import BACKWARD, FORWARD
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:

@@ -19,9 +19,9 @@ from ppsolve.models.pipeline.costs import sums_of
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
-from ppsolve.solver.pipeline.actions import COMPUTE_KINDS
 from ppsolve.solver.pipeline.event_driven.clusters import MAX_ORDERS, cluster_orders
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import A_PIPELINE, ONE_PIPE, PUBLISHED, UNEQUAL
 
 PATTERNS = tuple(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ppsolve.solver.pipeline.actions import (
+from ppsolve.solver.pipeline.actions import Order
+from ppsolve.solver.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     Action,
-    Order,
     Overlap,
 )
 from ppsolve.solver.pipeline.zero_bubble import Emitter

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ppsolve.solver.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Order
+from ppsolve.solver.pipeline.actions import Order
+from ppsolve.solver.pipeline.grammar import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 
 class Emitter:

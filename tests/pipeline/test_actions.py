@@ -9,14 +9,13 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.pipeline.actions import (
-    Action,
     Order,
-    Overlap,
     action_strings,
     orders_of,
     resolved,
     schedule_actions,
 )
+from ppsolve.solver.pipeline.grammar import Action, Overlap
 
 
 def problem(*, split: bool = False) -> Problem:

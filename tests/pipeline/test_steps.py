@@ -15,7 +15,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.pipeline.actions import Action, Order, schedule_actions
+from ppsolve.solver.pipeline.actions import Order, schedule_actions
+from ppsolve.solver.pipeline.grammar import Action
 
 FORWARD = [[1, 2, 6, 4], [1, 3, 2, 5]]
 BACKWARD = [[2, 2, 7, 3], [4, 5, 1, 6]]

@@ -8,15 +8,9 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.pipeline.entries import entry_at
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.pipeline.actions import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    FULL,
-    Order,
-)
+from ppsolve.solver.pipeline.actions import FULL, Order
 from ppsolve.solver.pipeline.event_driven.route import Route, Run, Shape
+from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ppsolve.solver.structure.tables import memory_of
 
 SENT_FORWARD, SENT_BACK = "TF", "TB"

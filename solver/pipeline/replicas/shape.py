@@ -33,7 +33,7 @@ from ppsolve.solver.flow.lineups import Lineup, lineup_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
 from ppsolve.solver.kernels.exchange import Choice, Lineups
-from ppsolve.solver.pipeline.actions import COMPUTE_KINDS
+from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
 MOST_WAYS = 4

@@ -1,0 +1,350 @@
+"""From a result to the program that its devices run: the one thing that every exporter reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
+    FORWARD,
+    Action,
+    Communication,
+    ComputeStep,
+    Overlap,
+    actions_of,
+    parse_step,
+)
+from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
+from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.published import has_unequal_microbatches
+
+Rows = tuple[tuple[ComputeStep, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What each rank of a pipeline runs.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    rows : tuple of tuple of Action or Overlap
+        The steps of each rank, in order; every rule of `broken_rules` but ``data-order`` holds.
+    ends : dict of Action to float, optional
+        Ends in the time unit of the result, where the result has a schedule.
+    instance : PipelineInstance, optional
+        The pipeline, where it is known.
+    layers : tuple of int, optional
+        Layers of each stage, of a plan.
+    microbatches : tuple of int
+        The micro-batch of the result that stands at each index of the program.
+    """
+
+    name: str
+    rows: Rows
+    ends: Ends | None = None
+    instance: PipelineInstance | None = None
+    layers: tuple[int, ...] | None = None
+    microbatches: tuple[int, ...] = field(default=())
+
+    @property
+    def stage_to_rank(self) -> tuple[int, ...]:
+        """Rank of each stage."""
+        ranks = stages_to_ranks(self.rows)
+        return tuple(ranks[stage] for stage in range(len(ranks)))
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.stage_to_rank)
+
+    @property
+    def num_microbatches(self) -> int:
+        """Number of micro-batches."""
+        return len(self.microbatches)
+
+    @property
+    def is_renumbered(self) -> bool:
+        """Whether micro-batches have other numbers than in the result."""
+        return self.microbatches != tuple(range(self.num_microbatches))
+
+    def actions(self, rank: int) -> list[Action]:
+        """Return the actions of a rank one by one."""
+        return [action for step in self.rows[rank] for action in actions_of(step)]
+
+
+def read_program(
+    data: Any, instance: PipelineInstance | None = None, heuristic: str | None = None
+) -> Program:
+    """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
+
+    Parameters
+    ----------
+    data : object
+        The document as read from JSON.
+    instance : PipelineInstance, optional
+        The pipeline of the result; the schedule must then keep every rule of it. A plan has its
+        own.
+    heuristic : str, optional
+        Take the order of this heuristic of a result.
+
+    Returns
+    -------
+    Program
+        With the steps of every rank.
+
+    Raises
+    ------
+    InputError
+        There is no readable schedule of a pipeline with one rank per stage, or it breaks a rule.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
+    layers = None
+    if data.get("kind") == "plan-result":
+        data, instance, layers = _winner(data)
+    if heuristic is not None:
+        data = _entry(data, heuristic)
+    if data.get("status") == "infeasible":
+        raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
+    if instance is not None and data.get("schedule", data.get("ops")) is not None:
+        refuse(PIPELINE.check(instance, data))
+    rows, ends = _rows(data)
+    refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
+    name = str(data.get("instance") or (instance.name if instance else "pipeline"))
+    return Program(name, rows, ends, instance, layers, tuple(range(count)))
+
+
+def refuse(violations: Any) -> None:
+    """Raise an `InputError` with the first of some violations, if there is one."""
+    first: Violation | None = next(iter(violations), None)
+    if first is not None:
+        raise InputError(str(first), field="schedule")
+
+
+def _winner(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...]]:
+    """Return the result, the pipeline and the split of the winner of a plan."""
+    result, instance, row = (plan.get(name) for name in ("result", "instance", "winner"))
+    for name, part in (("result", result), ("instance", instance), ("winner", row)):
+        if not isinstance(part, dict):
+            status = f" (status {plan.get('status')})"
+            raise InputError(f"the plan has no winner{status}", field=name)
+    assert isinstance(result, dict) and isinstance(row, dict)
+    split = row.get("layers_per_stage")
+    is_split = isinstance(split, list) and all(type(count) is int for count in split)
+    if not is_split:
+        raise InputError(
+            f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
+        )
+    assert isinstance(split, list)
+    return result, PIPELINE.parse(instance), tuple(split)
+
+
+def _entry(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
+    entries = data.get("heuristics")
+    rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
+    found = {str(row.get("name")): row for row in rows}
+    if heuristic not in found:
+        raise InputError(
+            f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found),
+            field="--heuristic",
+        )
+    return {"instance": data.get("instance"), **found[heuristic]}
+
+
+def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
+    """Return the rows of a document: those of its action strings, and those of its schedule."""
+    orders, document = data.get("orders"), data.get("schedule", data)
+    ops = document.get("ops") if isinstance(document, dict) else None
+    if not isinstance(ops, list) and not isinstance(orders, list):
+        reason = data.get("reason")
+        raise InputError(
+            "expected the schedule of a pipeline, there is none"
+            + (f": {reason}" if reason else ""),
+            field="schedule",
+        )
+    if not isinstance(ops, list):
+        return _written(orders), None
+    timed, ends = _timed(ops)
+    if isinstance(orders, list):
+        rows = _written(orders)
+        return rows, _ends_of(rows, timed, ends)
+    return timed, ends
+
+
+def _written(orders: Any) -> Rows:
+    """Return the rows that action strings say."""
+    rows = []
+    for rank, texts in enumerate(orders):
+        row = []
+        for place, text in enumerate(texts if isinstance(texts, list) else [texts]):
+            where = f"orders[{rank}][{place}]"
+            try:
+                step = parse_step(text) if isinstance(text, str) else None
+            except InputError as error:
+                raise InputError(error.message, field=where) from None
+            if step is None or isinstance(step, Communication):
+                raise InputError(f"expected a compute action, got {describe(text)}", field=where)
+            row.append(step)
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
+    """Return the compute ops of a schedule by rank, in the order of starts, and their ends."""
+    placed: dict[int, list[tuple[Any, Any, Action]]] = {}
+    for index, op in enumerate(ops):
+        action = _action(op, f"schedule.ops[{index}]")
+        if action is not None:
+            placed.setdefault(op["device"], []).append((op["start"], op["end"], action))
+    if not placed:
+        raise InputError(
+            "expected ops of a pipeline (F, B, I, W), there are none", field="schedule"
+        )
+    ends = {action: end for row in placed.values() for _, end, action in row}
+    _refuse_pieces([action for row in placed.values() for _, _, action in row])
+    rows = [sorted(placed.get(rank, ()), key=_by_start) for rank in range(max(placed) + 1)]
+    return tuple(tuple(action for _, _, action in row) for row in rows), ends
+
+
+def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, Any]:
+    return timed[:2]
+
+
+def _action(op: Any, where: str) -> Action | None:
+    """Return the action of an op, None for transfers, collectives and optimizer steps."""
+    if not isinstance(op, dict):
+        raise InputError(f"expected an object, got {describe(op)}", field=where)
+    if op.get("kind") not in COMPUTE_KINDS or op.get("microbatch") is None:
+        return None
+    if op.get("replica") is not None:
+        raise InputError(
+            f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
+            "export the result of one replica",
+            field=where,
+        )
+    for name in ("stage", "device", "microbatch"):
+        if type(op.get(name)) is not int or op[name] < 0:
+            raise InputError(
+                f"expected a number >= 0, got {describe(op.get(name))}", field=f"{where}.{name}"
+            )
+    for name in ("start", "end"):
+        if isinstance(op.get(name), bool | str | list | dict | None):
+            raise InputError(
+                f"expected a number, got {describe(op.get(name))}", field=f"{where}.{name}"
+            )
+    return Action(op["stage"], op["kind"], op["microbatch"])
+
+
+def _refuse_pieces(actions: list[Action]) -> None:
+    action, count = Counter(actions).most_common(1)[0]
+    if count > 1:
+        raise InputError(
+            f"one op per stage, kind and micro-batch: {action} runs in {count} pieces (collectives "
+            "between them), which no runtime's file can say",
+            field="schedule",
+        )
+
+
+def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action, float]:
+    """Return the ends of the actions of an order; a full backward ends with its W.
+
+    Raises
+    ------
+    InputError
+        The order is another one than that of the schedule beside it.
+    """
+    found: dict[Action, float] = {}
+    for rank, row in enumerate(rows):
+        halves: list[Action] = []
+        for step in row:
+            for action in actions_of(step):
+                parts = [action] if action in ends else _halves(action)
+                halves += parts
+                found[action] = ends.get(parts[-1], 0.0)
+        if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):
+            raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
+        times = [ends[action] for action in halves]
+        for one, two, end, later in zip(halves, halves[1:], times, times[1:], strict=False):
+            if later < end:
+                raise InputError(
+                    f"the schedule ends {two} before {one}, the order says otherwise",
+                    field=f"orders[{rank}]",
+                )
+    return found
+
+
+def _halves(action: Action) -> list[Action]:
+    if action.kind != BACKWARD:
+        return [action]
+    return [action._replace(kind=BACKWARD_INPUT), action._replace(kind=BACKWARD_WEIGHT)]
+
+
+def in_data_order(program: Program, *, may_permute: bool) -> Program:
+    """Renumber micro-batches in the order in which the last stage runs them forwards.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    may_permute : bool
+        Renumber micro-batches that may differ from each other: the data must then be fed in
+        another order, that of `Program.microbatches`.
+
+    Returns
+    -------
+    Program
+        Forwards of the last stage run in the order 0, 1, 2, ...
+
+    Raises
+    ------
+    InputError
+        Micro-batches would have to be renumbered, and may not be.
+    """
+    last = program.num_stages - 1
+    row = program.actions(program.stage_to_rank[last])
+    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, FORWARD)]
+    wrong = next((index for index, each in enumerate(order) if index != each), None)
+    if wrong is None:
+        return program
+    alike = program.instance is not None and not has_unequal_microbatches(program.instance)
+    if not (alike or may_permute):
+        differ = "micro-batches differ" if program.instance else "micro-batches may differ"
+        hint = "" if program.instance else ", --instance says whether they do"
+        raise InputError(
+            f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
+            f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
+            "renumbers them and writes the order in which the data must be fed",
+            field="schedule",
+        )
+    return _renumbered(program, order)
+
+
+def _renumbered(program: Program, order: Sequence[int]) -> Program:
+    index = {microbatch: place for place, microbatch in enumerate(order)}
+
+    def moved(action: Action) -> Action:
+        return action._replace(microbatch=index[action.microbatch])
+
+    def step(each: ComputeStep) -> ComputeStep:
+        return Overlap(*map(moved, each)) if isinstance(each, Overlap) else moved(each)
+
+    return replace(
+        program,
+        rows=tuple(tuple(map(step, row)) for row in program.rows),
+        ends=None if program.ends is None else {moved(a): e for a, e in program.ends.items()},
+        microbatches=tuple(order),
+    )

@@ -1,0 +1,109 @@
+"""The words of pipeline programs, as PyTorch writes them: ``0F3``, ``1SEND_B2``, ``4REDUCE_GRAD``.
+
+The grammar is that of the schedule files of ``torch.distributed.pipelining`` 2.13: actions that
+compute (`Action`), pairs of them that are launched together (`Overlap`), and what goes on between
+them (`Communication`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError
+
+FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
+COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+"""Kinds of ops on compute streams, by PyTorch's letters."""
+
+SEND_F, RECV_F, SEND_B, RECV_B = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
+TRANSFERS = (SEND_F, RECV_F, SEND_B, RECV_B)
+"""Transfers of one micro-batch to or from a stage on another rank."""
+
+UNSHARD, RESHARD, REDUCE_GRAD = "UNSHARD", "RESHARD", "REDUCE_GRAD"
+STAGE_STEPS = (UNSHARD, RESHARD, REDUCE_GRAD)
+"""What happens to a whole stage: its parameters are gathered or dropped, its gradients reduced."""
+
+OVERLAPPED = "OVERLAP_F_B"
+
+_COMPUTE = re.compile(rf"([0-9]{{1,7}})([{''.join(COMPUTE_KINDS)}])([0-9]{{1,7}})")
+_TRANSFER = re.compile(rf"([0-9]{{1,7}})({'|'.join(TRANSFERS)})([0-9]{{1,7}})")
+_STAGE_STEP = re.compile(rf"([0-9]{{1,7}})({'|'.join(STAGE_STEPS)})")
+_OVERLAP = re.compile(rf"\(([^;()]*);([^;()]*)\){OVERLAPPED}")
+
+
+class Action(NamedTuple):
+    """One compute action of a device, written as PyTorch writes it: ``0F3``."""
+
+    stage: int
+    kind: str
+    microbatch: int
+
+    def __str__(self) -> str:
+        """Return ``<stage><kind><micro-batch>``."""
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+
+class Overlap(NamedTuple):
+    """A forward and a full backward that are launched together; timed one after the other."""
+
+    forward: Action
+    backward: Action
+
+    def __str__(self) -> str:
+        """Return ``(<forward>;<backward>)OVERLAP_F_B``."""
+        return f"({self.forward};{self.backward}){OVERLAPPED}"
+
+
+class Communication(NamedTuple):
+    """A transfer of a micro-batch (``1SEND_F3``), or a step of a whole stage (``0UNSHARD``)."""
+
+    stage: int
+    kind: str
+    microbatch: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``<stage><kind>``, and the micro-batch of a transfer behind it."""
+        return f"{self.stage}{self.kind}{'' if self.microbatch is None else self.microbatch}"
+
+
+ComputeStep = Action | Overlap
+"""One cell of a program without communications."""
+
+Step = Action | Overlap | Communication
+"""One cell of a program."""
+
+
+def actions_of(step: Step) -> Iterator[Action]:
+    """Yield the compute actions of a step; none for a communication."""
+    if isinstance(step, Overlap):
+        yield from step
+    elif isinstance(step, Action):
+        yield step
+
+
+def parse_step(text: str) -> Step:
+    """Read one cell of a program.
+
+    Raises
+    ------
+    InputError
+        The text is no action of PyTorch's schedule files.
+    """
+    text = text.strip()
+    if found := _COMPUTE.fullmatch(text):
+        return Action(int(found[1]), found[2], int(found[3]))
+    if found := _TRANSFER.fullmatch(text):
+        return Communication(int(found[1]), found[2], int(found[3]))
+    if found := _STAGE_STEP.fullmatch(text):
+        return Communication(int(found[1]), found[2])
+    if found := _OVERLAP.fullmatch(text):
+        pair = parse_step(found[1]), parse_step(found[2])
+        if [getattr(part, "kind", "") for part in pair] == [FORWARD, BACKWARD]:
+            return Overlap(pair[0], pair[1])  # type: ignore[arg-type]
+    raise InputError(
+        f'expected an action such as "0F3", "1SEND_F3", "0REDUCE_GRAD" or '
+        f'"(0F4;7B0){OVERLAPPED}", got {describe(text)}'
+    )
