@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,23 +9,27 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.torch.rows import Rows, rows_of
+from ppsolve.solver.export.program import Program, in_data_order, read_program
+from ppsolve.solver.export.torch import FORMATS, Format, torch_csv
 from ppsolve.solver.torch.version import require_tested_torch
 
 
-def feeding_order(result: Result | HeuristicEntry) -> list[int]:
+def feeding_order(result: Result | HeuristicEntry) -> tuple[int, ...]:
     """Return the micro-batch of the instance that the runtime is fed as the k-th, for each k.
 
-    `build_schedule` numbers micro-batches by their forward on the last stage. Where micro-batches
-    are unequal the chunks of a batch must be arranged in this order; alike ones need not be.
+    The runtime keeps losses in the order of the last stage's forwards and takes them by micro-
+    batch, so `build_schedule` numbers micro-batches in that order. Where they are unequal the
+    chunks of a batch must be arranged so; alike ones need not be.
     """
-    return rows_of(result)[1]
+    return _program(result).microbatches
 
 
 def build_schedule(
     result: Result | HeuristicEntry,
     stages: Sequence[Any],
     loss_fn: Callable[..., Any] | None = None,
+    *,
+    form: Format = FORMATS[0],
     **options: Any,
 ) -> Any:
     """Return the schedule of a result as PyTorch's runtime runs it by ``step``.
@@ -39,6 +42,8 @@ def build_schedule(
         Stages of this process; its rank in their group runs the actions of that device.
     loss_fn : callable, optional
         Loss of an output and a target; needed for backwards.
+    form : str
+        ``compute_only``: the runtime places sends and receives; ``compute_comms``: ppsolve does.
     **options
         Further arguments of the runtime, such as ``scale_grads``.
 
@@ -56,44 +61,36 @@ def build_schedule(
     require_tested_torch()
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-    rows, order = rows_of(result)
+    program = _program(result)
     ranked = sorted(stages, key=lambda stage: int(stage.stage_index))
-    _check_stages(rows, ranked)
-    runtime = _PipelineScheduleRuntime(ranked, len(order), loss_fn=loss_fn, **options)
+    _check_stages(program, ranked)
+    runtime = _PipelineScheduleRuntime(ranked, program.num_microbatches, loss_fn=loss_fn, **options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schedule.csv"
-        write_rows(rows, path)
-        runtime._load_csv(str(path), format="compute_only")  # noqa: SLF001 - there is no other door
+        path.write_text(torch_csv(program, form), encoding="ascii")
+        runtime._load_csv(str(path), format=form)  # noqa: SLF001 - there is no other door
     return runtime
 
 
-def write_rows(rows: Rows, path: Path) -> None:
-    """Write the actions of each rank as a CSV file that ``_load_csv`` reads as compute_only.
-
-    Parameters
-    ----------
-    rows : list of list of Action
-        Actions of each rank.
-    path : Path
-        File to write.
-    """
-    with path.open("w", newline="", encoding="ascii") as file:
-        csv.writer(file, lineterminator="\n").writerows([*map(str, row)] for row in rows)
+def _program(result: Result | HeuristicEntry) -> Program:
+    return in_data_order(read_program(result.model_dump(mode="json")), may_permute=True)
 
 
-def _check_stages(rows: Rows, stages: Sequence[Any]) -> None:
+def _check_stages(program: Program, stages: Sequence[Any]) -> None:
     """Refuse stages that are not those of their rank."""
     if not stages:
         raise InputError("expected the stages of this rank, got none", field="stages")
     ranks, total = int(stages[0].group_size), int(stages[0].num_stages)
-    needed = max(action.stage for row in rows for action in row) + 1
-    for what, wanted, found in (("ranks", len(rows), ranks), ("stages", needed, total)):
+    for what, wanted, found in (
+        ("ranks", len(program.rows), ranks),
+        ("stages", program.num_stages, total),
+    ):
         if wanted != found:
             raise InputError(
                 f"expected {wanted} {what}, as in the schedule, got {found}", field="stages"
             )
     rank = int(stages[0].group_rank)
-    own = sorted({action.stage for action in rows[rank]})
+    own = [stage for stage, place in enumerate(program.stage_to_rank) if place == rank]
     given = [int(stage.stage_index) for stage in stages]
     if own != given:
         raise InputError(f"expected stages {own} on rank {rank}, got {given}", field="stages")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.solver.export.torch import Format
 from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 
 WIDTH, ROWS = 12, 3
@@ -67,10 +66,9 @@ def differences(
     group: Any,
     *,
     result: tuple[type[Result | HeuristicEntry], str],
-    csv: Path | None = None,
-    format: str = "compute_only",
+    form: Format,
 ) -> tuple[float, float]:
-    """Run the schedule of a result, or of its file, on the stages of a rank.
+    """Run the schedule of a result on the stages of a rank.
 
     Returns the largest relative differences of gradients and of losses by micro-batch.
     """
@@ -78,17 +76,13 @@ def differences(
     read = kind.model_validate_json(text)
     assert read.schedule is not None
     of_stage = {op.stage: op.device for op in read.schedule.ops if op.kind == "F"}
-    count, order = len(of_stage), feeding_order(read)
+    count, order = len(of_stage), list(feeding_order(read))
     own = modules(count)
     stages = [
         PipelineStage(own[stage], stage, count, torch.device("cpu"), group=group)
         for stage in sorted(stage for stage, device in of_stage.items() if device == rank)
     ]
-    if csv is None:
-        runtime = build_schedule(read, stages, loss)
-    else:
-        runtime = _PipelineScheduleRuntime(stages, len(order), loss_fn=loss)
-        runtime._load_csv(str(csv), format=format)
+    runtime = build_schedule(read, stages, loss, form=form)
     x, y = (chunks[order].flatten(0, 1) for chunks in batch(len(order)))
     whole, losses = reference(count, len(order))
     has_first, has_last = 0 in {s.stage_index for s in stages}, stages[-1].is_last

@@ -9,6 +9,7 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.export.torch import FORMATS
 from tests.torch.world import World
 
 pytest.importorskip("torch")
@@ -34,8 +35,10 @@ def pipeline(ranks: int, microbatches: int, times: list[Any] | None = None, **mo
 
 
 def check(world: World, result: Result | HeuristicEntry, ranks: int) -> None:
-    found = world.run(differences_job(), ranks, result=(type(result), result.model_dump_json()))
-    assert max(max(pair) for pair in found) <= CLOSE, found
+    given = type(result), result.model_dump_json()
+    for form in FORMATS:
+        found = world.run(differences_job(), ranks, result=given, form=form)
+        assert max(max(pair) for pair in found) <= CLOSE, (form, found)
 
 
 def differences_job() -> Any:
