@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing as mp
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +20,51 @@ class World:
     """Ranks 0 to 3, with a group of the first two, three and four of them."""
 
     def __init__(self, folder: Path) -> None:
-        import multiprocessing as mp
-
-        # One import of torch for all ranks: four at once take over 10 s on two cores.
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(["tests.torch.gradients"])
+        self.folder = folder
+        self.starts = 0
         self.pipes: list[Connection] = []
-        self.processes = []
+        self.processes: list[BaseProcess] = []
+
+    def start(self) -> None:
+        """Start all ranks; again after a schedule that failed, which can leave others waiting."""
+        context = mp.get_context("forkserver")
+        # One import of torch for all ranks: four at once take over 10 s on two cores.
+        context.set_forkserver_preload(["tests.torch.gradients"])
+        self.starts += 1
+        store = str(self.folder / f"store{self.starts}")
         for rank in range(MOST_RANKS):
             here, there = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(there, rank, str(folder / "store")), daemon=True
-            )
+            process = context.Process(target=_serve, args=(there, rank, store), daemon=True)
             process.start()
             self.pipes.append(here)
             self.processes.append(process)
 
     def run(self, job: Callable[..., Any], ranks: int, **arguments: Any) -> list[Any]:
         """Run ``job(rank, group, **arguments)`` on the first ranks; return what each returns."""
-        used = self.pipes[:ranks]
-        for pipe in used:
+        if not self.pipes:
+            self.start()
+        pipes = dict(enumerate(self.pipes[:ranks]))
+        for pipe in pipes.values():
             pipe.send((job, ranks, arguments))
-        answers = []
-        for rank, pipe in enumerate(used):
-            if not pipe.poll(SECONDS):
+        answers: dict[int, Any] = {}
+        while len(answers) < ranks:
+            left = {pipe: rank for rank, pipe in pipes.items() if rank not in answers}
+            ready = wait(list(left), timeout=SECONDS)
+            if not ready:
                 self.close()
-                raise AssertionError(f"rank {rank} hangs in {job.__name__}")
-            is_good, value = pipe.recv()
-            if not is_good:
-                self.close()
-                raise AssertionError(f"rank {rank}: {value}")
-            answers.append(value)
-        return answers
+                raise AssertionError(f"ranks {[*left.values()]} hang in {job.__name__}")
+            for pipe in ready:
+                is_good, answers[left[pipe]] = pipe.recv()
+                if not is_good:
+                    self.close()
+                    raise AssertionError(f"rank {left[pipe]}: {answers[left[pipe]]}")
+        return [answers[rank] for rank in range(ranks)]
 
     def close(self) -> None:
         for process in self.processes:
             process.kill()
             process.join()
+        self.pipes, self.processes = [], []
 
 
 def _serve(pipe: Connection, rank: int, store: str) -> None:
