@@ -1,7 +1,9 @@
 """PyTorch: run the schedule of a result, and measure stages for an instance.
 
     >>> from ppsolve.torch import build_schedule, profile_stages
-    >>> instance = profile_stages(modules, example, num_microbatches=8)
+    >>> instance = profile_stages(
+    ...     modules, example, num_microbatches=8, loss_fn=loss_fn, target=target
+    ... )
     >>> schedule = build_schedule(ppsolve.optimize(instance), stages, loss_fn)
     >>> schedule.step(inputs, target=targets)
 
@@ -9,6 +11,7 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.torch.profile import Repeats, profile_stages
 from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 
-__all__ = ["as_torch_runs", "build_schedule", "feeding_order"]
+__all__ = ["Repeats", "as_torch_runs", "build_schedule", "feeding_order", "profile_stages"]
