@@ -11,7 +11,18 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.torch.comparison import Compared, compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
+from ppsolve.solver.torch.recording import record_steps
 from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 
-__all__ = ["Repeats", "as_torch_runs", "build_schedule", "feeding_order", "profile_stages"]
+__all__ = [
+    "Compared",
+    "Repeats",
+    "as_torch_runs",
+    "build_schedule",
+    "compare_run",
+    "feeding_order",
+    "profile_stages",
+    "record_steps",
+]

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.solver.torch.recording import record_steps
 from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 
 AWAKE = {"is": False}
@@ -79,34 +80,63 @@ def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return ((output - target) ** 2).sum()
 
 
+Sent = tuple[type[Result | HeuristicEntry], str]
+"""A result on its way to another process."""
+
+
+class _Ready(NamedTuple):
+    """A schedule on the stages of a rank, with the arguments of its steps."""
+
+    runtime: Any
+    inputs: tuple[Any, ...]
+    target: dict[str, Any]
+
+
+def _ready(
+    rank: int, group: Any, result: Sent, stretches: list[Stretch], places: list[int]
+) -> _Ready:
+    kind, text = result
+    read = kind.model_validate_json(text)
+    stages = [
+        PipelineStage(Emulated(stretches[s]), s, len(places), torch.device("cpu"), group=group)
+        for s, place in enumerate(places)
+        if place == rank
+    ]
+    batch = torch.zeros(len(feeding_order(read)), 4)
+    return _Ready(
+        build_schedule(read, stages, loss),
+        (batch,) if places[0] == rank else (),
+        {"target": batch} if places[-1] == rank else {},
+    )
+
+
 def seconds_of_step(
-    rank: int,
-    group: Any,
-    *,
-    result: tuple[type[Result | HeuristicEntry], str],
-    stretches: list[Stretch],
-    places: list[int],
+    rank: int, group: Any, *, result: Sent, stretches: list[Stretch], places: list[int]
 ) -> tuple[float, float]:
     """Run a schedule once and return the moments of its beginning and end on this rank.
 
     The clock is that of the machine, the same for all ranks.
     """
-    kind, text = result
-    read = kind.model_validate_json(text)
-    count, microbatches = len(places), len(feeding_order(read))
-    stages = [
-        PipelineStage(Emulated(stretches[s]), s, count, torch.device("cpu"), group=group)
-        for s in range(count)
-        if places[s] == rank
-    ]
-    runtime = build_schedule(read, stages, loss)
-    batch = torch.zeros(microbatches, 4)
-    given = (batch,) if places[0] == rank else ()
-    target = {"target": batch} if places[-1] == rank else {}
+    ready = _ready(rank, group, result, stretches, places)
     AWAKE["is"] = False
-    runtime.step(*given, **target)
+    ready.runtime.step(*ready.inputs, **ready.target)
     AWAKE["is"] = True
     dist.barrier(group)
     begin = time.monotonic()
-    runtime.step(*given, **target)
+    ready.runtime.step(*ready.inputs, **ready.target)
     return begin, time.monotonic()
+
+
+def recorded(
+    rank: int,
+    group: Any,
+    *,
+    result: Sent,
+    stretches: list[Stretch],
+    places: list[int],
+    folder: str,
+) -> str:
+    """Run a schedule under the profiler and return the file of this rank."""
+    ready = _ready(rank, group, result, stretches, places)
+    AWAKE["is"] = True
+    return str(record_steps(ready.runtime, folder, *ready.inputs, steps=3, **ready.target))
