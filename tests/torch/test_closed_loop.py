@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from ppsolve.solver.cli.main import build
 from ppsolve.solver.torch.comparison import compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
 from ppsolve.solver.traces.detect import read_trace
+from tests.paths import ROOT
 from tests.torch.world import World
 
 torch = pytest.importorskip("torch")
@@ -92,3 +96,17 @@ def test_another_run_is_refused(folder: Path) -> None:
     )
     with pytest.raises(InputError, match=r"B0, B1, F2, F3, I0, .* are in one only"):
         compare_run(ppsolve.simulate(other, "1f1b"), read_trace([folder]))
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "closed_loop.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert run.returncode == 0, run.stderr
+    names = [line.split()[0] for line in run.stdout.splitlines()]
+    assert names == ["step", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))]
+    assert sorted(file.name for file in tmp_path.glob("*.json")) == ["rank0.json", "rank1.json"]
