@@ -13,10 +13,10 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
 
     On stage 0 the runtime does nothing at an input-gradient backward and the whole backward at the
     weight-gradient backward (`PipelineStage.backward_one_chunk`): the first is made 0, the second
-    the sum of both. A stage keeps its activations until the weight-gradient backward, as the input
-    gradient is taken with ``retain_graph=True``: all of them are made to be held so long. Fused
-    backwards stay as they are. Any order of the last stage's forwards can be run, as micro-batches
-    are fed in it, and so none is forbidden here.
+    the sum of both. A stage keeps its activations until the weight-gradient backward, all but those
+    behind its last weight, as the input gradient is taken with ``retain_graph=True``: all are made
+    to be held so long. Fused backwards stay as they are. Any order of the last stage's forwards can
+    be run, as micro-batches are fed in it, and so none is forbidden here.
 
     A pipeline with times that were measured in this runtime has these times already.
     """

@@ -281,8 +281,9 @@ class _Stage:
         saved: list[Any] = []
 
         def keep(tensor: Any) -> Any:
-            saved.append(tensor)
-            return tensor
+            # Detached: an output that its own node held would never be freed.
+            saved.append(tensor.detach())
+            return saved[-1]
 
         inputs = self._fresh_inputs()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

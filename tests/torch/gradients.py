@@ -18,33 +18,26 @@ from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 WIDTH, ROWS, LENGTH = 12, 3, 5
 """Features of an activation, sequences of a micro-batch, and their length."""
 
-torch.set_default_dtype(torch.float64)
-
 
 def modules(count: int, *, is_transformer: bool = False) -> list[nn.Module]:
     """Uneven stages of 1, 2 and 3 layers, with the same weights in every process."""
     torch.manual_seed(count)
-    if is_transformer:
-        more = {"dropout": 0, "batch_first": True, "norm_first": True}
-        return [
-            nn.Sequential(*(nn.TransformerEncoderLayer(WIDTH, 2, 8, **more) for _ in range(layers)))
-            for layers in (1 + stage % 3 for stage in range(count))
-        ]
-    return [
-        nn.Sequential(
-            *(
-                nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH))
-                for _ in range(1 + stage % 3)
-            )
-        )
-        for stage in range(count)
-    ]
+    more = {"dropout": 0, "batch_first": True, "norm_first": True}
+
+    def layer() -> nn.Module:
+        if is_transformer:
+            return nn.TransformerEncoderLayer(WIDTH, 2, 8, **more)
+        return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH))
+
+    stages = [[layer() for _ in range(1 + stage % 3)] for stage in range(count)]
+    return [nn.Sequential(*layers).double() for layers in stages]
 
 
 def batch(microbatches: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     shape = (microbatches, ROWS, LENGTH, WIDTH)
-    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    x, y = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    return x, y
 
 
 def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

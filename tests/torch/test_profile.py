@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -98,3 +99,41 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
     with pytest.raises(InputError, match=r"output of Wordy: expected a tensor .* got str"):
         profile([Wordy(), layer()])
+
+
+class Held:
+    """A tensor that autograd holds, detached so that it does not hold its own node."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor.detach()
+
+
+@pytest.mark.parametrize(
+    ("stage", "freed"),
+    [
+        (torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(WIDTH, WIDTH)), 0),
+        (torch.nn.TransformerEncoderLayer(WIDTH, 2, 8), 0),
+        (layer(), 1),
+    ],
+)
+def test_the_runtime_holds_activations_until_the_weight_gradient(stage: Any, freed: int) -> None:
+    # All but what lies behind the last weight of the stage, as the tanh of `layer`.
+    from torch.distributed.pipelining._backward import (
+        stage_backward_input,
+        stage_backward_weight,
+    )
+
+    held = []
+
+    def keep(tensor: Any) -> Held:
+        one = Held(tensor)
+        held.append(weakref.ref(one))
+        return one
+
+    x = torch.zeros(ROWS, WIDTH, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda one: one.tensor):
+        output = stage(x)
+    _, groups = stage_backward_input((output,), [output], [x], stage.parameters())
+    assert [one() is None for one in held].count(True) == freed
+    stage_backward_weight(stage.parameters(), groups)
+    assert all(one() is None for one in held)
