@@ -14,6 +14,8 @@ from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.output import print_json, stdout_console
+from ppsolve.solver.cli.pipelines import load_pipeline
+from ppsolve.solver.convert.torch_csv import check_csv
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import load_instance
 
@@ -25,7 +27,7 @@ Result = Annotated[
     Path,
     typer.Argument(
         metavar="RESULT",
-        help="Result, heuristic entry or bare schedule; - is stdin.",
+        help="Result, heuristic entry, bare schedule, or PyTorch's .csv; - is stdin.",
         show_default=False,
     ),
 ]
@@ -45,6 +47,9 @@ def check_command(
     verbose: opt.Verbose = False,
 ) -> None:
     """Check a schedule independently of the solver and list all violations.
+
+    RESULT may be a schedule file of PyTorch (.csv): then the rules of the runtime are checked, and
+    the schedule that starts each op as early as the order of the file allows.
 
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
@@ -80,6 +85,10 @@ def check_files(instance_file: Path, result_file: Path, *, exact: bool = False) 
     """
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
+    if result_file.suffix.lower() == ".csv":
+        pipeline = load_pipeline(instance_file)
+        with about_file(pipeline, instance_file):
+            return check_csv(result_file, pipeline, exact=exact)
     instance = load_instance(instance_file)
     data: Any = read_json(result_file)
     with about_file(instance, instance_file):

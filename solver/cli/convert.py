@@ -9,13 +9,17 @@ import typer
 
 from ppsolve.models.documents.files import read_json, source_name, write_bytes, write_text
 from ppsolve.models.documents.text import instance_text
-from ppsolve.solver.cli.guard import say
-from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.guard import about_file, say
+from ppsolve.solver.cli.layouts import convert_layout_command
+from ppsolve.solver.cli.output import check_writable, json_text
+from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
 from ppsolve.solver.convert.pipefisher.files import timeline_files
 from ppsolve.solver.convert.pipefisher.schedule import schedule_labels
 from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher, schedule_pickle
+from ppsolve.solver.convert.torch_csv import convert_torch_csv
 from ppsolve.solver.convert.visualizer import convert_visualizer
 
 Config = Annotated[
@@ -45,6 +49,12 @@ EntryName = Annotated[
     str | None,
     typer.Option("--heuristic", metavar="NAME", help="Take this heuristic's schedule instead."),
 ]
+ScheduleFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="PyTorch's schedule file (.csv); - is stdin.")
+]
+PipelineFile = Annotated[
+    Path, typer.Option("--instance", metavar="INSTANCE", help="The pipeline that it is for.")
+]
 Pickle = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Pickle to write; - is stdout.")
 ]
@@ -65,6 +75,12 @@ def register(app: typer.Typer) -> None:
     )
     group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")(
         convert_overlap_graph_command
+    )
+    group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")(
+        convert_torch_csv_command
+    )
+    group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")(
+        convert_layout_command
     )
     group.command("trace", short_help="A recorded run to instances and recorded schedules.")(
         convert_trace_command
@@ -127,6 +143,27 @@ def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> Non
     for warning in warnings:
         say(f"warning: {warning}")
     write_text(output, instance_text(instance))
+
+
+def convert_torch_csv_command(
+    file: ScheduleFile, instance: PipelineFile, output: Output = "-", exact: opt.Exact = False
+) -> None:
+    """Convert PyTorch's schedule file, of either format, to a schedule of a pipeline.
+
+    What is written is like a heuristic's entry: the schedule that starts each op as early as the
+    order of the file allows, checked. How far it is from a bound on the optimum goes to stderr. A
+    file that breaks a rule of the runtime is refused with the rule.
+    """
+    check_writable(Path(output), file, instance)
+
+    pipeline = load_pipeline(instance, file)
+    with about_file(pipeline, instance):
+        entry, most = convert_torch_csv(file, pipeline, exact=exact)
+    write_text(output, json_text(entry))
+    unit = pipeline.time_unit
+    if entry.reason is not None:
+        say(f"warning: the schedule breaks a rule: {entry.reason}")
+    say(f"note: {pipeline.objective} {entry.value} {unit}, at most {most:.2%} above the optimum")
 
 
 def convert_pipefisher_schedule_command(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
-from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.export.program import Program, in_data_order, read_program
-from ppsolve.solver.export.targets import Settings, chosen
-from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.export.split import parse_counts
+from ppsolve.solver.export.targets import NOT_TESTED, chosen
 
 ResultFile = Annotated[
     str,
@@ -43,6 +44,10 @@ EntryName = Annotated[
     str | None,
     typer.Option("--heuristic", metavar="NAME", help="Take this heuristic's order instead."),
 ]
+Replica = Annotated[
+    int | None,
+    typer.Option("--replica", metavar="R", min=0, help="Take this replica of several, from 0."),
+]
 DataOrder = Annotated[
     Path | None,
     typer.Option(
@@ -54,6 +59,18 @@ DataOrder = Annotated[
 Shards = Annotated[
     bool,
     typer.Option("--fsdp", help="torch, compute_comms: gather and drop parameters of each stage."),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option("--layers", metavar="N,N,...", help="Layers of each stage; a plan has its own."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="LAYERS",
+        help="What these layers are, such as Et*10L; decoder layers by default.",
+    ),
 ]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
@@ -72,7 +89,10 @@ def export_command(
     format: Format = None,
     instance: InstanceFile = None,
     heuristic: EntryName = None,
+    replica: Replica = None,
     data_order: DataOrder = None,
+    layers: Layers = None,
+    model: Model = None,
     fsdp: Shards = False,
 ) -> None:
     """Write the schedule of a result, or a plan, as the file that a training runtime reads.
@@ -85,27 +105,24 @@ def export_command(
     check_writable(data_order, *inputs, option="--data-order")
 
     target = chosen(to)
-    settings = Settings.checked(target, format, fsdp=fsdp)
-    pipeline = None if instance is None else _pipeline(instance)
+    settings = target.settings(format, fsdp=fsdp, model=model)
+    counts = None if layers is None else parse_counts(layers)
+    pipeline = None if instance is None else load_pipeline(instance, result)
     try:
-        program = read_program(read_json(result), pipeline, heuristic)
+        program = read_program(read_json(result), pipeline, heuristic=heuristic, replica=replica)
         program = in_data_order(program, may_permute=data_order is not None)
-        text = target.write(program, settings)
+        program = program if counts is None else replace(program, layers=counts)
+        files = target.files(program, settings, Path(output))
     except InputError as error:
-        raise error.located(source_name(result)) from None
-    write_text(output, text)
+        is_option = error.field is not None and error.field.startswith("--")
+        raise (error if is_option else error.located(source_name(result))) from None
+    for path in files:
+        check_writable(path, *inputs)
+    for path, text in files.items():
+        write_text(path, text)
     _tell_order(program, data_order)
-    for note in target.notes:
-        say(f"note: {note}")
-
-
-def _pipeline(path: Path) -> PipelineInstance:
-    instance = load_instance(path)
-    if instance.kind != "pipeline":
-        raise InputError(
-            f'expected a pipeline, got "{instance.kind}"', source=source_name(path), field="kind"
-        )
-    return cast("PipelineInstance", instance)
+    if not target.is_tested:
+        say(f"note: {target.name}: {NOT_TESTED}")
 
 
 def _tell_order(program: Program, path: Path | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.export.replica import of_replica
 from ppsolve.solver.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -27,6 +28,7 @@ from ppsolve.solver.pipeline.grammar import (
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
 from ppsolve.solver.pipeline.published import has_unequal_microbatches
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
@@ -48,6 +50,8 @@ class Program:
         The pipeline, where it is known.
     layers : tuple of int, optional
         Layers of each stage, of a plan.
+    chosen : mapping
+        Sizes of a plan: ``microbatch_size``, ``batch_size``.
     microbatches : tuple of int
         The micro-batch of the result that stands at each index of the program.
     """
@@ -57,6 +61,7 @@ class Program:
     ends: Ends | None = None
     instance: PipelineInstance | None = None
     layers: tuple[int, ...] | None = None
+    chosen: Mapping[str, int] = field(default_factory=dict)
     microbatches: tuple[int, ...] = field(default=())
 
     @property
@@ -86,7 +91,11 @@ class Program:
 
 
 def read_program(
-    data: Any, instance: PipelineInstance | None = None, heuristic: str | None = None
+    data: Any,
+    instance: PipelineInstance | None = None,
+    *,
+    heuristic: str | None = None,
+    replica: int | None = None,
 ) -> Program:
     """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
 
@@ -99,6 +108,8 @@ def read_program(
         own.
     heuristic : str, optional
         Take the order of this heuristic of a result.
+    replica : int, optional
+        Take this replica of a schedule of several, its devices and micro-batches counted from 0.
 
     Returns
     -------
@@ -112,20 +123,26 @@ def read_program(
     """
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
-    layers = None
+    layers: tuple[int, ...] | None = None
+    sizes: dict[str, int] = {}
     if data.get("kind") == "plan-result":
-        data, instance, layers = _winner(data)
+        data, instance, layers, sizes = _winner(data)
     if heuristic is not None:
         data = _entry(data, heuristic)
+    if data.get("kind") not in {None, "pipeline"}:
+        raise InputError(
+            f"expected the result of a pipeline, got {describe(data['kind'])}", field="kind"
+        )
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
-    if instance is not None and data.get("schedule", data.get("ops")) is not None:
-        refuse(PIPELINE.check(instance, data))
-    rows, ends = _rows(data)
+    alone, members = (data, None) if replica is None else of_replica(data, replica)
+    rows, ends = _rows(alone)
     refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    if instance is not None:
+        _check(data, rows, instance, has_schedule=ends is not None)
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
-    return Program(name, rows, ends, instance, layers, tuple(range(count)))
+    return Program(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
 
 
 def refuse(violations: Any) -> None:
@@ -135,8 +152,22 @@ def refuse(violations: Any) -> None:
         raise InputError(str(first), field="schedule")
 
 
-def _winner(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...]]:
-    """Return the result, the pipeline and the split of the winner of a plan."""
+def _check(
+    data: dict[str, Any], rows: Rows, instance: PipelineInstance, *, has_schedule: bool
+) -> None:
+    """Refuse a schedule, or an order without one, that breaks a rule of its pipeline."""
+    if has_schedule:
+        refuse(PIPELINE.check(instance, data))
+    else:
+        found = broken_rules(rows, shape_of(instance))
+        refuse(broken for broken in found if broken.rule != "data-order")
+        refuse(simulated(rows, instance)[1])
+
+
+def _winner(
+    plan: dict[str, Any],
+) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
+    """Return the result, the pipeline, the split and the sizes of the winner of a plan."""
     result, instance, row = (plan.get(name) for name in ("result", "instance", "winner"))
     for name, part in (("result", result), ("instance", instance), ("winner", row)):
         if not isinstance(part, dict):
@@ -150,7 +181,9 @@ def _winner(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance, tup
             f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
         )
     assert isinstance(split, list)
-    return result, PIPELINE.parse(instance), tuple(split)
+    given = row.get("configuration")
+    sizes = {name: size for name, size in given.items() if type(size) is int} if given else {}
+    return result, PIPELINE.parse(instance), tuple(split), sizes
 
 
 def _entry(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
@@ -187,6 +220,8 @@ def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
 
 def _written(orders: Any) -> Rows:
     """Return the rows that action strings say."""
+    if not orders:
+        raise InputError("expected the actions of each rank, there are none", field="orders")
     rows = []
     for rank, texts in enumerate(orders):
         row = []
@@ -214,14 +249,21 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
         raise InputError(
             "expected ops of a pipeline (F, B, I, W), there are none", field="schedule"
         )
+    empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
+    if empty is not None:
+        refuse([Violation("placement", f"rank {empty} has no op; every rank needs a stage", ())])
     ends = {action: end for row in placed.values() for _, end, action in row}
     _refuse_pieces([action for row in placed.values() for _, _, action in row])
-    rows = [sorted(placed.get(rank, ()), key=_by_start) for rank in range(max(placed) + 1)]
+    rows = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
     return tuple(tuple(action for _, _, action in row) for row in rows), ends
 
 
-def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, Any]:
-    return timed[:2]
+def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
+    """Order ops by start; those of no length at one moment as a micro-batch passes the stages."""
+    start, end, action = timed
+    is_forward = action.kind == FORWARD
+    is_last = action.kind == BACKWARD_WEIGHT
+    return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
 
 
 def _action(op: Any, where: str) -> Action | None:
@@ -233,7 +275,7 @@ def _action(op: Any, where: str) -> Action | None:
     if op.get("replica") is not None:
         raise InputError(
             f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
-            "export the result of one replica",
+            "--replica R exports one of them",
             field=where,
         )
     for name in ("stage", "device", "microbatch"):
@@ -346,5 +388,5 @@ def _renumbered(program: Program, order: Sequence[int]) -> Program:
         program,
         rows=tuple(tuple(map(step, row)) for row in program.rows),
         ends=None if program.ends is None else {moved(a): e for a, e in program.ends.items()},
-        microbatches=tuple(order),
+        microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
     )

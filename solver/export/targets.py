@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.export.colossalai import colossalai_nodes
+from ppsolve.solver.export.deepspeed import deepspeed_parts
+from ppsolve.solver.export.megatron import megatron_flags
+from ppsolve.solver.export.neutral import neutral_json
+from ppsolve.solver.export.primus import primus_table
 from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.torch import FORMATS, Format, torch_csv
+from ppsolve.solver.export.torchtitan import torchtitan_files
+
+Files = dict[Path, str]
+Writer = Callable[[Program, Settings, Path], Files]
+
+EVERY = (
+    "bidirectional pipes and several replicas: a stage lives on one rank",
+    "ops in pieces, with collectives between them",
+    "forwards of the last stage in another order than 0, 1, 2, ...",
+    "times: a runtime runs an order as early as it can",
+)
+"""What no runtime's file can say."""
+
+NOT_TESTED = "not tested against the runtime"
 
 
 @dataclass(frozen=True)
@@ -19,48 +40,36 @@ class Target:
     ----------
     name : str
         What ``--to`` says.
-    write : callable
-        Returns the text of the file for a `Program` and `Settings`; raises `InputError` with the
-        rule and the first op that the runtime cannot say.
-    notes : tuple of str
-        Lines for the user, on stderr.
+    files : callable
+        Returns the texts of the files for a `Program`, `Settings` and a path; raises `InputError`
+        with the rule and the first op that the runtime cannot say.
+    cannot : tuple of str
+        What the runtime cannot say, beside `EVERY`.
+    is_tested : bool
+        Whether its files were run by the runtime.
     formats : tuple of str
         What ``--format`` may say, the default first.
     """
 
     name: str
-    write: Callable[[Program, Settings], str]
-    notes: tuple[str, ...] = ()
+    files: Writer
+    cannot: tuple[str, ...] = ()
+    is_tested: bool = False
     formats: tuple[Format, ...] = ()
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Choices of the caller.
-
-    Parameters
-    ----------
-    form : str
-        Format of PyTorch's file.
-    shards : bool
-        Gather and drop parameters, see `torch_csv`.
-    """
-
-    form: Format = FORMATS[0]
-    shards: bool = False
-
-    @classmethod
-    def checked(cls, target: Target, form: str | None, *, fsdp: bool = False) -> Settings:
-        """Return settings for a target.
+    def settings(
+        self, form: str | None = None, *, fsdp: bool = False, model: str | None = None
+    ) -> Settings:
+        """Return settings for this runtime.
 
         Parameters
         ----------
-        target : Target
-            The runtime.
-        form : str or None
+        form : str, optional
             One of its formats; its first one by default.
         fsdp : bool
             Gather and drop parameters.
+        model : str, optional
+            Layers of the model.
 
         Returns
         -------
@@ -72,22 +81,67 @@ class Settings:
         InputError
             The runtime has no such format, or the format says nothing of parameters.
         """
-        known = [each for each in target.formats if form in {None, each}]
-        if not known and form is not None:
-            hint = did_you_mean(form, target.formats) if target.formats else ""
-            raise InputError(f'{target.name} has no format "{form}"{hint}', field="--format")
-        chosen_form = known[0] if known else FORMATS[0]
-        if fsdp and chosen_form != "compute_comms":
-            raise InputError("expected --format compute_comms with --fsdp", field="--fsdp")
-        return cls(chosen_form, fsdp)
+        known = [each for each in self.formats if form in {None, each}]
+        if form is not None and not known:
+            hint = did_you_mean(form, self.formats) if self.formats else ""
+            raise InputError(f'{self.name} has no format "{form}"{hint}', field="--format")
+        if fsdp and self.name != "json" and known[:1] != ["compute_comms"]:
+            raise InputError("expected --to torch --format compute_comms", field="--fsdp")
+        return Settings(known[0] if known else FORMATS[0], fsdp, model)
+
+
+def _single(write: Callable[[Program, Settings], str]) -> Writer:
+    return lambda program, settings, path: {path: write(program, settings)}
 
 
 TARGETS = (
     Target(
         "torch",
-        lambda program, settings: torch_csv(program, settings.form, shards=settings.shards),
+        _single(lambda p, settings: torch_csv(p, settings.form, shards=settings.shards)),
+        ("the split of layers",),
+        is_tested=True,
         formats=FORMATS,
     ),
+    Target(
+        "torchtitan",
+        torchtitan_files,
+        ("other placements than linear, interleaved and vshape", "sends and receives"),
+    ),
+    Target(
+        "megatron",
+        _single(megatron_flags),
+        (
+            "other orders than 1F1B and interleaved 1F1B in groups",
+            "split backwards",
+            "other placements than linear and interleaved",
+        ),
+    ),
+    Target(
+        "colossalai",
+        _single(colossalai_nodes),
+        (
+            "other placements than vshape",
+            "whole backwards",
+            "ops of a stage and kind in another order than 0, 1, 2, ...",
+            "micro-batches that are no multiple of the ranks",
+            "the split of layers",
+        ),
+    ),
+    Target(
+        "primus",
+        _single(primus_table),
+        (
+            "other placements than linear, interleaved and vshape",
+            "forwards of the first stage in another order than 0, 1, 2, ...",
+            "the split of layers (flags of Megatron-LM say it)",
+        ),
+    ),
+    Target(
+        "deepspeed",
+        _single(deepspeed_parts),
+        ("other orders than 1F1B", "split backwards", "other placements than linear"),
+    ),
+    Target("json", _single(neutral_json), is_tested=True),
 )
 
 

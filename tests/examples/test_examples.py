@@ -54,6 +54,10 @@ PRINTED = {
         "inductor-default 900, exposed 300",
         "best 660, exposed 60",
     ],
+    "primus_adapter.py": [
+        "rank 0: F0/0 SF0/0 F1/0 SF1/0 RF0/1 F0/1 B0/1 SB0/1",
+        "the loss is on rank 0",
+    ],
     "step_scheduler.py": ["the same micro-batches: True, within the bound: True"],
 }
 """Lines of each script's output, runs of spaces written as one."""

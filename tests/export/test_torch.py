@@ -1,11 +1,17 @@
 """PyTorch's files: rows of ranks; sends and receives that fit together; what is refused."""
 
+import contextlib
+
 import pytest
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.convert.torch_csv import check_csv
 from ppsolve.solver.export.program import in_data_order, read_program
 from ppsolve.solver.export.torch import torch_csv
+from ppsolve.solver.optimize.api import simulate
+from ppsolve.solver.optimize.registry import all_heuristics
+from ppsolve.solver.pipeline.grammar import Action
 from tests.export.cases import FOLDED, TWO_RANKS, schedule
 
 
@@ -140,3 +146,70 @@ def test_an_infeasible_heuristic_is_refused():
     data = {**TWO_RANKS, "status": "infeasible", "reason": "memory: device 0 is too full"}
     with pytest.raises(InputError, match="breaks a rule: memory: device 0 is too full"):
         read_program(data)
+
+
+def test_ops_of_no_length_pass_the_stages_in_order():
+    ops = [
+        {"kind": kind, "stage": stage, "device": 0, "microbatch": 0, "start": 5, "end": 5}
+        for kind in "FIW"
+        for stage in range(3)
+    ]
+    made = read_program({"schedule": {"ops": ops}})
+    assert torch_csv(made) == "0F0,1F0,2F0,2I0,1I0,0I0,2W0,1W0,0W0\n"
+
+
+def test_results_of_other_kinds_are_refused():
+    with pytest.raises(InputError, match='expected the result of a pipeline, got the text "kfac"'):
+        read_program({**TWO_RANKS, "kind": "kfac"})
+
+
+class TestReplicas:
+    """A stage of each replica lives on a rank of its own, so that one replica is a program."""
+
+    def step(self):
+        times = {"forward": [[1, 2, 3, 4]] * 2, "backward": [[2, 3, 4, 5]] * 2}
+        instance = pipeline(num_microbatches=4, replicas={"count": 2}, times=times)
+        return instance, simulate(instance, "1f1b").model_dump(mode="json")
+
+    def test_one_of_several(self):
+        instance, entry = self.step()
+        program = read_program(entry, instance, replica=1)
+        assert program.microbatches == (2, 3)
+        assert torch_csv(program) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+        assert program.ends[Action(1, "F", 0)] == 6
+
+    def test_all_of_them_are_no_program(self):
+        instance, entry = self.step()
+        with pytest.raises(InputError, match="--replica R exports one of them"):
+            read_program(entry, instance)
+        with pytest.raises(InputError, match="the schedule has no replica 2"):
+            read_program(entry, instance, replica=2)
+
+
+SHAPES = [
+    {"placement": "linear"},
+    {"placement": "interleaved", "stages_per_device": 3},
+    {"placement": "vshape"},
+    {"placement": "wave", "stages_per_device": 3},
+    {"placement": {"stage_to_device": [0, 2, 1, 1, 0, 2, 0]}},
+    {"placement": {"stage_to_device": [1, 0, 0, 2]}},
+]
+
+
+@pytest.mark.parametrize("latency", [0, 2, 40])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_schedule_waits_for_ever(shape, latency, tmp_path):
+    """Whatever the order, every rule of the communications holds."""
+    times = {"forward": 3, "backward_input": 4, "backward_weight": 2}
+    fields = {"num_devices": 3, "num_microbatches": 5, "times": times, "p2p": {"latency": latency}}
+    instance = pipeline(**fields, **shape)
+    found = 0
+    for name in (name for name, each in all_heuristics().items() if not each.is_search):
+        with contextlib.suppress(NotApplicableError):
+            entry = simulate(instance, name).model_dump(mode="json")
+            program = in_data_order(read_program(entry, instance), may_permute=False)
+            file = tmp_path / "order.csv"
+            file.write_text(torch_csv(program, "compute_comms", shards=True))
+            assert check_csv(file, instance) == [], name
+            found += 1
+    assert found >= 5

@@ -50,7 +50,7 @@ def stages_to_ranks(rows: Sequence[Sequence[Step]]) -> dict[int, int]:
 
 
 def with_communications(
-    rows: Rows, ends: Ends | None = None, *, shards: bool = False
+    rows: Rows, ends: Ends | None = None, *, shards: bool = False, local: bool = False
 ) -> list[list[Step]]:
     """Add sends, receives and reductions of gradients to a program.
 
@@ -62,6 +62,8 @@ def with_communications(
         Ends of the actions, which order the events; of unit-long ops by default.
     shards : bool
         Add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind its last one.
+    local : bool
+        Add transfers between neighbouring stages on one rank too.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def with_communications(
             full[rank] += [Communication(stage, UNSHARD) for stage in first[rank].get(place, ())]
         full[rank].append(step)
         for action in actions_of(step):
-            transfer = transfer_of(action, ranks)
+            transfer = transfer_of(action, ranks, local=local)
             if transfer is not None:
                 send, receive = transfer
                 full[rank].append(send)
@@ -95,7 +97,7 @@ def with_communications(
 
 
 def transfer_of(
-    action: Action, ranks: Mapping[int, int]
+    action: Action, ranks: Mapping[int, int], *, local: bool = False
 ) -> tuple[Communication, Communication] | None:
     """Return the transfer that an action causes.
 
@@ -105,17 +107,19 @@ def transfer_of(
         An action of the program.
     ranks : mapping of int to int
         Rank of each stage.
+    local : bool
+        Count transfers between stages on one rank too.
 
     Returns
     -------
     tuple of Communication, or None
-        The send and its receive; None where no stage on another rank needs the result.
+        The send and its receive; None where no stage needs the result, or one on the same rank.
     """
     stage, kind, microbatch = action
     if kind == BACKWARD_WEIGHT:
         return None
     user = stage + 1 if kind == FORWARD else stage - 1
-    if user not in ranks or ranks[user] == ranks[stage]:
+    if user not in ranks or (ranks[user] == ranks[stage] and not local):
         return None
     names = (SEND_F, RECV_F) if kind == FORWARD else (SEND_B, RECV_B)
     return Communication(stage, names[0], microbatch), Communication(user, names[1], microbatch)
@@ -176,6 +180,7 @@ class _Walk:
 
     def __init__(self, rows: Rows, ends: Ends | None) -> None:
         self.rows, self.given = rows, ends
+        self.actions = [[tuple(actions_of(step)) for step in row] for row in rows]
         self.num_stages = max(stages_to_ranks(rows), default=-1) + 1
         self.done: dict[Action, float] = {}
         self.clock = [0.0] * len(rows)
@@ -194,8 +199,7 @@ class _Walk:
 
     def _missing(self, rank: int) -> tuple[Action, ...]:
         """Return the actions of which one must still run before the next step of a rank."""
-        step = self.rows[rank][self.place[rank]]
-        own = list(actions_of(step))
+        own = self.actions[rank][self.place[rank]]
         for action in own:
             for options in needs(action, self.num_stages):
                 if not any(option in self.done or option in own for option in options):
@@ -213,7 +217,7 @@ class _Walk:
             heapq.heappush(self.ready, (self._end(rank), rank))
 
     def _end(self, rank: int) -> float:
-        actions = list(actions_of(self.rows[rank][self.place[rank]]))
+        actions = self.actions[rank][self.place[rank]]
         if self.given is not None:
             return max(self.given[action] for action in actions)
         inputs = [
@@ -226,14 +230,14 @@ class _Walk:
         return max([self.clock[rank], *inputs]) + len(actions)
 
     def _finish(self, rank: int, end: float) -> None:
-        step = self.rows[rank][self.place[rank]]
+        actions = self.actions[rank][self.place[rank]]
         self.clock[rank] = end
         self.place[rank] += 1
-        woken = {rank}
-        for action in actions_of(step):
+        woken = [rank]
+        for action in actions:
             self.done[action] = end
-            woken |= set(self.waiting.pop(action, ()))
-        for each in sorted(woken):
+            woken += self.waiting.pop(action, ())
+        for each in sorted(set(woken)) if len(woken) > 1 else woken:
             self._look(each)
 
     def _refuse_rest(self) -> None:

@@ -7,9 +7,10 @@ large.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
-from itertools import chain, product
+from dataclasses import dataclass
+from itertools import chain, islice
 
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import DeadlockError
@@ -24,31 +25,77 @@ from ppsolve.solver.pipeline.grammar import (
 )
 from ppsolve.solver.pipeline.programs.communications import events, needs
 
+MOST_MISSING = 1000
+"""Most missing ops that are listed; one wrong number can make millions seem to be missing."""
 
-def broken_rules(rows: Sequence[Sequence[ComputeStep]]) -> Iterator[Violation]:
+
+@dataclass(frozen=True)
+class Shape:
+    """The pipeline that a program must be of.
+
+    Parameters
+    ----------
+    num_microbatches : int
+        Number of micro-batches.
+    stage_to_rank : tuple of int
+        Rank of each stage.
+    is_split : bool
+        Whether backwards may be split in I and W.
+    """
+
+    num_microbatches: int
+    stage_to_rank: tuple[int, ...]
+    is_split: bool = True
+
+
+def broken_rules(
+    rows: Sequence[Sequence[ComputeStep]], shape: Shape | None = None
+) -> Iterator[Violation]:
     """Yield the rules that the compute steps of a program break; a rule may hide those behind it.
-
-    Stages and micro-batches are those up to the largest number that is there.
 
     Parameters
     ----------
     rows : sequence of sequence of Action or Overlap
         The steps of each rank.
+    shape : Shape, optional
+        What the program is to be of; by default all stages and micro-batches up to the largest
+        numbers that are there.
 
     Yields
     ------
     Violation
-        Of the rules ``placement``, ``twice``, ``missing``, ``precedence``, ``data-order``,
-        ``deadlock``, in this order; the last two where no other is broken.
+        Of the rules ``unknown``, ``placement``, ``twice``, ``missing``, ``precedence``,
+        ``data-order``, ``deadlock``, in this order; the last two where no other is broken.
     """
     actions = [list(chain.from_iterable(map(actions_of, row))) for row in rows]
-    found = [*_misplaced(actions), *_miscounted(actions)]
+    found = [] if shape is None else list(_foreign(actions, shape))
+    found = found or [*_misplaced(actions), *_miscounted(actions, shape)]
     found = found or list(_too_early(actions))
     if found:
         yield from found
         return
     yield from data_order(actions, 1 + max(action.stage for row in actions for action in row))
     yield from _deadlocks(rows)
+
+
+def _foreign(rows: Sequence[Sequence[Action]], shape: Shape) -> Iterator[Violation]:
+    """Yield ops that the pipeline does not have, and those on another rank than their stage."""
+    ranks = max(shape.stage_to_rank) + 1
+    if len(rows) != ranks:
+        yield Violation("placement", f"expected {ranks} ranks (rows), got {len(rows)}", ())
+    for rank, row in enumerate(rows):
+        for action in row:
+            is_half = action.kind in {BACKWARD_INPUT, BACKWARD_WEIGHT}
+            if (
+                action.stage >= len(shape.stage_to_rank)
+                or action.microbatch >= shape.num_microbatches
+                or (is_half and not shape.is_split)
+            ):
+                yield Violation("unknown", f"the pipeline has no op {action}", (str(action),))
+            elif shape.stage_to_rank[action.stage] != rank:
+                own = shape.stage_to_rank[action.stage]
+                text = f"{action} is on rank {rank}, its stage is on rank {own}"
+                yield Violation("placement", text, (str(action),))
 
 
 def _misplaced(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
@@ -67,15 +114,20 @@ def _misplaced(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
                 break
 
 
-def _miscounted(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
+def _miscounted(rows: Sequence[Sequence[Action]], shape: Shape | None) -> Iterator[Violation]:
     counts = Counter(action for row in rows for action in row)
     for action, count in counts.items():
         if count > 1:
             yield Violation("twice", f"{action} is there {count} times", (str(action),))
-    stages = 1 + max((action.stage for action in counts), default=0)
-    microbatches = 1 + max((action.microbatch for action in counts), default=0)
-    for stage, microbatch in product(range(stages), range(microbatches)):
-        yield from _incomplete(stage, microbatch, counts)
+    if shape is None:
+        stages = 1 + max((action.stage for action in counts), default=0)
+        microbatches = 1 + max((action.microbatch for action in counts), default=0)
+    else:
+        stages, microbatches = len(shape.stage_to_rank), shape.num_microbatches
+    # No `product`: it makes lists of its ranges, and one wrong number can make these endless.
+    every = ((stage, index) for stage in range(stages) for index in range(microbatches))
+    incomplete = (_incomplete(stage, index, counts) for stage, index in every)
+    yield from islice(chain.from_iterable(incomplete), MOST_MISSING)
 
 
 def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterator[Violation]:
@@ -141,7 +193,7 @@ def data_order(rows: Sequence[Sequence[Action]], num_stages: int) -> Iterator[Vi
 
 def _deadlocks(rows: Sequence[Sequence[ComputeStep]]) -> Iterator[Violation]:
     try:
-        for _ in events(rows):
-            pass
+        # Whether all can run does not depend on when: equal ends are the cheapest.
+        deque(events(rows, defaultdict(float)), maxlen=0)
     except DeadlockError as error:
         yield Violation("deadlock", str(error).removeprefix("deadlock: "), tuple(error.cycle))

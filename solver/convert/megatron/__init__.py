@@ -1,0 +1,1 @@
+"""Megatron-LM's layout strings: which layers each stage of a pipeline holds."""

@@ -1,0 +1,93 @@
+"""Flags of Megatron-LM: its order is fixed, the split of layers and the size of groups are free.
+
+Read in Megatron-LM main (2026-08-22): 1F1B with p - r - 1 forwards first, or interleaved with
+2 (p - r - 1) + (v - 1) N, for rank r of p, v chunks per rank and groups of N micro-batches.
+"""
+
+from __future__ import annotations
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.convert.megatron.layout import parse_layout
+from ppsolve.solver.export.orders import refuse_other_orders
+from ppsolve.solver.export.placement import chunks_if_looped
+from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.settings import Settings
+from ppsolve.solver.export.split import letters_of
+from ppsolve.solver.pipeline.grammar import FORWARD
+from ppsolve.solver.pipeline.interleaved import interleaved_1f1b
+from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
+
+NAME = "Megatron-LM"
+
+
+def megatron_flags(program: Program, settings: Settings) -> str:
+    """Write a program as flags, one a line.
+
+    Parameters
+    ----------
+    program : Program
+        The program, in the order that Megatron-LM runs.
+    settings : Settings
+        Says which layers the model has.
+
+    Returns
+    -------
+    str
+        The flags.
+
+    Raises
+    ------
+    InputError
+        The placement, the order or the split is one that no flags say.
+    """
+    ranks = len(program.rows)
+    chunks = chunks_if_looped(program, NAME)
+    flags = [f"--pipeline-model-parallel-size {ranks}"]
+    if chunks == 1:
+        orders = one_forward_one_backward(ranks, program.num_microbatches)
+        refuse_other_orders(program, orders, f"{NAME} runs 1F1B with one stage per rank")
+    else:
+        flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {_group(program)}")
+    letters = letters_of(program, settings.model)
+    if letters is not None:
+        layout = parse_layout("|".join(letters), ranks)
+        layers = sum(layout.layers_per_stage)
+        flags += [f"--num-layers {layers}", f'--pipeline-model-parallel-layout "{layout.text()}"']
+    elif chunks > 1:
+        flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
+    return "\n".join([*flags, *_batch(program)]) + "\n"
+
+
+def _group(program: Program) -> int:
+    """Return the micro-batches per group of an interleaved order.
+
+    Raises
+    ------
+    InputError
+        The order is another one.
+    """
+    ranks, count = len(program.rows), program.num_microbatches
+    if ranks == 1:
+        raise InputError(
+            f"placement: {NAME} needs several ranks for several stages per rank", field="schedule"
+        )
+    leading = [a for a in program.actions(0) if a.kind == FORWARD]
+    size = next((n for n, action in enumerate(leading) if action.stage), len(leading))
+    if not ranks <= size <= count or 0 < count % size < ranks:
+        raise InputError(
+            f"order: {NAME} runs groups of {ranks} to {count} micro-batches, the last one not "
+            f"below {ranks}; rank 0 begins with {size} forwards of its first stage ({leading[0]})",
+            field="schedule",
+        )
+    orders = interleaved_1f1b(ranks, program.num_stages // ranks, count, size)
+    rule = f"{NAME} runs interleaved 1F1B in groups of {size}"
+    refuse_other_orders(program, orders, rule)
+    return size
+
+
+def _batch(program: Program) -> list[str]:
+    """Return the flags of the batch, of a plan."""
+    size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
+    if size is None or batch is None:
+        return []
+    return [f"--micro-batch-size {size}", f"--global-batch-size {batch}"]

@@ -1,0 +1,66 @@
+"""Programs on pipelines: the schedule that an order gives, and the rules that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.solver.pipeline.actions import Order
+from ppsolve.solver.pipeline.collectives import with_collectives
+from ppsolve.solver.pipeline.grammar import ComputeStep
+from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.pipeline.programs.rules import Shape
+from ppsolve.solver.pipeline.published import A_PIPELINE, FixedOrders
+
+
+def shape_of(instance: PipelineInstance) -> Shape:
+    """Return the shape that programs of a pipeline must have.
+
+    Raises
+    ------
+    InputError
+        A stage of the pipeline lives on several ranks.
+    """
+    for field, is_there in (
+        ("replicas", instance.replicas is not None),
+        ("placement", instance.placement == "bidirectional"),
+    ):
+        if is_there:
+            raise InputError(
+                "expected one rank per stage, which such a pipeline does not have",
+                source=instance.name,
+                field=field,
+            )
+    return Shape(instance.num_microbatches, instance.stage_to_device, instance.times.is_split)
+
+
+def simulated(
+    rows: Sequence[Sequence[ComputeStep]], instance: PipelineInstance, *, exact: bool = False
+) -> tuple[Proposal, list[Violation]]:
+    """Start each op of a program as early as its order allows.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of Action or Overlap
+        The steps of each rank; they keep all rules of programs of this pipeline.
+    instance : PipelineInstance
+        The pipeline.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
+
+    Returns
+    -------
+    proposal : Proposal
+        The schedule, and the action strings of each device.
+    violations : list of Violation
+        The rules of the pipeline that it breaks, such as memory.
+    """
+    orders = [Order.of(row) for row in rows]
+    heuristic = Heuristic("program", "", FixedOrders(lambda _, __: orders), A_PIPELINE)
+    problem = PIPELINE.lower(instance, exact=exact)
+    proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
+    return proposal, check_schedule(problem, proposal.schedule)

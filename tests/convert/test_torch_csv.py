@@ -1,0 +1,247 @@
+"""PyTorch's schedule files: read to schedules and back to the same bytes; wrong ones refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ppsolve.models.core.result import HeuristicStatus
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.convert.torch_csv import check_csv, convert_torch_csv, read_csv
+from ppsolve.solver.export.program import in_data_order, read_program
+from ppsolve.solver.export.torch import csv_text, torch_csv
+from tests.paths import DATA
+
+CASES = json.loads((DATA / "torch_orders.json").read_text())["schedules"]
+LOWERED = json.loads((DATA / "torch_lowered.json").read_text())["files"]
+TIMES = {"forward": 10, "backward_input": 11, "backward_weight": 7}
+
+
+def case_id(case):
+    return f"{case['schedule']}-{case['ranks']}x{case['stages']}x{case['microbatches']}"
+
+
+def pipeline(case, **fields):
+    return PipelineInstance.parse(
+        {
+            "num_devices": case["ranks"],
+            "num_microbatches": case["microbatches"],
+            "placement": {"stage_to_device": case["stage_to_rank"]},
+            "times": TIMES,
+            "p2p": {"latency": 1},
+            **fields,
+        }
+    )
+
+
+def converted(path, instance):
+    entry, _ = convert_torch_csv(path, instance)
+    return in_data_order(
+        read_program(json.loads(entry.model_dump_json()), instance), may_permute=False
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_every_order_comes_back_to_the_same_bytes(case, tmp_path):
+    file, instance = tmp_path / "order.csv", pipeline(case)
+    file.write_text("".join(",".join(row) + "\n" for row in case["orders"]))
+    program = converted(file, instance)
+    assert torch_csv(program) == file.read_text()
+    with_comms = torch_csv(program, "compute_comms", shards=True)
+    file.write_text(with_comms)
+    assert check_csv(file, instance) == []
+    assert torch_csv(converted(file, instance), "compute_comms", shards=True) == with_comms
+
+
+@pytest.mark.parametrize("case", LOWERED, ids=case_id)
+def test_files_that_torch_lowers_keep_every_rule(case, tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("\n".join(case["text"]))
+    assert check_csv(file, pipeline(case)) == []
+
+
+def test_times_are_those_of_the_order(tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1\n")
+    instance = PipelineInstance.parse(
+        {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
+    )
+    entry, excess = convert_torch_csv(file, instance)
+    assert (entry.name, entry.status, entry.kind) == ("torch-csv", "feasible", "pipeline")
+    # 0F0 1F0 1B0 1F1 1B1 0B1 one after the other; nothing shorter is possible.
+    assert (entry.value, excess) == (9, 0)
+    assert entry.orders == [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+
+
+def test_too_little_memory_is_reported(tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("0F0,0F1,0B0,0B1\n")
+    data = {"num_devices": 1, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
+    tight = PipelineInstance.parse({**data, "memory": {"capacity": 1, "activation": 1}})
+    entry, _ = convert_torch_csv(file, tight)
+    assert entry.status is HeuristicStatus.INFEASIBLE
+    assert [violation.rule for violation in check_csv(file, tight)] == ["memory"]
+
+
+UNREADABLE = {
+    "": "the file is empty",
+    "0F0,0B0\n\n": "row 2: expected the actions of a rank, the row is empty",
+    "0F0,0X0\n": "row 1, column 2: expected an action",
+    "0F0,,0B0,0REDUCE_GRAD\n": "row 1, column 2: expected an action, the cell is empty",
+    '0F0,"0B0\n': "not usable CSV",
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_unreadable_files_are_refused(text, tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text(text)
+    with pytest.raises(InputError, match=UNREADABLE[text]):
+        read_csv(file)
+
+
+TWO = PipelineInstance.parse(
+    {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
+)
+GOOD = [
+    "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD",
+    "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD",
+]
+BROKEN = {
+    "placement": [GOOD[0]],
+    "unknown": [GOOD[0] + ",0F2", GOOD[1]],
+    "twice": [GOOD[0] + ",0B1", GOOD[1]],
+    "missing": [GOOD[0].replace(",0B1", ""), GOOD[1]],
+    "precedence": [GOOD[0].replace("0F1,", "") + ",0F1", GOOD[1]],
+    "data-order": [
+        GOOD[0],
+        "1RECV_F0,1RECV_F1,1F1,1B1,1SEND_B1,1F0,1B0,1SEND_B0,1REDUCE_GRAD",
+    ],
+    "needless": [GOOD[0] + ",0SEND_B0", GOOD[1]],
+    "send": [GOOD[0].replace("0F1,0SEND_F1", "0SEND_F1,0F1"), GOOD[1]],
+    "receive": [GOOD[0].replace("0RECV_B0,0B0", "0B0,0RECV_B0"), GOOD[1]],
+    "receive-order": [GOOD[0], GOOD[1].replace("1RECV_F0,1RECV_F1", "1RECV_F1,1RECV_F0")],
+    "reduce-grad": [GOOD[0].replace(",0REDUCE_GRAD", ""), GOOD[1]],
+    "shard": ["0UNSHARD," + GOOD[0].replace("0RECV_B1,", "0RECV_B1,0RESHARD,"), GOOD[1]],
+    # Rank 1 sends its first gradient before it takes the second input, which rank 0 sends first.
+    "deadlock": [
+        "0F0,0SEND_F0,0F1,0RECV_B0,0B0,0SEND_F1,0RECV_B1,0B1,0REDUCE_GRAD",
+        "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD",
+    ],
+}
+
+
+def test_the_good_file_is_good(tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("\n".join(GOOD))
+    assert check_csv(file, TWO) == []
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_rules_have_names(rule, tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("\n".join(BROKEN[rule]))
+    found = check_csv(file, TWO)
+    assert rule in {violation.rule for violation in found}, found
+    with pytest.raises(InputError, match=found[0].rule):
+        convert_torch_csv(file, TWO)
+
+
+def test_transfers_of_one_stage_that_needs_none(tmp_path):
+    file = tmp_path / "order.csv"
+    file.write_text("0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD\n")
+    fields = {"placement": {"stage_to_device": [0, 0]}, "num_microbatches": 1}
+    times = {"forward": 1, "backward": 2}
+    instance = PipelineInstance.parse({"num_devices": 1, "times": times, **fields})
+    assert {violation.rule for violation in check_csv(file, instance)} == {"needless"}
+
+
+Rows = list[list[str]]
+Corruption = Callable[[Rows, random.Random], set[str]]
+
+
+def places(row: Sequence[str], word: str) -> list[int]:
+    return [index for index, cell in enumerate(row) if word in cell]
+
+
+def cells(row: Sequence[str], word: str) -> list[str]:
+    return [cell for cell in row if word in cell]
+
+
+def any_row(rows: Rows, rng: random.Random, word: str, least: int = 1) -> list[str]:
+    return rng.choice([row for row in rows if len(places(row, word)) >= least])
+
+
+def swapped_receives(rows: Rows, rng: random.Random) -> set[str]:
+    """Swap two inputs of one stage: they come from one rank."""
+    row = any_row(rows, rng, "RECV_F", 2)
+    stage = rng.choice([cell.split("RECV")[0] for cell in cells(row, "RECV_F")])
+    one, two = rng.sample([i for i, cell in enumerate(row) if cell.startswith(f"{stage}RECV_F")], 2)
+    row[one], row[two] = row[two], row[one]
+    return {"receive-order", "receive"}
+
+
+def permuted_forwards(rows: Rows, rng: random.Random) -> set[str]:
+    last = max(int(cell.split("R")[0]) for row in rows for cell in cells(row, "REDUCE"))
+    row = next(row for row in rows if places(row, f"{last}REDUCE"))
+    own = [i for i, cell in enumerate(row) if cell.split("F")[0] == str(last)]
+    one, two = rng.sample(own, 2)
+    row[one], row[two] = row[two], row[one]
+    return {"data-order", "precedence"}
+
+
+def missing_reduction(rows: Rows, rng: random.Random) -> set[str]:
+    row = any_row(rows, rng, "REDUCE_GRAD")
+    del row[rng.choice(places(row, "REDUCE_GRAD"))]
+    return {"reduce-grad"}
+
+
+def early_send(rows: Rows, rng: random.Random) -> set[str]:
+    row = any_row(rows, rng, "SEND_F")
+    send = rng.choice(places(row, "SEND_F"))
+    op = row.index(row[send].replace("SEND_F", "F"))
+    row.insert(rng.randint(0, op), row.pop(send))
+    return {"send"}
+
+
+def lost_op(rows: Rows, rng: random.Random) -> set[str]:
+    row = rng.choice(rows)
+    del row[rng.choice([i for i, cell in enumerate(row) if "_" not in cell])]
+    return {"missing"}
+
+
+def two_ranks(rows: Rows, rng: random.Random) -> set[str]:
+    one, two = rng.sample(rows, 2)
+    cell = one.pop(rng.choice([i for i, cell in enumerate(one) if "_" not in cell]))
+    two.insert(rng.randint(0, len(two)), cell)
+    return {"placement"}
+
+
+CORRUPTIONS: list[Corruption] = [
+    swapped_receives,
+    permuted_forwards,
+    missing_reduction,
+    early_send,
+    lost_op,
+    two_ranks,
+]
+
+
+@pytest.mark.parametrize("corrupt", CORRUPTIONS)
+def test_corrupted_files_are_refused_by_the_rule(corrupt: Corruption, tmp_path: Path) -> None:
+    rng = random.Random(corrupt.__name__)
+    file = tmp_path / "order.csv"
+    cases = [case for case in CASES if case["ranks"] > 1 and "DualPipe" not in case["schedule"]]
+    for _ in range(40):
+        case = rng.choice(cases)
+        program = read_program({"orders": case["orders"]})
+        rows = [line.split(",") for line in torch_csv(program, "compute_comms").splitlines()]
+        expected = corrupt(rows, rng)
+        file.write_text(csv_text(rows))
+        found = {violation.rule for violation in check_csv(file, pipeline(case))}
+        assert found & expected, (case_id(case), found)
