@@ -10,6 +10,7 @@ import ppsolve
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.pipeline.runtime import as_torch_runs
 from ppsolve.solver.export.torch import FORMATS
+from ppsolve.solver.torch.schedule import feeding_order
 from tests.torch.world import World
 
 pytest.importorskip("torch")
@@ -72,7 +73,7 @@ OPTIMA = {
     "V": pipeline(2, 5, UNEVEN, placement="vshape"),
     "any map": pipeline(3, 4, UNEVEN, placement={"stage_to_device": [1, 0, 1, 2]}),
     "unequal micro-batches": pipeline(
-        2, 4, [[[2, 7, 3, 5], [4, 4, 9, 2]], [[3, 6, 3, 5], [4, 3, 8, 2]], [2, 3]]
+        2, 4, [[[9, 2, 6, 3], [2, 9, 3, 6]], [[9, 3, 6, 3], [2, 8, 3, 6]], [2, 3]]
     ),
     "fused": ppsolve.PipelineInstance(
         num_devices=3, num_microbatches=5, times={"forward": [4, 6, 3], "backward": [7, 9, 8]}
@@ -85,6 +86,8 @@ def test_optima(world: World, name: str) -> None:
     instance = OPTIMA[name]
     result = ppsolve.optimize(instance, time_limit=10, deterministic=True)
     assert result.status == "OPTIMAL"
+    # The best order begins with the short forward of micro-batch 1.
+    assert (feeding_order(result)[0] == 1) == (name == "unequal micro-batches")
     check(world, result, instance.num_devices)
 
 
