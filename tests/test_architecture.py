@@ -26,7 +26,7 @@ LAYERS = {
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
     "planning": ["plan", "curve"],
-    "output": ["render", "convert", "export", "generate", "traces"],
+    "output": ["render", "convert", "export", "generate", "traces", "torch"],
     "cli": ["cli"],
 }
 """Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.

@@ -1,0 +1,28 @@
+"""PyTorch: run the schedule of a result, and measure stages for an instance.
+
+    >>> from ppsolve.torch import build_schedule, profile_stages
+    >>> instance = profile_stages(
+    ...     modules, example, num_microbatches=8, loss_fn=loss_fn, target=target
+    ... )
+    >>> schedule = build_schedule(ppsolve.optimize(instance), stages, loss_fn)
+    >>> schedule.step(inputs, target=targets)
+
+torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
+"""
+
+from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.torch.comparison import Compared, compare_run
+from ppsolve.solver.torch.profile import Repeats, profile_stages
+from ppsolve.solver.torch.recording import record_steps
+from ppsolve.solver.torch.schedule import build_schedule, feeding_order
+
+__all__ = [
+    "Compared",
+    "Repeats",
+    "as_torch_runs",
+    "build_schedule",
+    "compare_run",
+    "feeding_order",
+    "profile_stages",
+    "record_steps",
+]

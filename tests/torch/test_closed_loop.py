@@ -1,0 +1,112 @@
+"""From stages to an instance, its optimum, a run of it, the trace of the run, and its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import ppsolve
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.cli.main import build
+from ppsolve.solver.torch.comparison import compare_run
+from ppsolve.solver.torch.profile import Repeats, profile_stages
+from ppsolve.solver.traces.detect import read_trace
+from tests.paths import ROOT
+from tests.torch.world import World
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+CLOSE = 0.05
+"""Relative difference of recorded times from predicted ones."""
+
+TOLD = [(0.12, 0.0, 0.28), (0.20, 0.24, 0.16), (0.16, 0.14, 0.18), (0.24, 0.20, 0.12)]
+"""Seconds of the ops of each stage; on the first the whole backward is a weight gradient."""
+
+
+@pytest.fixture(scope="module")
+def solved(world: World) -> tuple[ppsolve.PipelineInstance, ppsolve.Result]:
+    from tests.torch import emulation
+
+    emulation.AWAKE["is"] = True
+    stages = [emulation.Emulated(emulation.Stretch(*told)) for told in TOLD]
+    x = torch.zeros(1, 4)
+    instance = profile_stages(
+        stages, x, num_microbatches=3, loss_fn=emulation.loss, target=x, repeats=Repeats(1, 3)
+    )
+    return instance, ppsolve.optimize(instance, time_limit=20, deterministic=True)
+
+
+@pytest.fixture(scope="module")
+def folder(
+    world: World,
+    solved: tuple[ppsolve.PipelineInstance, ppsolve.Result],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    from tests.torch.emulation import Stretch, recorded
+
+    found = tmp_path_factory.mktemp("traces")
+    result = solved[1]
+    world.run(
+        recorded,
+        4,
+        result=(type(result), result.model_dump_json()),
+        stretches=[Stretch(*told) for told in TOLD],
+        places=[0, 1, 2, 3],
+        folder=str(found),
+    )
+    return found
+
+
+def test_each_op_and_the_step_take_the_predicted_time(solved: Any, folder: Path) -> None:
+    rows = compare_run(solved[1], read_trace([folder]))
+    print("\n".join(f"{row.name}: {row.predicted:.0f} {row.measured:.0f}" for row in rows))
+    wanted = {"step", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))}
+    assert {row.name for row in rows} == wanted
+    assert {row.name: row.error for row in rows if abs(row.error) > CLOSE} == {}
+
+
+def test_the_trace_is_read_and_judged(solved: Any, folder: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        build(), ["convert", "trace", str(folder), "--median", "-o", str(tmp_path / "median.json")]
+    )
+    assert done.exit_code == 0, done.output
+    median = ppsolve.load_instance(tmp_path / "median.json")
+    assert (median.num_stages, median.num_microbatches) == (4, 3)
+    done = CliRunner().invoke(build(), ["diagnose", str(folder), "--json", "--time-limit", "5"])
+    assert done.exit_code == 0, done.output
+    predicted = float(solved[1].makespan) / 1e6
+    for step in json.loads(done.stdout)["steps"]:
+        (verdict,) = step["replicas"]
+        assert verdict["recorded"] == pytest.approx(predicted, rel=CLOSE)
+        # The recorded order is an optimal one, so that reordering gains noise at most.
+        assert verdict["bound"] >= (1 - CLOSE) * verdict["replay"]
+
+
+def test_another_run_is_refused(folder: Path) -> None:
+    other = ppsolve.PipelineInstance(
+        num_devices=2, num_microbatches=3, times={"forward": 1, "backward": 1}
+    )
+    with pytest.raises(InputError, match=r"B0, B1, F2, F3, I0, .* are in one only"):
+        compare_run(ppsolve.simulate(other, "1f1b"), read_trace([folder]))
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "closed_loop.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert run.returncode == 0, run.stderr
+    names = [line.split()[0] for line in run.stdout.splitlines()]
+    assert names == ["step", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))]
+    assert sorted(file.name for file in tmp_path.glob("*.json")) == ["rank0.json", "rank1.json"]
