@@ -43,14 +43,18 @@ MICROBATCH_OP = re.compile(r"(.*)\.(\d{1,9})", re.DOTALL)
 
 
 class Claim(StrictModel):
-    """One bound on the objective, in the instance's time unit, and where it comes from."""
+    """One bound on the objective, in the instance's time unit, and where it comes from.
+
+    `machine` names processor, cores and memory, and is None where it was not recorded.
+    """
 
     value: Number
     method: str
     version: str
+    machine: str | None
     date: datetime.date
     seconds: Number
-    workers: Annotated[Whole, Field(ge=1)] | None = None
+    workers: Annotated[Whole, Field(ge=1)] | None
 
 
 class Entry(StrictModel):
@@ -58,8 +62,10 @@ class Entry(StrictModel):
 
     Parameters
     ----------
-    objective, time_unit
+    kind, objective, time_unit
         As the instance has them.
+    ops : int
+        Ops of the problem that the instance is lowered to.
     status : {"open", "closed"}
         Closed once `lower` equals `upper`.
     upper, lower : Claim, optional
@@ -70,12 +76,14 @@ class Entry(StrictModel):
         Fingerprint of the instance that the claims are about.
     """
 
+    kind: str
+    ops: Annotated[Whole, Field(ge=0)]
     objective: Objective
     time_unit: str
     status: Literal["open", "closed"]
-    upper: Claim | None = None
-    lower: Claim | None = None
-    schedule: str | None = None
+    upper: Claim | None
+    lower: Claim | None
+    schedule: str | None
     instance_sha256: str
 
     @property
@@ -131,6 +139,8 @@ def load_best_known(directory: Path) -> BestKnown:
 def save_best_known(directory: Path, known: BestKnown) -> None:
     """Write the best-known file whole or not at all, one claim a line, sorted by instance.
 
+    Every field is written, ``null`` where nothing is known, so that readers need no defaults.
+
     Parameters
     ----------
     directory : Path
@@ -155,7 +165,7 @@ def save_best_known(directory: Path, known: BestKnown) -> None:
 
 
 def _entry_text(entry: Entry) -> str:
-    fields = entry.model_dump(mode="json", exclude_none=True)
+    fields = entry.model_dump(mode="json")
     lines = [f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
     return "{\n" + ",\n".join(lines) + "}"
 
