@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ppsolve.models.pipeline.instance import PipelineInstance
     from ppsolve.models.plan.request import PlanRequest, load_request
     from ppsolve.models.plan.result import Plan
+    from ppsolve.solver.bench.many import Answer, optimize_many
     from ppsolve.solver.goodput.curve import ScheduleCurve
     from ppsolve.solver.goodput.fit import fit_goodput
     from ppsolve.solver.goodput.model import GoodputModel
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.plan.service import plan
 
 _HOME = {
+    "Answer": "solver.bench.many",
     "DeadlockError": "models.documents.errors",
     "GoodputModel": "solver.goodput.model",
     "GradParams": "models.goodput.params",
@@ -85,12 +87,14 @@ _HOME = {
     "load_schedule": "models.core.documents",
     "measure_curve": "solver.plan.curve",
     "optimize": "solver.optimize.api",
+    "optimize_many": "solver.bench.many",
     "parse_instance": "solver.optimize.kinds",
     "plan": "solver.plan.service",
     "simulate": "solver.optimize.api",
 }
 
 __all__ = [
+    "Answer",
     "DeadlockError",
     "GoodputModel",
     "GradParams",
@@ -130,6 +134,7 @@ __all__ = [
     "load_schedule",
     "measure_curve",
     "optimize",
+    "optimize_many",
     "parse_instance",
     "plan",
     "simulate",

@@ -26,6 +26,7 @@ LAYERS = {
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
     "planning": ["plan"],
+    "benchmarks": ["bench"],
     "output": ["render", "convert", "generate", "traces"],
     "cli": ["cli"],
 }
