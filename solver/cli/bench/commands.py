@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ppsolve.solver.cli.bench.merge import bench_merge_command
+from ppsolve.solver.cli.bench.report import bench_report_command
 from ppsolve.solver.cli.bench.run import bench_run_command
 
 SUMMARY = "Solve many instances into one file that survives every kill."
@@ -32,6 +33,9 @@ def register(app: typer.Typer) -> None:
         bench_run_command
     )
     group.command("merge", short_help="Put several files of results into one.")(bench_merge_command)
+    group.command("report", short_help="Tables, curves and regressions of results.")(
+        bench_report_command
+    )
     group.callback()(_group)
     app.add_typer(group, name="bench", short_help=SUMMARY)
 
