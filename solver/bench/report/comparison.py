@@ -45,7 +45,7 @@ class Difference:
     before, after : str
         Both states in words or figures, with units.
     size : float, optional
-        Share of the former figure by which it changed; None where there is no figure.
+        (after - before) / before; None where there is no such figure.
     """
 
     change: Change
@@ -162,7 +162,9 @@ def _label(key: Identity) -> str:
 
 def _turned(found: Difference) -> Difference:
     """Return a change that was looked at from the later file to the earlier one."""
-    size = None if found.size is None else found.size / (1 + found.size)
+    size = found.size
+    if size is not None:
+        size = None if size == -1 else -size / (1 + size)
     return Difference(found.change, found.family, found.instance, found.after, found.before, size)
 
 

@@ -157,10 +157,11 @@ def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
     drawn = list(draw_pictures(report)) if is_drawn and has_matplotlib() else None
     if is_drawn and drawn is None:
         say("warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'")
+    if folder is not None:
+        _make(folder)
+        _write_pictures(folder, drawn or [])
     for path, kind in zip(outputs, kinds, strict=True):
         save(path, _text(report, kind, drawn))
-    if folder is not None:
-        _write_pictures(folder, drawn or [])
 
 
 def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
@@ -172,13 +173,16 @@ def _text(report: Report, kind: str, drawn: list[Picture] | None) -> str:
     return _json(report) if kind == ".json" else markdown_report(report)
 
 
-def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"cannot be made: {error.strerror}", source=str(folder), field="--pictures"
         ) from None
+
+
+def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
     taken: set[str] = set()
     for picture in drawn:
         name = re.sub(r"[^\w.-]+", "-", picture.name).strip("-.")[:80] or "picture"

@@ -133,7 +133,8 @@ def _alarms(report: Report) -> Iterator[Section]:
 
 def _compared(comparison: Comparison) -> Iterator[Section]:
     worse, better = comparison.regressions, comparison.improvements
-    notes = [f"{comparison.instances:,} instances are in both files."]
+    both = comparison.instances
+    notes = [f"{both:,} instance{' is' if both == 1 else 's are'} in both files."]
     if comparison.is_other_machine:
         notes.append("They were not all solved on one machine: times say little.")
     if comparison.has_other_limit:
@@ -192,6 +193,10 @@ def _worst_at(spread: Spread) -> str:
 def _reason_methods(row: ReasonRow) -> str:
     more = len(row.methods) - WIDEST_REASON
     return ", ".join(row.methods[:WIDEST_REASON]) + (f" and {more} more" if more > 0 else "")
+
+
+def _place(found: Outlier | Contradiction | Difference) -> str:
+    return f"{found.family}/{found.instance}"
 
 
 FAMILIES: tuple[Field[FamilyRow], ...] = (
@@ -255,20 +260,17 @@ REASONS: tuple[Field[ReasonRow], ...] = (
 )
 OUTLIERS: tuple[Field[Outlier], ...] = (
     texts("why", lambda one: SORTS[one.sort]),
-    texts("family", lambda one: one.family, 1),
-    texts("instance", lambda one: one.instance),
+    texts("instance", _place),
     texts("figure", _outlier_figure),
     texts("remark", lambda one: one.text),
 )
 CONTRADICTIONS: tuple[Field[Contradiction], ...] = (
-    texts("family", lambda one: one.family),
-    texts("instance", lambda one: one.instance),
+    texts("instance", _place),
     texts("contradiction", lambda one: one.text),
 )
 CHANGES: tuple[Field[Difference], ...] = (
     texts("what", lambda one: one.change.value),
-    texts("family", lambda one: one.family),
-    texts("instance", lambda one: one.instance),
+    texts("instance", _place),
     texts("before", lambda one: one.before),
     texts("after", lambda one: one.after),
     shares("by", lambda one: one.size),

@@ -12,7 +12,9 @@ from ppsolve.solver.render.bench.sections import FOOTER, headline, origin, secti
 from ppsolve.solver.render.bench.sheets import Section, Sheet
 from ppsolve.solver.render.tables import Column, table
 
-WRAPPED = frozenset({"reason", "remark", "contradiction", "processor", "worst on", "instance"})
+WRAPPED = frozenset(
+    {"reason", "remark", "contradiction", "processor", "worst on", "instance", "before", "after"}
+)
 """Columns of texts without a known length: they go on below instead of widening the table."""
 
 
