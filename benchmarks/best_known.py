@@ -26,6 +26,7 @@ from best_known_files import (
     Entry,
     StoredSchedule,
     load_best_known,
+    machine_text,
     save_best_known,
 )
 from shipped import BEST_KNOWN, INSTANCES, instance_files
@@ -34,6 +35,7 @@ import ppsolve
 from ppsolve import InputError, Instance, Objective, Result
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.documents.text import fingerprint
+from ppsolve.solver.bench.machine import this_machine
 from ppsolve.solver.optimize.kinds import lower
 
 WRONG, USAGE, INTERRUPTED = 5, 2, 130
@@ -288,7 +290,7 @@ def _entry_of(name: str, instance: Instance, result: Result, day: datetime.date)
     claim = partial(
         Claim,
         version=f"ppsolve {versions.ppsolve}, ortools {versions.ortools or 'not used'}",
-        machine=None,
+        machine=machine_text(this_machine()),
         date=day,
         seconds=round(as_decimal(result.wall_seconds), 2),
         workers=result.workers,

@@ -23,8 +23,10 @@ from pydantic import Field, StrictInt
 from shipped import BEST_KNOWN
 
 from ppsolve import InputError, Objective, Result
+from ppsolve.models.bench.record import Machine
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.files import parse_json, read_json, write_bytes, write_text
+from ppsolve.models.documents.printable import printable
 
 SCHEDULES = "best_known_schedules"
 
@@ -45,7 +47,7 @@ MICROBATCH_OP = re.compile(r"(.*)\.(\d{1,9})", re.DOTALL)
 class Claim(StrictModel):
     """One bound on the objective, in the instance's time unit, and where it comes from.
 
-    `machine` names processor, cores and memory, and is None where it was not recorded.
+    `machine` names processor, cores, memory and platform, and is None where it was not recorded.
     """
 
     value: Number
@@ -55,6 +57,12 @@ class Claim(StrictModel):
     date: datetime.date
     seconds: Number
     workers: Annotated[Whole, Field(ge=1)] | None
+
+
+def machine_text(machine: Machine) -> str:
+    """Return processor, cores, memory and platform of a machine as one line."""
+    size = f"{machine.cores} cores, {machine.memory_gib:g} GiB"
+    return printable(f"{machine.cpu}, {size}, {machine.platform}")
 
 
 class Entry(StrictModel):

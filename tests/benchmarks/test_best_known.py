@@ -15,12 +15,14 @@ from best_known_files import load_best_known, save_best_known
 from shipped import instance_files
 
 import ppsolve
+from ppsolve.models.bench.record import Machine
 from ppsolve.models.core.result import Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.optimize.kinds import lower
+from tests.bench.records import MACHINE
 from tests.benchmarks.tiny import (
     NAME,
     OPTIMUM,
@@ -42,7 +44,10 @@ def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(data))
 
 
-def test_first_update_writes_a_proven_entry(directory: Path, solve: Solve) -> None:
+def test_first_update_writes_a_proven_entry(
+    directory: Path, solve: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(best_known, "this_machine", lambda: Machine.parse(MACHINE))
     outcome = solve(result_of(tiny()))
     assert outcome.before is None
     entry = load_best_known(directory).instances[NAME]
@@ -52,7 +57,7 @@ def test_first_update_writes_a_proven_entry(directory: Path, solve: Solve) -> No
         "value": 9,
         "method": "1f1b",
         "version": "ppsolve 0.1.0, ortools 9.15",
-        "machine": None,
+        "machine": "A CPU, 2 cores, 8 GiB, Linux",
         "date": "2025-01-31",
         "seconds": 1.24,
         "workers": 2,
