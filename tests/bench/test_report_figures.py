@@ -106,17 +106,17 @@ def test_the_value_of_an_infeasible_heuristic_does_not_count() -> None:
     [
         ("OPTIMAL", "solved"),
         ("feasible", "solved"),
-        ("infeasible", "infeasible"),
+        ("INFEASIBLE", "proved"),
         ("not_applicable", "not_applicable"),
         ("invalid", "failed"),
-        ("crash", "failed"),
+        ("UNKNOWN", "failed"),
     ],
 )
 def test_values_of_peers_count_if_their_status_says_so(status: str, state: str) -> None:
     part = report_of(proved(value=120, peers=peer(100, 100, status))).families[0]
     assert getattr(method(part, "other"), state) == 1
-    assert method(part, "ppsolve").wins == (state != "solved")
-    assert method(part, "other").proved == (status == "OPTIMAL")
+    assert method(part, "ppsolve").wins == (status not in {"OPTIMAL", "feasible"})
+    assert method(part, "other").proved == (status in {"OPTIMAL", "INFEASIBLE"})
 
 
 def test_a_proof_that_there_is_no_schedule_is_an_answer() -> None:
@@ -251,7 +251,7 @@ def test_runs_that_kept_no_limit_are_named() -> None:
         ),
         (
             {"status": "INFEASIBLE", "value": None},
-            ["it is called infeasible, beside the value 100"],
+            ["ppsolve calls it infeasible, beside the value 100"],
         ),
         ({"peers": peer(90, 90, "infeasible")}, ["other calls it infeasible, beside the value"]),
         ({"bounds": bounds(work=100 + 1e-8)}, []),

@@ -269,27 +269,21 @@ def _ours(record: BenchRecord) -> Outcome:
     )
 
 
-PEER_STATES = {
-    "optimal": State.SOLVED,
-    "feasible": State.SOLVED,
-    "infeasible": State.INFEASIBLE,
-    "not_applicable": State.NOT_APPLICABLE,
-}
-"""State by status; a peer of any other status has failed, and its value does not count."""
-
-
 def _of_peer(peer: BenchPeer) -> Outcome:
-    status = peer.status.lower()
-    state = PEER_STATES.get(status, State.FAILED)
-    is_solved = state is State.SOLVED and peer.value is not None
+    """Return the outcome of a peer; where its status is none of `Status`, it has failed."""
+    status = peer.status.upper()
+    is_found = status in {Status.OPTIMAL, Status.FEASIBLE} and peer.value is not None
+    is_proved = is_found if status == Status.OPTIMAL else status == Status.INFEASIBLE
+    is_made_for_others = peer.status == State.NOT_APPLICABLE
+    unsolved = State.NOT_APPLICABLE if is_made_for_others else State.FAILED
     return Outcome(
         Method(Role.PEER, peer.name),
-        State.FAILED if state is State.SOLVED and not is_solved else state,
-        value=_number(peer.value) if is_solved else None,
+        State.SOLVED if is_found or is_proved else unsolved,
+        value=_number(peer.value) if is_found else None,
         bound=_number(peer.bound),
-        proved=is_solved and status == "optimal",
+        proved=is_proved,
         seconds=peer.seconds,
-        reason=None if is_solved else f"status {peer.status}",
+        reason=None if is_found or is_proved else f"status {peer.status}",
     )
 
 

@@ -251,7 +251,7 @@ def _contradictions(pair: Pair) -> Iterator[Contradiction]:
 
 
 def _written(value: float) -> str:
-    return f"{value:.10g}"
+    return f"{value:,.10g}"
 
 
 def _proof(record: BenchRecord) -> str:

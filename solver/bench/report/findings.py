@@ -8,9 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from ppsolve.models.core.result import Status
 from ppsolve.solver.attended import PATIENCE
-from ppsolve.solver.bench.report.cases import Case, Role, State, is_above
+from ppsolve.solver.bench.report.cases import Case, is_above
 
 FENCE = 1.5
 """Times the interquartile range above the third quartile (Tukey, Exploratory Data Analysis, 1977):
@@ -110,13 +109,13 @@ def _late(cases: Sequence[Case]) -> Iterator[Outlier]:
 def _beaten(case: Case) -> Outlier:
     winners = [outcome.method.name for outcome in case.outcomes if case.is_best(outcome)]
     by = ", ".join(winners) or "another run of the instance"
-    text = f"{by} has {case.best:.10g}, ours is {_written(case.outcomes[0].value)}"
+    text = f"{by} has {case.best:,.10g}, ours is {_written(case.outcomes[0].value)}"
     excess = case.excess(case.outcomes[0].value)
     return Outlier(Sort.BEATEN, case.family, case.name, excess, text)
 
 
 def _written(value: float | None) -> str:
-    return "none" if value is None else f"{value:.10g}"
+    return "none" if value is None else f"{value:,.10g}"
 
 
 def _beyond_fence(
@@ -146,15 +145,13 @@ def contradictions(cases: Sequence[Case]) -> list[Contradiction]:
 
 def _contradictions(case: Case, best: float) -> Iterator[str]:
     names = [outcome.method.name for outcome in case.outcomes if case.is_best(outcome)]
-    by = f"the value {best:.10g} of {', '.join(names) or 'another run'}"
+    by = f"the value {best:,.10g} of {', '.join(names) or 'another run'}"
     for name, bound in case.bounds.items():
         if is_above(bound, best):
-            yield f'the bound "{name}" {bound:.10g} is above {by}'
+            yield f'the bound "{name}" {bound:,.10g} is above {by}'
     for outcome in case.outcomes:
-        if outcome.proved and outcome.value is not None and is_above(outcome.value, best):
-            yield f"{outcome.method.name} calls {outcome.value:.10g} optimal, which is above {by}"
-    if case.record.status is Status.INFEASIBLE:
-        yield f"it is called infeasible, beside {by}"
-    for outcome in case.outcomes:
-        if outcome.method.role is Role.PEER and outcome.state is State.INFEASIBLE:
-            yield f"{outcome.method.name} calls it infeasible, beside {by}"
+        name = outcome.method.name
+        if outcome.proved and outcome.value is None:
+            yield f"{name} calls it infeasible, beside {by}"
+        elif outcome.proved and outcome.value is not None and is_above(outcome.value, best):
+            yield f"{name} calls {outcome.value:,.10g} optimal, which is above {by}"

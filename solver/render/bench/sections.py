@@ -26,7 +26,7 @@ from ppsolve.solver.render.wording import spaced
 
 PROFILES, ANYTIME = "profiles", "anytime"
 
-MOST_LISTED = 20
+MOST_LISTED = 10
 """Names that a sentence lists; it says how many more there are."""
 
 WIDEST_REASON = 3
@@ -34,7 +34,7 @@ WIDEST_REASON = 3
 
 FOOTER = (
     "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
-    "above best: (value - best) / best, best being the smallest value of any method on the "
+    "over best: (value - best) / best, best being the smallest value of any method on the "
     "instance in this file; over the instances that the method solved.",
     "below best: (best - bound) / best for a lower bound; tight: it equals the best value, which "
     "it proves optimal.",
@@ -220,7 +220,7 @@ METHODS: tuple[Field[MethodRow], ...] = (
     counts("solved", lambda row: row.solved),
     counts("proved", lambda row: row.proved, 6),
     counts("best", lambda row: row.wins),
-    shares("mean above best", lambda row: row.excess.mean),
+    shares("mean over best", lambda row: row.excess.mean),
     shares("median", lambda row: row.excess.median, 3),
     shares("worst", lambda row: row.excess.worst, 2),
     counts("infeasible", lambda row: row.infeasible, 1),
@@ -243,7 +243,7 @@ BOUNDS: tuple[Field[BoundRow], ...] = (
 
 
 def _within(excess: float) -> Field[Profile]:
-    name = "best" if excess == 0 else f"{excess:.0%} above"
+    name = "best" if excess == 0 else f"{excess:.0%} over"
     place = WITHIN.index(excess) // 4
     return figures(name, lambda profile: profile.share(excess), place, lambda x: f"{100 * x:.3g} %")
 

@@ -23,7 +23,7 @@ p { margin: .4rem 0; overflow-wrap: anywhere; max-width: 60rem; }
 .facts b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 .facts span { color: var(--dim); font-size: .85rem; }
 .facts li.alarm b, .alarm > h2 { color: var(--alarm); }
-.alarm { border-left: 4px solid var(--alarm); padding-left: 1rem; margin-top: 1.5rem; }
+section.alarm { border-left: 4px solid var(--alarm); padding-left: 1rem; margin-top: 1.5rem; }
 .wide { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
@@ -36,10 +36,10 @@ td.long { white-space: normal; min-width: 13rem; max-width: 34rem; overflow-wrap
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 th:first-child { background: var(--shade); }
 tbody tr:hover td { background: var(--shade); }
-th button { all: unset; cursor: pointer; color: inherit; }
-th button:focus-visible, summary:focus-visible { outline: 2px solid var(--link); }
-th[aria-sort=ascending] button::after { content: " \\2191"; }
-th[aria-sort=descending] button::after { content: " \\2193"; }
+th span { cursor: pointer; }
+th span:focus-visible, summary:focus-visible { outline: 2px solid var(--link); }
+th[aria-sort=ascending] span::after { content: " \\2191"; }
+th[aria-sort=descending] span::after { content: " \\2193"; }
 figure { margin: .5rem 0; max-width: 44rem; }
 figure svg { display: block; width: 100%; height: auto; }
 details { border-top: 1px solid var(--line); padding: .3rem 0; }
@@ -47,14 +47,19 @@ summary { cursor: pointer; padding: .4rem 0; font-weight: 600; overflow-wrap: an
 footer { border-top: 1px solid var(--line); margin-top: 2.5rem; padding-top: .75rem;
   font-size: .9rem; }
 @media (max-width: 40rem) { body { padding: .75rem; } th, td { padding: .25rem .45rem; }
-  td.long { min-width: 9rem; } .facts li { flex: 1 1 6rem; min-width: 0; } }
+  td.long { min-width: 9rem; }
+  th:first-child, td:first-child { min-width: 5.5rem; max-width: 9.5rem; white-space: normal;
+    overflow-wrap: anywhere; }
+  .facts li { flex: 1 1 6rem; min-width: 0; padding: .5rem .6rem; } }
+@page { size: A4 landscape; margin: 12mm; }
 @media print {
   :root { --ink: #000; --dim: #444; --line: #bbb; --paper: #fff; --shade: #f2f2f2;
     --alarm: #a00; --good: #060; }
   body { max-width: none; padding: 0; font-size: 9.5pt; }
   .wide { overflow: visible; } table { font-size: 7pt; }
-  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; }
-  td.long { min-width: 0; } th:first-child, td:first-child { position: static; }
+  th, td { padding: .1rem .25rem; } th { min-width: 0; }
+  td.long, td.text:last-child { white-space: normal; min-width: 5rem; overflow-wrap: anywhere; }
+  th:first-child, td:first-child { position: static; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   figure { max-width: 13cm; } thead { display: table-header-group; }
 }
@@ -63,11 +68,17 @@ footer { border-top: 1px solid var(--line); margin-top: 2.5rem; padding-top: .75
 SCRIPT = """
 for (const table of document.querySelectorAll("table")) {
   table.querySelectorAll("th").forEach((head, place) => {
-    const button = document.createElement("button");
-    button.type = "button";
+    const button = document.createElement("span");
+    button.tabIndex = 0;
+    button.setAttribute("role", "button");
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => sort(table, head, place));
+    button.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      sort(table, head, place);
+    });
   });
 }
 function sort(table, head, place) {
