@@ -175,11 +175,13 @@ class BenchFile:
             os.fsync(self._handle)
         except OSError as error:
             os.ftruncate(self._handle, size)
-            raise InputError(
-                f"cannot be written: {error.strerror}", source=str(self.path)
-            ) from None
-        self._told.add(record.machine_id)
-        self.records.append(record)
+            message = f"cannot be written: {error.strerror}"
+            raise InputError(message, source=str(self.path)) from None
+        finally:
+            # An interrupt may come in between: what is in the file is done.
+            if os.fstat(self._handle).st_size > size:
+                self._told.add(record.machine_id)
+                self.records.append(record)
         return record
 
     def close(self) -> None:
