@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -313,6 +314,13 @@ class TestPictures:
         assert curves[0] == "all"
         chosen = [profile.method.name for profile in pictures._chosen_profiles(report.every)]
         assert chosen == ["ppsolve", *(f"h{number}" for number in range(29, 21, -1))]
+
+    def test_long_profiles_are_drawn_with_fewer_steps(self) -> None:
+        steps = [(1 + k / 1000, (k + 1) / 1000) for k in range(1000)]
+        fewer = pictures._fewer(steps)
+        assert (len(fewer), fewer[0], fewer[-1]) == (250, steps[0], steps[-1])
+        assert max(b - a for (_, a), (_, b) in pairwise(fewer)) < 0.0051
+        assert pictures._fewer(steps[:250]) == steps[:250]
 
     def test_nothing_solved(self) -> None:
         assert list(drawn(report_of(crashed()))) == ["anytime"]

@@ -31,6 +31,9 @@ LONGEST_LABEL = 28
 WIDEST_RATIO = 4.0
 """Ratios beyond are cut off: there a method is no alternative. Shares at the edge stay exact."""
 
+MOST_STEPS = 250
+"""Steps of one line: the picture is about 250 points high, so that more cannot be seen."""
+
 LEAST_RATIO = 1.02
 """The axis of ratios reaches this far even where all methods are equal."""
 
@@ -180,7 +183,7 @@ def _draw_profiles(axes: Axes, chosen: Sequence[Profile]) -> None:
     edge = min(max(farthest**1.05, LEAST_RATIO), WIDEST_RATIO)
     lines = []
     for number, (profile, look) in enumerate(zip(chosen, _looks(), strict=False)):
-        inside = [(ratio, share) for ratio, share in profile.steps if ratio <= edge]
+        inside = _fewer([(ratio, share) for ratio, share in profile.steps if ratio <= edge])
         ratios = [1.0, *(ratio for ratio, _ in inside), edge]
         shares = [0.0, *(share for _, share in inside)]
         width = 2.6 if profile.method.role is Role.OURS else 1.6
@@ -195,6 +198,14 @@ def _draw_profiles(axes: Axes, chosen: Sequence[Profile]) -> None:
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     _legend(axes, lines, [profile.method.name for profile in chosen])
+
+
+def _fewer(steps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return at most `MOST_STEPS` of the steps, evenly, with the first and the last one."""
+    if len(steps) <= MOST_STEPS:
+        return list(steps)
+    last = len(steps) - 1
+    return [steps[place * last // (MOST_STEPS - 1)] for place in range(MOST_STEPS)]
 
 
 def _ratio_ticks(edge: float) -> Iterator[float]:
