@@ -26,6 +26,7 @@ from best_known_files import (
     Entry,
     StoredSchedule,
     load_best_known,
+    machine_text,
     save_best_known,
 )
 from shipped import BEST_KNOWN, INSTANCES, instance_files
@@ -34,6 +35,8 @@ import ppsolve
 from ppsolve import InputError, Instance, Objective, Result
 from ppsolve.models.documents.base import as_decimal
 from ppsolve.models.documents.text import fingerprint
+from ppsolve.solver.bench.machine import this_machine
+from ppsolve.solver.optimize.kinds import lower
 
 WRONG, USAGE, INTERRUPTED = 5, 2, 130
 
@@ -101,13 +104,23 @@ def _entry_problems(directory: Path, entry: Entry, instance: Instance) -> list[s
         return [*problems, "the instance has changed since; run the update again"]
     # Bounds are what is asked for: gpipe, which takes no time, keeps all heuristics from running.
     analytic = ppsolve.optimize(instance, time_limit=0, heuristics=["gpipe"])
+    problems += _description_problems(entry, instance, analytic)
+    problems += _stored_problems(directory, entry, instance)
+    return [*problems, *_bound_problems(entry, analytic)]
+
+
+def _description_problems(entry: Entry, instance: Instance, analytic: Result) -> Iterator[str]:
     if (entry.objective, entry.time_unit) != (analytic.objective, analytic.time_unit):
-        problems.append(
+        yield (
             f"the entry has {entry.objective} in {entry.time_unit}, the instance "
             f"{analytic.objective} in {analytic.time_unit}"
         )
-    problems += _stored_problems(directory, entry, instance)
-    return [*problems, *_bound_problems(entry, analytic)]
+    ops = lower(instance).num_ops
+    if (entry.ops, entry.kind) != (ops, instance.kind):
+        yield (
+            f"the entry has {entry.ops} ops of kind {entry.kind}, the instance {ops} of "
+            f"{instance.kind}"
+        )
 
 
 def _stored_problems(directory: Path, entry: Entry, instance: Instance) -> list[str]:
@@ -277,21 +290,24 @@ def _entry_of(name: str, instance: Instance, result: Result, day: datetime.date)
     claim = partial(
         Claim,
         version=f"ppsolve {versions.ppsolve}, ortools {versions.ortools or 'not used'}",
+        machine=machine_text(this_machine()),
         date=day,
         seconds=round(as_decimal(result.wall_seconds), 2),
         workers=result.workers,
     )
-    upper, lower = (
+    reached, proved = (
         None if value is None else claim(value=as_decimal(value), method=by or "unknown")
         for value, by in ((result.value, result.best_by), (result.bound, result.bound_by))
     )
     return Entry(
+        kind=str(instance.kind),
+        ops=lower(instance).num_ops,
         objective=result.objective,
         time_unit=result.time_unit,
         status="open",
-        upper=upper,
-        lower=lower,
-        schedule=None if upper is None else f"{SCHEDULES}/{name}.gz",
+        upper=reached,
+        lower=proved,
+        schedule=None if reached is None else f"{SCHEDULES}/{name}.gz",
         instance_sha256=fingerprint(instance),
     )
 

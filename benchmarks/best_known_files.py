@@ -23,8 +23,10 @@ from pydantic import Field, StrictInt
 from shipped import BEST_KNOWN
 
 from ppsolve import InputError, Objective, Result
+from ppsolve.models.bench.record import Machine
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.files import parse_json, read_json, write_bytes, write_text
+from ppsolve.models.documents.printable import printable
 
 SCHEDULES = "best_known_schedules"
 
@@ -43,14 +45,24 @@ MICROBATCH_OP = re.compile(r"(.*)\.(\d{1,9})", re.DOTALL)
 
 
 class Claim(StrictModel):
-    """One bound on the objective, in the instance's time unit, and where it comes from."""
+    """One bound on the objective, in the instance's time unit, and where it comes from.
+
+    `machine` names processor, cores, memory and platform, and is None where it was not recorded.
+    """
 
     value: Number
     method: str
     version: str
+    machine: str | None
     date: datetime.date
     seconds: Number
-    workers: Annotated[Whole, Field(ge=1)] | None = None
+    workers: Annotated[Whole, Field(ge=1)] | None
+
+
+def machine_text(machine: Machine) -> str:
+    """Return processor, cores, memory and platform of a machine as one line."""
+    size = f"{machine.cores} cores, {machine.memory_gib:g} GiB"
+    return printable(f"{machine.cpu}, {size}, {machine.platform}")
 
 
 class Entry(StrictModel):
@@ -58,8 +70,10 @@ class Entry(StrictModel):
 
     Parameters
     ----------
-    objective, time_unit
+    kind, objective, time_unit
         As the instance has them.
+    ops : int
+        Ops of the problem that the instance is lowered to.
     status : {"open", "closed"}
         Closed once `lower` equals `upper`.
     upper, lower : Claim, optional
@@ -70,12 +84,14 @@ class Entry(StrictModel):
         Fingerprint of the instance that the claims are about.
     """
 
+    kind: str
+    ops: Annotated[Whole, Field(ge=0)]
     objective: Objective
     time_unit: str
     status: Literal["open", "closed"]
-    upper: Claim | None = None
-    lower: Claim | None = None
-    schedule: str | None = None
+    upper: Claim | None
+    lower: Claim | None
+    schedule: str | None
     instance_sha256: str
 
     @property
@@ -131,6 +147,8 @@ def load_best_known(directory: Path) -> BestKnown:
 def save_best_known(directory: Path, known: BestKnown) -> None:
     """Write the best-known file whole or not at all, one claim a line, sorted by instance.
 
+    Every field is written, ``null`` where nothing is known, so that readers need no defaults.
+
     Parameters
     ----------
     directory : Path
@@ -155,7 +173,7 @@ def save_best_known(directory: Path, known: BestKnown) -> None:
 
 
 def _entry_text(entry: Entry) -> str:
-    fields = entry.model_dump(mode="json", exclude_none=True)
+    fields = entry.model_dump(mode="json")
     lines = [f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
     return "{\n" + ",\n".join(lines) + "}"
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ppsolve.models.pipeline.instance import PipelineInstance
     from ppsolve.models.plan.request import PlanRequest, load_request
     from ppsolve.models.plan.result import Plan
+    from ppsolve.solver.bench.many import Answer, optimize_many
     from ppsolve.solver.curve.api import curve
     from ppsolve.solver.goodput.curve import ScheduleCurve
     from ppsolve.solver.goodput.fit import fit_goodput
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.plan.service import plan
 
 _HOME = {
+    "Answer": "solver.bench.many",
     "Curve": "models.curve.document",
     "DeadlockError": "models.documents.errors",
     "GoodputModel": "solver.goodput.model",
@@ -90,6 +92,7 @@ _HOME = {
     "load_schedule": "models.core.documents",
     "measure_curve": "solver.plan.curve",
     "optimize": "solver.optimize.api",
+    "optimize_many": "solver.bench.many",
     "parse_instance": "solver.optimize.kinds",
     "plan": "solver.plan.service",
     "simulate": "solver.optimize.api",
@@ -97,6 +100,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Answer",
     "Curve",
     "DeadlockError",
     "GoodputModel",
@@ -138,6 +142,7 @@ __all__ = [
     "load_schedule",
     "measure_curve",
     "optimize",
+    "optimize_many",
     "parse_instance",
     "plan",
     "simulate",

@@ -26,6 +26,7 @@ LAYERS = {
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
     "planning": ["plan", "curve"],
+    "benchmarks": ["bench"],
     "output": ["render", "convert", "export", "generate", "traces", "torch"],
     "cli": ["cli"],
 }

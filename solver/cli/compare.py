@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import glob
-import os
-import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.errors import InputError, PpsolveError
-from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
+from ppsolve.solver.bench.collect import collect
+from ppsolve.solver.bench.engine import Limits
+from ppsolve.solver.bench.local import InlineEngine
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.doubts import note_rounding, question_units
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
-from ppsolve.solver.optimize.kinds import NO_INSTANCES, is_result, load_instance, parse_instance
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.reports import report, summary_line
 
@@ -91,71 +86,18 @@ def compare_command(
 
 def _cases(files: list[str]) -> list[_Case]:
     """Read all files; instances that share a name are shown with their files."""
-    loaded = list(_load(files))
-    count = Counter(instance.name for _, instance in loaded)
+    loaded = collect(files, say)
+    count = Counter(source.instance.name for source in loaded)
     return [
         _Case(
-            path,
-            instance,
-            instance.name
-            if count[instance.name] == 1
-            else f"{instance.name} ({source_name(path)})",
+            source.path,
+            source.instance,
+            source.instance.name
+            if count[source.instance.name] == 1
+            else f"{source.instance.name} ({source_name(source.path)})",
         )
-        for path, instance in loaded
+        for source in loaded
     ]
-
-
-def _load(files: list[str]) -> Iterator[tuple[str, Instance]]:
-    for path, is_from_directory in dict(_expand(files)).items():
-        if not is_from_directory:
-            yield path, load_instance(path)
-            continue
-        data = read_json(path)
-        if _is_instance(data):
-            yield path, parse_instance(data, path)
-        else:
-            say(f"note: {path} is not an instance, left out")
-
-
-def _is_instance(data: Any) -> bool:
-    """Whether a file of a directory is worth reading: no result, no plan, nothing else."""
-    return (
-        isinstance(data, dict)
-        and "kind" in data
-        and not (is_result(data) or data["kind"] in NO_INSTANCES)
-    )
-
-
-def _expand(files: list[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each path and whether it was found in a directory."""
-    for file in files:
-        path = Path(file)
-        if path.is_dir():
-            found = list(_json_files(path))
-        elif file == "-" or path.exists() or not glob.has_magic(file):
-            yield file, False
-            continue
-        else:
-            found = glob.glob(file, recursive=True)
-        if not found:
-            raise InputError("no instance files there", source=file)
-        for name in sorted(found, key=_human):
-            yield name, path.is_dir()
-
-
-def _json_files(directory: Path) -> Iterator[str]:
-    """Yield the files below `directory`, without those in hidden directories such as .venv."""
-    for folder, inner, files in os.walk(directory):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        for path in (Path(folder, name) for name in files if name.endswith(".json")):
-            if path.is_file():
-                yield str(path)
-
-
-def _human(name: str) -> list[tuple[int, Fraction | str]]:
-    """Return a key that puts 2 before 10, and 1.5 between 1 and 2."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", name)
-    return [(0, Fraction(part)) if part[:1].isdecimal() else (1, part) for part in parts]
 
 
 def _solve_all(
@@ -167,29 +109,28 @@ def _solve_all(
     verbose: bool,
 ) -> tuple[list[tuple[_Case, Result]], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
+
+    def solve_case(place: tuple[int, _Case]) -> Result:
+        number, case = place
+        label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
+        return solve(case.path, case.instance, options, quiet=quiet, verbose=verbose, label=label)
+
     solved: list[tuple[_Case, Result]] = []
     codes = {ExitCode.FOUND}
-    for number, case in enumerate(cases, 1):
-        label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
-        try:
-            result = solve(
-                case.path, case.instance, options, quiet=quiet, verbose=verbose, label=label
-            )
-        except KeyboardInterrupt:
-            codes.add(ExitCode.INTERRUPTED)
-            break
-        except PpsolveError:
-            raise
-        except Exception as error:
-            if verbose or len(cases) == 1:
-                raise
-            say(f"internal error: {case.shown}: {type(error).__name__}: {error}")
-            codes.add(ExitCode.INTERNAL)
-            continue
-        solved.append((case, result))
-        codes.add(exit_code(result, fail_on_gap))
-        if ExitCode.INTERRUPTED in codes:
-            break
+    engine = InlineEngine(is_strict=verbose or len(cases) == 1)
+    try:
+        for finished in engine.map(solve_case, enumerate(cases, 1), Limits()):
+            case = cases[finished.index]
+            if finished.failure is not None:
+                say(f"internal error: {case.shown}: {finished.error}")
+                codes.add(ExitCode.INTERNAL)
+                continue
+            solved.append((case, finished.value))
+            codes.add(exit_code(finished.value, fail_on_gap))
+            if ExitCode.INTERRUPTED in codes:
+                break
+    except KeyboardInterrupt:
+        codes.add(ExitCode.INTERRUPTED)
     return solved, codes
 
 

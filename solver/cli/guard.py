@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     NOTHING_FOUND = 4
     CHECK_FAILED = 5
     GAP_EXCEEDED = 6
+    REGRESSED = 7
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 

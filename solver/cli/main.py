@@ -21,6 +21,7 @@ from ppsolve.solver.cli.guard import (
 COMMANDS = {
     "optimize": ("optimize", "Find the best schedule of an instance and prove how good it is."),
     "compare": ("compare", "Compare heuristics with the best, many instances."),
+    "bench": ("bench.commands", "Solve many instances into one file that survives every kill."),
     "plan": ("plan", "Choose the configuration with the highest goodput."),
     "simulate": ("simulate", "Run one heuristic and report what it reaches."),
     "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),

@@ -15,12 +15,14 @@ from best_known_files import load_best_known, save_best_known
 from shipped import instance_files
 
 import ppsolve
+from ppsolve.models.bench.record import Machine
 from ppsolve.models.core.result import Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.optimize.kinds import lower
+from tests.bench.records import MACHINE
 from tests.benchmarks.tiny import (
     NAME,
     OPTIMUM,
@@ -42,7 +44,10 @@ def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(data))
 
 
-def test_first_update_writes_a_proven_entry(directory: Path, solve: Solve) -> None:
+def test_first_update_writes_a_proven_entry(
+    directory: Path, solve: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(best_known, "this_machine", lambda: Machine.parse(MACHINE))
     outcome = solve(result_of(tiny()))
     assert outcome.before is None
     entry = load_best_known(directory).instances[NAME]
@@ -52,6 +57,7 @@ def test_first_update_writes_a_proven_entry(directory: Path, solve: Solve) -> No
         "value": 9,
         "method": "1f1b",
         "version": "ppsolve 0.1.0, ortools 9.15",
+        "machine": "A CPU, 2 cores, 8 GiB, Linux",
         "date": "2025-01-31",
         "seconds": 1.24,
         "workers": 2,
@@ -176,9 +182,14 @@ def test_lost_schedule_is_stored_again(directory: Path, solve: Solve) -> None:
         (lambda e: e["upper"].update(value=8), "value is given as 8, the schedule has 9 us"),
         (lambda e: e["upper"].update(value=9.000000001), "no multiple of the schedule's tick 1"),
         (lambda e: e["upper"].update(value=8), "the work bound 9 is above the upper bound 8"),
-        (lambda e: e.pop("schedule"), "an upper bound and its schedule must be there together"),
+        (
+            lambda e: e.update(schedule=None),
+            "an upper bound and its schedule must be there together",
+        ),
         (lambda e: e.update(objective="device_span"), "the entry has device_span in us"),
         (lambda e: e.update(time_unit="ms"), "the instance makespan in us"),
+        (lambda e: e.update(ops=7), "the entry has 7 ops of kind pipeline, the instance 8 of"),
+        (lambda e: e.update(kind="graph"), "8 ops of kind graph, the instance 8 of pipeline"),
     ],
 )
 def test_verify_finds(

@@ -1,0 +1,1 @@
+"""Records of benchmark runs: the lines of a file of results."""

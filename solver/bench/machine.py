@@ -1,0 +1,112 @@
+"""The machine that runs here: its facts, its memory, and the memory of groups of processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from ppsolve.models.bench.record import Machine
+from ppsolve.solver.kinds.options import default_workers
+
+GIB = 2**30
+
+_PROC = Path("/proc")
+_GROUP, _RESIDENT = 2, 21
+"""Fields of ``/proc/PID/stat`` behind the name: the process group, and resident pages."""
+
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+KEPT_FREE = 0.1
+"""Share of the memory that items are not given by default: the helper they are forked from has 0.15
+GiB, and where the last pages are gone the system kills by itself."""
+
+
+@cache
+def this_machine() -> Machine:
+    """Return the facts of this machine, with versions of what solves here."""
+    return Machine(
+        cpu=_cpu(),
+        cores=default_workers(),
+        memory_gib=round(memory_size() / GIB, 1),
+        platform=platform.platform(terse=True),
+        python=platform.python_version(),
+        ortools=version("ortools"),
+        numpy=version("numpy"),
+        ppsolve=version("ppsolve"),
+    )
+
+
+def machine_id(machine: Machine) -> str:
+    """Return a short hash of the facts of a machine."""
+    text = json.dumps(machine.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in (_PROC / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def memory_size() -> int:
+    """Return the bytes of memory that this process may use: the machine's, or its container's."""
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in _CGROUPS:
+        with suppress(OSError, ValueError):
+            size = min(size, int(Path(name).read_text(encoding="ascii")))
+    return size
+
+
+def memory_share(processes: int) -> int:
+    """Return the bytes that each of `processes` may take by default."""
+    return int(memory_size() * (1 - KEPT_FREE)) // processes
+
+
+def group_memory() -> dict[int, int]:
+    """Return the resident bytes of each process group.
+
+    Pages that processes share count for each of them: those of the helper that they were forked
+    from, 0.1 GiB.
+    """
+    if not (_PROC / "self" / "stat").exists():
+        return _group_memory_by_ps()
+    page, found = os.sysconf("SC_PAGE_SIZE"), dict[int, int]()
+    for name in os.listdir(_PROC):
+        if name.isdecimal():
+            with suppress(OSError):
+                stat = (_PROC / name / "stat").read_bytes()
+                fields = stat[stat.rindex(b")") + 2 :].split()
+                group = int(fields[_GROUP])
+                found[group] = found.get(group, 0) + int(fields[_RESIDENT]) * page
+    return found
+
+
+def _group_memory_by_ps() -> dict[int, int]:
+    """Ask ``ps``, which every Unix has, where there is no ``/proc``."""
+    command = ["ps", "-A", "-o", "pgid=,rss="]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found: dict[int, int] = {}
+    for line in lines.splitlines():
+        group, kib = map(int, line.split())
+        found[group] = found.get(group, 0) + kib * 1024
+    return found
+
+
+def kernel_kills() -> int:
+    """Return the number of processes that Linux has killed so far because memory ran out."""
+    with suppress(OSError):
+        for line in (_PROC / "vmstat").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0

@@ -1,0 +1,152 @@
+"""The library's way to solve many instances: answers come as they finish."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ppsolve.models.bench.record import Failure
+from ppsolve.models.core.result import Result
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
+from ppsolve.solver.bench.local import LocalEngine
+from ppsolve.solver.bench.machine import GIB, memory_share
+from ppsolve.solver.kinds.options import Options, default_workers
+from ppsolve.solver.optimize import api
+from ppsolve.solver.optimize.kinds import kind_of, known_kind
+
+_ELSEWHERE = ("on_progress", "began")
+"""Options of `ppsolve.optimize` that mean something in the calling process only."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one instance.
+
+    Parameters
+    ----------
+    index : int
+        Its place, from 0.
+    result : Result or None
+        As from `ppsolve.optimize`; None where it failed.
+    failure, error : Failure and str, or None
+        How it failed, and that in words.
+    """
+
+    index: int
+    result: Result | None = None
+    failure: Failure | None = None
+    error: str | None = None
+
+
+def optimize_many(
+    instances: Iterable[Instance],
+    *,
+    engine: str | Engine = "local",
+    processes: int = 1,
+    hard_limit: float | None = None,
+    memory_limit: float | None = None,
+    **options: Any,
+) -> Iterator[Answer]:
+    """Optimize instances in processes of their own, and yield answers as they finish.
+
+    A crash, a hang or a lack of memory costs its own instance only. Closing the iterator ends what
+    still runs.
+
+    Parameters
+    ----------
+    instances : iterable of Instance
+        Validated instances, taken as they are needed.
+    engine : str or Engine
+        ``local``, ``dask`` (a cluster of this machine), or an engine such as
+        ``DaskEngine(cluster=...)`` of `ppsolve.solver.bench.cluster`.
+    processes : int
+        Instances side by side, for the two engines that are named.
+    hard_limit : float or None
+        Seconds after which an instance is given up; a little over the time limit by default.
+    memory_limit : float or None
+        GiB that one may take; by default its share of the memory.
+    **options
+        Options of `ppsolve.optimize` other than `on_progress` and `began`. By default instances
+        side by side share the processors as `workers`.
+
+    Returns
+    -------
+    iterator of Answer
+        In order of finish.
+
+    Raises
+    ------
+    InputError
+        An option is unknown or out of range.
+    """
+    where = _engine(engine, processes)
+    is_local = isinstance(where, LocalEngine)
+    options = _checked(options, default_workers() // processes if is_local else 1)
+    is_kept = not options.get("deterministic", False)
+    memory = None if memory_limit is None else int(memory_limit * GIB)
+    limits = Limits(
+        hard_limit or wall_cap(_seconds(options), is_kept=is_kept),
+        memory_share(processes) if memory is None and is_local else memory,
+    )
+    return _answers(where, instances, options, limits)
+
+
+def _engine(engine: str | Engine, processes: int) -> Engine:
+    if processes < 1:
+        raise InputError(f"expected at least 1, got {processes}", field="processes")
+    if not isinstance(engine, str):
+        return engine
+    if engine == "local":
+        return LocalEngine(processes)
+    if engine == "dask":
+        from ppsolve.solver.bench.cluster import DaskEngine
+
+        return DaskEngine(processes=processes)
+    raise InputError(f'expected local, dask or an engine, got "{engine}"', field="engine")
+
+
+def _checked(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    for name in _ELSEWHERE:
+        if name in options:
+            raise InputError("expected none for many instances: they run elsewhere", field=name)
+    is_deterministic = bool(options.get("deterministic"))
+    given = {"time_limit": 60.0, "workers": None, **options}
+    if given["workers"] is None:
+        given["workers"] = 1 if is_deterministic else max(1, workers)
+    try:
+        Options.checked(**{name: value for name, value in given.items() if name != "exact"})
+    except TypeError as error:
+        raise InputError(f"not an option of ppsolve.optimize: {error}") from None
+    return given
+
+
+def _seconds(options: Mapping[str, Any]) -> float | None:
+    limit = options["time_limit"]
+    return None if limit is None or math.isinf(limit) else float(limit)
+
+
+def _answers(
+    engine: Engine, instances: Iterable[Instance], options: Mapping[str, Any], limits: Limits
+) -> Iterator[Answer]:
+    solve = partial(_solve, options=dict(options))
+    for finished in engine.map(solve, instances, limits):
+        result = None if finished.value is None else _result(*finished.value)
+        yield Answer(finished.index, result, finished.failure, finished.error)
+
+
+def _solve(instance: Instance, options: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the kind, the unit of values and the result as JSON: its parts are made when read."""
+    result = api.optimize(instance, **options)
+    return instance.kind, kind_of(instance).value_unit(instance), result.model_dump_json()
+
+
+def _result(name: str, unit: str, text: str) -> Result:
+    kind = known_kind(name)
+    assert kind is not None, "an instance of this kind was solved"
+    model, _ = kind.documents(unit)
+    return model.model_validate_json(text)

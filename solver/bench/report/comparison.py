@@ -1,0 +1,259 @@
+"""What changed from one file of results to another: regressions by name, and improvements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ppsolve.models.bench.record import BenchRecord
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.bench.report.cases import (
+    PROVED,
+    Identity,
+    by_identity,
+    identities,
+    is_above,
+)
+from ppsolve.solver.bench.report.findings import Contradiction
+
+LEAST_SECONDS = 0.1
+"""Times that differ by less are not judged: a process takes about as long to start. With 0 the
+jitter of millisecond runs would be named, with more the slowing of small instances be missed."""
+
+
+class Change(StrEnum):
+    """What changed for an instance."""
+
+    FAILURE = "failure"
+    VALUE = "value"
+    PROOF = "proof"
+    BOUND = "bound"
+    TIME = "time"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A change of one instance.
+
+    Parameters
+    ----------
+    change : Change
+        What changed.
+    family, instance : str
+        The instance.
+    before, after : str
+        Both states in words or figures, with units.
+    size : float, optional
+        (after - before) / before; None where there is no such figure.
+    """
+
+    change: Change
+    family: str
+    instance: str
+    before: str
+    after: str
+    size: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two files of results, instance by instance.
+
+    Parameters
+    ----------
+    instances : int
+        Instances that are in both.
+    regressions, improvements : tuple of Difference
+        What is worse and better than before.
+    only_before, only_after : tuple of str
+        Instances that one of the files lacks.
+    contradictions : tuple of Contradiction
+        Bounds of one file above values of the other.
+    is_other_machine : bool
+        Some instance was solved on another machine than before, so that times say little.
+    has_other_limit : bool
+        Some instance had another time limit than before.
+    """
+
+    instances: int
+    regressions: tuple[Difference, ...]
+    improvements: tuple[Difference, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    contradictions: tuple[Contradiction, ...]
+    is_other_machine: bool
+    has_other_limit: bool
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What counts as worse.
+
+    Parameters
+    ----------
+    tolerance : float
+        Share by which a value or bound may be worse.
+    time_ratio : float, optional
+        Times that grew by more than this factor are regressions; None does not judge times.
+    """
+
+    tolerance: float = 0.0
+    time_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The records of one instance in both files."""
+
+    before: BenchRecord
+    after: BenchRecord
+
+
+def compare(
+    before: Sequence[BenchRecord],
+    after: Sequence[BenchRecord],
+    judgement: Judgement,
+    sources: tuple[str, str],
+) -> Comparison:
+    """Return the regressions and improvements between two files of results.
+
+    Parameters
+    ----------
+    before, after : sequence of BenchRecord
+        Records of each file.
+    judgement : Judgement
+        What counts as worse.
+    sources : tuple of str
+        Names of both files, for messages.
+
+    Returns
+    -------
+    Comparison
+        Regressions in the order of the later file.
+
+    Raises
+    ------
+    InputError
+        An instance is in one file twice, or has another unit in the other file.
+    """
+    name = identities([before, after])
+    old, new = by_identity(before, name, sources[0]), by_identity(after, name, sources[1])
+    shared = [Pair(old[key], record) for key, record in new.items() if key in old]
+    for pair in shared:
+        _refuse_other_units(pair, sources)
+    worse = [found for pair in shared for found in _worse(pair.before, pair.after, judgement)]
+    better = [found for pair in shared for found in _worse(pair.after, pair.before, judgement)]
+    return Comparison(
+        instances=len(shared),
+        regressions=tuple(worse),
+        improvements=tuple(_turned(found) for found in better),
+        only_before=tuple(_label(key) for key in old if key not in new),
+        only_after=tuple(_label(key) for key in new if key not in old),
+        contradictions=tuple(found for pair in shared for found in _contradictions(pair)),
+        is_other_machine=any(pair.before.machine_id != pair.after.machine_id for pair in shared),
+        has_other_limit=any(pair.before.time_limit != pair.after.time_limit for pair in shared),
+    )
+
+
+def _label(key: Identity) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _turned(found: Difference) -> Difference:
+    """Return a change that was looked at from the later file to the earlier one."""
+    size = found.size
+    if size is not None:
+        size = None if size == -1 else -size / (1 + size)
+    return Difference(found.change, found.family, found.instance, found.after, found.before, size)
+
+
+def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
+    if pair.before.time_unit != pair.after.time_unit:
+        raise InputError(
+            f'"{pair.after.instance}" of family "{pair.after.family}" is in '
+            f"{pair.after.time_unit}, in {sources[0]} it is in {pair.before.time_unit}: expected "
+            "files about the same instances",
+            source=sources[1],
+            field="time_unit",
+        )
+
+
+def _worse(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    """Yield in what `new` is worse than `old`; a new failure says it all."""
+    if new.failure is not None:
+        if old.failure is None:
+            yield _difference(Change.FAILURE, new, old.status.value, f"{new.failure}")
+        return
+    if old.failure is not None:
+        return
+    yield from _worse_value(old, new, judgement)
+    if old.status in PROVED and new.status not in PROVED:
+        yield _difference(Change.PROOF, new, _proof(old), _proof(new))
+    else:
+        yield from _worse_bound(old, new, judgement)
+    yield from _slower(old, new, judgement)
+
+
+def _difference(
+    change: Change, record: BenchRecord, before: str, after: str, size: float | None = None
+) -> Difference:
+    return Difference(change, record.family, record.instance, before, after, size)
+
+
+def _worse_value(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    if old.value is None:
+        return
+    if new.value is None:
+        yield _difference(Change.VALUE, new, _written(old.value), "none")
+    elif is_above(new.value, old.value, judgement.tolerance):
+        size = (new.value - old.value) / old.value if old.value else None
+        yield _difference(Change.VALUE, new, _written(old.value), _written(new.value), size)
+
+
+def _worse_bound(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    if old.bound is None or new.status in PROVED:
+        return
+    if new.bound is None:
+        yield _difference(Change.BOUND, new, _written(old.bound), "none")
+    elif is_above(old.bound, new.bound, judgement.tolerance):
+        size = (new.bound - old.bound) / old.bound
+        yield _difference(Change.BOUND, new, _written(old.bound), _written(new.bound), size)
+
+
+def _slower(old: BenchRecord, new: BenchRecord, judgement: Judgement) -> Iterator[Difference]:
+    times = _times(old, new)
+    if judgement.time_ratio is None or times is None:
+        return
+    before, after = times
+    if after - before > LEAST_SECONDS and after > judgement.time_ratio * before:
+        size = (after - before) / before if before else None
+        yield _difference(Change.TIME, new, f"{before:.3g} s", f"{after:.3g} s", size)
+
+
+def _times(old: BenchRecord, new: BenchRecord) -> tuple[float, float] | None:
+    """Return seconds to the proof where both have one, else of runs with the same limit."""
+    if old.seconds_to_proof is not None and new.seconds_to_proof is not None:
+        return old.seconds_to_proof, new.seconds_to_proof
+    if old.seconds_to_proof is None and new.seconds_to_proof is None:
+        return (old.seconds, new.seconds) if old.time_limit == new.time_limit else None
+    return None
+
+
+def _contradictions(pair: Pair) -> Iterator[Contradiction]:
+    old, new = pair.before, pair.after
+    for one, other, when in ((old, new, "now"), (new, old, "before")):
+        if one.bound is None or other.value is None or not is_above(one.bound, other.value):
+            continue
+        bound, value = _written(one.bound), _written(other.value)
+        text = f"the bound {bound} is above the value {value} found {when}"
+        yield Contradiction(new.family, new.instance, text)
+
+
+def _written(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+def _proof(record: BenchRecord) -> str:
+    bound = "no bound" if record.bound is None else f"bound {_written(record.bound)}"
+    return f"{record.status.value}, {bound}"

@@ -1,0 +1,179 @@
+"""The report over one file of benchmark results, or over two that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ppsolve.models.bench.file import Records
+from ppsolve.models.bench.record import Machine
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.bench.report.cases import Case, cases_of
+from ppsolve.solver.bench.report.comparison import Comparison, Judgement, compare
+from ppsolve.solver.bench.report.curves import GapCurve, Profile, gap_curve, profiles
+from ppsolve.solver.bench.report.findings import (
+    Contradiction,
+    Outliers,
+    contradictions,
+    outliers,
+)
+from ppsolve.solver.bench.report.rows import (
+    BoundRow,
+    FamilyRow,
+    MethodRow,
+    ReasonRow,
+    bound_rows,
+    family_row,
+    method_rows,
+    reason_rows,
+)
+
+EVERY_FAMILY = "all"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Figures over one family, or over all of them.
+
+    Parameters
+    ----------
+    total : FamilyRow
+        Our figures.
+    methods : tuple of MethodRow
+        A row for every method.
+    bounds : tuple of BoundRow
+        A row for every named bound.
+    profiles : tuple of Profile
+        One for every method.
+    curve : GapCurve
+        The mean gap over time.
+    """
+
+    total: FamilyRow
+    methods: tuple[MethodRow, ...]
+    bounds: tuple[BoundRow, ...]
+    profiles: tuple[Profile, ...]
+    curve: GapCurve
+
+
+@dataclass(frozen=True)
+class Report:
+    """All figures of a report.
+
+    Parameters
+    ----------
+    source : str
+        Name of the file.
+    baseline : str, optional
+        Name of the earlier file that it is compared with.
+    every : Part
+        Figures over all families.
+    families : tuple of Part
+        Figures of each family, sorted by name.
+    reasons : tuple of ReasonRow
+        Why methods have no schedule.
+    outliers : Outliers
+        Instances to look at.
+    contradictions : tuple of Contradiction
+        Answers that cannot all be right, of both files.
+    comparison : Comparison, optional
+        What changed since the earlier file.
+    machines : dict of str to Machine
+        Facts of each machine by its identity.
+    time_limits : tuple of float
+        Limits of the runs in seconds, ascending.
+    """
+
+    source: str
+    baseline: str | None
+    every: Part
+    families: tuple[Part, ...]
+    reasons: tuple[ReasonRow, ...]
+    outliers: Outliers
+    contradictions: tuple[Contradiction, ...]
+    comparison: Comparison | None
+    machines: dict[str, Machine]
+    time_limits: tuple[float, ...]
+
+    @property
+    def has_regressed(self) -> bool:
+        """Whether an instance is worse than in the earlier file."""
+        return self.comparison is not None and bool(self.comparison.regressions)
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain data for JSON."""
+        found = asdict(self)
+        found["machines"] = {name: one.model_dump() for name, one in self.machines.items()}
+        return {"schema": 1, "kind": "bench-report", **found}
+
+
+def bench_report(
+    records: Records,
+    source: str,
+    baseline: tuple[Records, str] | None = None,
+    judgement: Judgement | None = None,
+) -> Report:
+    """Return the report over benchmark results.
+
+    Parameters
+    ----------
+    records : Records
+        Results, as `read_records` reads them.
+    source : str
+        Name of their file.
+    baseline : tuple of Records and str, optional
+        Earlier results and the name of their file.
+    judgement : Judgement, optional
+        What counts as worse than in the baseline.
+
+    Returns
+    -------
+    Report
+        Figures over all families and each of them.
+
+    Raises
+    ------
+    InputError
+        There are no results, or the files are not about the same instances.
+    """
+    _refuse_empty(records, source)
+    cases = cases_of(records.records)
+    families: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.family):
+        families.setdefault(case.family, []).append(case)
+    comparison = None
+    if baseline is not None:
+        _refuse_empty(*baseline)
+        sources = (baseline[1], source)
+        old = baseline[0].records
+        comparison = compare(old, records.records, judgement or Judgement(), sources)
+    across = () if comparison is None else comparison.contradictions
+    limits = {record.time_limit for record in records.records if record.time_limit is not None}
+    return Report(
+        source=source,
+        baseline=None if baseline is None else baseline[1],
+        every=_part(EVERY_FAMILY, cases),
+        families=tuple(_part(name, own) for name, own in families.items()),
+        reasons=tuple(reason_rows(cases)),
+        outliers=outliers(families),
+        contradictions=(*contradictions(cases), *across),
+        comparison=comparison,
+        machines=records.machines,
+        time_limits=tuple(sorted(limits)),
+    )
+
+
+def _part(name: str, cases: Sequence[Case]) -> Part:
+    return Part(
+        family_row(name, cases),
+        tuple(method_rows(cases)),
+        tuple(bound_rows(cases)),
+        tuple(profiles(cases)),
+        gap_curve(name, cases),
+    )
+
+
+def _refuse_empty(records: Records, source: str) -> None:
+    if not records.records:
+        raise InputError("expected results of a benchmark, there are none", source=source)

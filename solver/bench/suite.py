@@ -1,0 +1,106 @@
+"""A benchmark run: what is still to do of a list of items, and doing it line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ppsolve.models.bench.file import BenchFile
+from ppsolve.models.bench.record import BenchRecord
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.bench.engine import Engine, Limits
+from ppsolve.solver.bench.item import Item, solve_item
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several parts that items are divided into by their keys, whatever their order."""
+
+    number: int = 1
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``2/8``, the second of eight.
+
+        Raises
+        ------
+        InputError
+            It is no such pair.
+        """
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise InputError(f'expected a part such as 1/4 or 4/4, got "{text}"', field="--shard")
+        return cls(int(match[1]), int(match[2]))
+
+    def has(self, item: Item) -> bool:
+        """Return true if an item is in this part."""
+        return int(item.key, 16) % self.of == self.number - 1
+
+
+def distinct(items: Iterable[Item]) -> tuple[list[Item], list[tuple[Item, Item]]]:
+    """Return items whose questions differ, and each other item with the one that it equals."""
+    first: dict[str, Item] = {}
+    doubles = []
+    for item in items:
+        same = first.setdefault(item.key, item)
+        if same is not item:
+            doubles.append((item, same))
+    return list(first.values()), doubles
+
+
+class Suite:
+    """Items and the file of their results.
+
+    Parameters
+    ----------
+    items : sequence of Item
+        Items with different keys.
+    file : BenchFile
+        Open file; its records of these items are not run again.
+    retry_failed : bool
+        Drop the records of these items that say how they failed, and run them again.
+    """
+
+    def __init__(
+        self, items: Sequence[Item], file: BenchFile, *, retry_failed: bool = False
+    ) -> None:
+        self._items, self._file = items, file
+        self._attempts: dict[str, int] = {}
+        if retry_failed:
+            self._drop_failed()
+        done = {record.key for record in file.records}
+        self.waiting = [item for item in items if item.key not in done]
+
+    @property
+    def records(self) -> list[BenchRecord]:
+        """Records of these items so far."""
+        asked = {item.key for item in self._items}
+        return [record for record in self._file.records if record.key in asked]
+
+    def _drop_failed(self) -> None:
+        failed = {record.key for record in self.records if record.failure is not None}
+        if failed:
+            kept = [record for record in self._file.records if record.key not in failed]
+            self._attempts = {
+                record.key: record.attempts for record in self.records if record.key in failed
+            }
+            self._file.keep(kept)
+
+    def run(self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]) -> None:
+        """Solve what is waiting; each record is in the file before anybody is told.
+
+        Parameters
+        ----------
+        engine : Engine
+            Where to solve.
+        limits : Limits
+            Of each item.
+        tell : callable
+            Takes each record as it comes.
+        """
+        for finished in engine.map(solve_item, self.waiting, limits):
+            item = self.waiting[finished.index]
+            record = item.record(finished, self._attempts.get(item.key, 0))
+            tell(self._file.append(record))

@@ -1,0 +1,1 @@
+"""``ppsolve bench`` and its subcommands."""

@@ -1,0 +1,204 @@
+"""``ppsolve bench run``: every heuristic and the solver on many instances, into one file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppsolve.models.bench.file import BenchFile
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.bench.collect import collect
+from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
+from ppsolve.solver.bench.item import Item
+from ppsolve.solver.bench.local import LocalEngine
+from ppsolve.solver.bench.machine import GIB, memory_share
+from ppsolve.solver.bench.suite import Shard, Suite, distinct
+from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.bench.recipes import instances_of
+from ppsolve.solver.cli.guard import ExitCode, say
+from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.kinds.options import Options, default_workers
+from ppsolve.solver.render.tally import TallyProgress, tally
+
+INSTANCES, RUNNING = "Instances", "Running"
+instances = partial(typer.Option, rich_help_panel=INSTANCES)
+running = partial(typer.Option, rich_help_panel=RUNNING)
+
+
+class EngineName(StrEnum):
+    """Where items are solved."""
+
+    LOCAL = "local"
+    DASK = "dask"
+
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATHS...",
+        help="Instances: files, quoted globs, directories; - is stdin.",
+        show_default=False,
+    ),
+]
+ResultFile = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="JSON lines, one for each item; what is there is not run again.",
+        rich_help_panel=opt.OUTPUT,
+        show_default=False,
+    ),
+]
+RECIPE = "Instances drawn by options of `generate`: 'tight --devices 4 --capacity 1p'."
+Recipes = Annotated[list[str] | None, instances("--recipe", metavar="TEXT", help=RECIPE)]
+RecipeFiles = Annotated[
+    list[str] | None, instances("--recipe-file", metavar="FILE", help="A recipe in each line.")
+]
+Count = Annotated[int, instances(metavar="N", min=1, help="Instances of each recipe, by seed.")]
+ShardText = Annotated[
+    str | None, instances("--shard", metavar="I/N", help="Only this part, divided by key.")
+]
+Processes = Annotated[int, running(metavar="N", min=1, help="Items side by side.")]
+MEMORY = "GiB of each item [90% of the memory, shared]."
+Memory = Annotated[float | None, running("--memory-limit", metavar="GIB", min=0.01, help=MEMORY)]
+HARD = "Seconds after which an item is killed [1.05 x time limit + 10]."
+HardLimit = Annotated[float | None, running("--hard-limit", metavar="S", min=0.01, help=HARD)]
+RetryFailed = Annotated[
+    bool, running("--retry-failed", help="Run items again that crashed or exceeded a limit.")
+]
+Where = Annotated[EngineName, running("--engine", help="Where items are solved.")]
+SCHEDULER = "Address of a dask scheduler, or its file [a cluster of this machine]."
+Scheduler = Annotated[str | None, running(metavar="ADDRESS", help=SCHEDULER)]
+
+
+@opt.with_solve_options
+def bench_run_command(
+    options: opt.SolveOptions,
+    output: ResultFile,
+    paths: Paths = None,
+    recipe: Recipes = None,
+    recipe_file: RecipeFiles = None,
+    count: Count = 1,
+    shard: ShardText = None,
+    processes: Processes = 1,
+    memory_limit: Memory = None,
+    hard_limit: HardLimit = None,
+    retry_failed: RetryFailed = False,
+    engine: Where = EngineName.LOCAL,
+    scheduler: Scheduler = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Run every heuristic and the solver on many instances, into one file.
+
+    Each item is solved in a process of its own, and is one line of the file as soon as it is done.
+    The same command goes on where a run was ended. Exit codes: 0 every item has a result, 1 some
+    failed (their lines say how), 2 wrong input, 130 interrupted.
+    """
+    where = _engine(engine, scheduler, processes)
+    keywords = _keywords(
+        options, 1 if engine is EngineName.DASK else default_workers() // processes
+    )
+    part = Shard() if shard is None else Shard.parse(shard)
+    check_writable(output, *(path for path in paths or []))
+    sources = _items(paths or [], recipe or [], recipe_file or [], count, keywords)
+    items, doubles = distinct(sources)
+    _tell_doubles(doubles)
+    if not items:
+        raise InputError("expected instances: files, directories, or --recipe", field="PATHS")
+    limits = _limits(options, hard_limit, memory_limit, processes, engine)
+    with BenchFile(output) as file:
+        if file.torn:
+            say(f"note: {output}: the last line was not written whole; it is run again")
+        suite = Suite([i for i in items if part.has(i)], file, retry_failed=retry_failed)
+        code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
+        typer.echo(f"{output}: {len(suite.records)} items: {tally(suite.records)}")
+    raise typer.Exit(code)
+
+
+def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: bool) -> ExitCode:
+    """Run a suite with its progress on stderr; return the exit code."""
+    done = len(suite.records)
+    total = done + len(suite.waiting)
+    if done:
+        say(f"{done} of {total} items are in the file already")
+    shown = TallyProgress(sys.stderr, total, done, everything=verbose)
+    try:
+        suite.run(engine, limits, (lambda record: None) if quiet else shown)
+    except KeyboardInterrupt:
+        shown.close()
+        say(f"interrupted; {total - len(suite.records)} of {total} items not done")
+        return ExitCode.INTERRUPTED
+    finally:
+        if not quiet:
+            shown.close()
+    failed = any(record.failure is not None for record in suite.records)
+    return ExitCode.INTERNAL if failed else ExitCode.FOUND
+
+
+def _keywords(options: opt.SolveOptions, workers: int) -> dict[str, Any]:
+    """Return the keywords of `ppsolve.optimize`, checked, with a number of workers.
+
+    Workers that are not given are so many that items side by side have a processor each.
+    """
+    given = options.keywords()
+    if given["workers"] is None:
+        given["workers"] = 1 if given["deterministic"] else max(1, workers)
+    checked = {field.name for field in fields(Options)}
+    Options.checked(**{name: value for name, value in given.items() if name in checked})
+    return given
+
+
+def _items(
+    paths: list[str],
+    recipes: list[str],
+    recipe_files: list[str],
+    count: int,
+    keywords: dict[str, Any],
+) -> Iterator[Item]:
+    for source in collect(paths, say):
+        yield Item(source.instance, source.family, source.path, keywords)
+    for name, instance in instances_of(recipes, recipe_files, count):
+        yield Item(instance, name, None, keywords)
+
+
+def _tell_doubles(doubles: list[tuple[Item, Item]]) -> None:
+    for item, same in doubles[:1]:
+        more = f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
+        say(
+            f"note: {item.path or item.instance.name} is the same question as "
+            f"{same.path or same.instance.name}{more}; each is solved once"
+        )
+
+
+def _limits(
+    options: opt.SolveOptions,
+    hard_limit: float | None,
+    memory_limit: float | None,
+    processes: int,
+    engine: EngineName,
+) -> Limits:
+    seconds = hard_limit or wall_cap(options.time_limit, is_kept=not options.deterministic)
+    if memory_limit is not None:
+        return Limits(seconds, int(memory_limit * GIB))
+    # Workers of a cluster know the memory of their own machines.
+    return Limits(seconds, None if engine is EngineName.DASK else memory_share(processes))
+
+
+def _engine(name: EngineName, scheduler: str | None, processes: int) -> Engine:
+    if name is EngineName.LOCAL:
+        if scheduler is not None:
+            raise InputError("expected --engine dask with it", field="--scheduler")
+        return LocalEngine(processes)
+    from ppsolve.solver.bench.cluster import DaskEngine
+
+    return DaskEngine(scheduler, processes=processes)

@@ -1,0 +1,1 @@
+"""Reports over benchmark results as terminal tables, Markdown, CSV and one HTML page."""

@@ -1,0 +1,136 @@
+"""A report as one HTML page that needs nothing else: no network, all data escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+
+from ppsolve.models.documents.printable import printable
+from ppsolve.solver.bench.report.report import Report
+from ppsolve.solver.render.bench.pictures import Picture
+from ppsolve.solver.render.bench.sections import FOOTER, origin, sections
+from ppsolve.solver.render.bench.sheets import Cell, Heading, Section, Sheet
+from ppsolve.solver.render.bench.style import SCRIPT, STYLE
+from ppsolve.solver.render.figures import percent, seconds
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+"""What a browser may load for the page: nothing but what stands in it."""
+
+LONG = 40
+"""Characters from which a text may go on below instead of widening its table."""
+
+
+def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
+    """Return a report as an HTML page.
+
+    Parameters
+    ----------
+    report : Report
+        The figures.
+    pictures : mapping of str to Picture, optional
+        Pictures by name; None where they cannot be drawn.
+
+    Returns
+    -------
+    str
+        The page. Tables can be sorted by their headings where scripts run.
+    """
+    return "\n".join(_page(report, pictures)) + "\n"
+
+
+def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[str]:
+    title = _text(f"Benchmark report: {report.source}")
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
+    yield f'<header><h1>Benchmark report</h1><p class="dim">{_text(origin(report))}</p></header>'
+    yield from _facts(report)
+    if pictures is None:
+        yield '<p class="dim">No pictures: they need matplotlib, the extra "plot".</p>'
+    yield from _sections(report, pictures or {})
+    yield "<footer><h2>Words</h2>"
+    yield from (f"<p>{_text(line)}</p>" for line in FOOTER)
+    yield f"</footer><script>{SCRIPT}</script></body></html>"
+
+
+def _facts(report: Report) -> Iterator[str]:
+    total = report.every.total
+    facts = [
+        ("instances", f"{total.instances:,}", False),
+        ("solved", f"{total.solved:,}", False),
+        ("proved", f"{total.proved:,}", False),
+        ("mean gap", percent(total.gap.mean), False),
+        ("failed", f"{total.failures:,}", total.failures > 0),
+        ("in all", seconds(total.seconds), False),
+    ]
+    if report.comparison is not None:
+        worse, better = report.comparison.regressions, report.comparison.improvements
+        facts.append(("regressions", f"{len(worse):,}", bool(worse)))
+        facts.append(("improvements", f"{len(better):,}", False))
+    yield '<ul class="facts">'
+    for name, figure, is_alarm in facts:
+        yield f"<li{_class('alarm' if is_alarm else '')}><b>{_text(figure)}</b>"
+        yield f"<span>{_text(name)}</span></li>"
+    yield "</ul>"
+
+
+def _sections(report: Report, pictures: Mapping[str, Picture]) -> Iterator[str]:
+    family: str | None = None
+    for section in sections(report):
+        if section.family != family:
+            if family is not None:
+                yield "</details>"
+            elif section.family is not None:
+                yield "<h2>Single families</h2>"
+            if section.family is not None:
+                yield f"<details><summary>{_text(section.family)}</summary>"
+            family = section.family
+        picture = pictures.get(section.picture) if section.picture else None
+        if picture is not None or section.sheet is not None or section.notes:
+            yield from _section(section, picture)
+    if family is not None:
+        yield "</details>"
+
+
+def _section(section: Section, picture: Picture | None) -> Iterator[str]:
+    level = 2 if section.family is None else 3
+    yield f"<section{_class('alarm' if section.is_alarm else '')}>"
+    yield f"<h{level}>{_text(section.title)}</h{level}>"
+    yield from (f"<p>{_text(note)}</p>" for note in section.notes)
+    if picture is not None:
+        yield f'<figure role="img" aria-label="{_text(picture.title)}">{picture.inline()}</figure>'
+    if section.sheet is not None:
+        yield from _table(section.sheet)
+    yield "</section>"
+
+
+def _table(sheet: Sheet) -> Iterator[str]:
+    yield '<div class="wide"><table><thead><tr>'
+    for heading in sheet.headings:
+        yield f'<th scope="col"{_class(_kind(heading))}>{_text(heading.name)}</th>'
+    yield "</tr></thead><tbody>"
+    for row in sheet.rows:
+        cells = (_cell(cell, head) for cell, head in zip(row, sheet.headings, strict=True))
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _cell(cell: Cell, heading: Heading) -> str:
+    names = [_kind(heading), "long" if heading.is_text and len(cell.text) > LONG else ""]
+    order = "" if cell.order is None else f' data-order="{cell.order!r}"'
+    return f"<td{_class(' '.join(filter(None, names)))}{order}>{_text(cell.text)}</td>"
+
+
+def _kind(heading: Heading) -> str:
+    return "text" if heading.is_text else ""
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""
+
+
+def _text(text: str) -> str:
+    """Return a text of any origin as HTML shows it, in content and in quoted attributes."""
+    return escape(printable(text), quote=True)

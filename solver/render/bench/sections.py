@@ -1,0 +1,288 @@
+"""Sections of a report in the order in which people read them, the alarms first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ppsolve.models.bench.record import Machine
+from ppsolve.solver.bench.report.comparison import Comparison, Difference
+from ppsolve.solver.bench.report.curves import WITHIN, Profile
+from ppsolve.solver.bench.report.findings import Contradiction, Outlier, Sort
+from ppsolve.solver.bench.report.report import Part, Report
+from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow, ReasonRow, Spread
+from ppsolve.solver.render.bench.sheets import (
+    Field,
+    Section,
+    counts,
+    figures,
+    shares,
+    sheet,
+    texts,
+    times,
+)
+from ppsolve.solver.render.figures import ABSENT, percent, seconds
+from ppsolve.solver.render.wording import spaced
+
+PROFILES, ANYTIME = "profiles", "anytime"
+
+MOST_LISTED = 10
+"""Names that a sentence lists; it says how many more there are."""
+
+WIDEST_REASON = 3
+"""Methods that are named beside a reason; the rest is counted."""
+
+FOOTER = (
+    "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
+    "over best: (value - best) / best, best being the smallest value of any method on the "
+    "instance in this file; over the instances that the method solved.",
+    "below best: (best - bound) / best for a lower bound; tight: it equals the best value, which "
+    "it proves optimal.",
+    "solved: a valid schedule, or a proof that there is none. A heuristic that breaks a rule, such "
+    "as a memory limit, is infeasible and its value does not count.",
+    "best: instances on which no method has a smaller value; ties count for each of them.",
+    "Performance profile: share of instances on which a method is within a ratio of the best "
+    "value. Instances that it did not solve, or that it is not made for, count as never reached.",
+    "Mean gap over time: a run counts as 100 % until it has both a value and a bound.",
+)
+"""Definitions below every report."""
+
+
+def sections(report: Report) -> Iterator[Section]:
+    """Yield the sections of a report; those about single families come last but for machines."""
+    yield from _alarms(report)
+    every = report.every
+    yield Section("Families", sheet=sheet(FAMILIES, _totals(report)))
+    yield _methods("Methods", every)
+    if within := _ordered(every):
+        yield Section("Near the best", sheet=sheet(WITHIN_FIELDS, within), picture=PROFILES)
+    yield Section("Mean gap over time", picture=ANYTIME)
+    if every.bounds:
+        yield Section("Bounds", sheet=sheet(BOUNDS, every.bounds))
+    yield from _outliers(report)
+    if report.reasons:
+        yield Section("Why methods have no schedule", sheet=sheet(REASONS, report.reasons))
+    if len(report.families) > 1:
+        for part in report.families:
+            yield from _family(part)
+    if report.machines:
+        yield Section("Machines", sheet=sheet(MACHINES, sorted(report.machines.items())))
+
+
+def headline(report: Report) -> str:
+    """Return the report in one sentence."""
+    total = report.every.total
+    parts = [
+        f"{total.instances:,} instances",
+        f"{total.solved:,} solved",
+        f"{total.proved:,} proved",
+        f"mean gap {percent(total.gap.mean)}",
+        f"{total.failures:,} failed",
+        seconds(total.seconds),
+    ]
+    return ", ".join(parts)
+
+
+def origin(report: Report) -> str:
+    """Return the files and time limits of a report as a line."""
+    limits = [seconds(limit) for limit in report.time_limits]
+    about = report.source
+    if report.baseline is not None:
+        about += f", compared with {report.baseline}"
+    return f"{about}; time limit {', '.join(limits)}" if limits else about
+
+
+def _totals(report: Report) -> list[FamilyRow]:
+    rows = [part.total for part in report.families]
+    return rows if len(rows) == 1 else [*rows, report.every.total]
+
+
+def _methods(title: str, part: Part) -> Section:
+    """Return the table of methods, without those that no instance is made for."""
+    shown = [row for row in part.methods if row.not_applicable < row.instances]
+    hidden = [row.method.name for row in part.methods if row not in shown]
+    notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
+    return Section(title, notes, sheet(METHODS, shown))
+
+
+def _ordered(part: Part) -> list[Profile]:
+    """Return the profiles of methods that solved something, in the order of the table."""
+    found = {profile.method: profile for profile in part.profiles if profile.steps}
+    return [found[row.method] for row in part.methods if row.method in found]
+
+
+def _family(part: Part) -> Iterator[Section]:
+    name = part.total.family
+    found = _methods(f"Methods on {name}", part)
+    yield replace(found, family=name, picture=f"{PROFILES}-{name}")
+    if part.bounds:
+        yield Section(f"Bounds on {name}", sheet=sheet(BOUNDS, part.bounds), family=name)
+
+
+def _alarms(report: Report) -> Iterator[Section]:
+    if report.contradictions:
+        yield Section(
+            "Contradictions",
+            ("These answers cannot all be right: please report them with their instances.",),
+            sheet(CONTRADICTIONS, report.contradictions),
+            is_alarm=True,
+        )
+    if report.comparison is not None:
+        yield from _compared(report.comparison)
+
+
+def _compared(comparison: Comparison) -> Iterator[Section]:
+    worse, better = comparison.regressions, comparison.improvements
+    both = comparison.instances
+    notes = [f"{both:,} instance{' is' if both == 1 else 's are'} in both files."]
+    if comparison.is_other_machine:
+        notes.append("They were not all solved on one machine: times say little.")
+    if comparison.has_other_limit:
+        notes.append("Time limits differ, and so may what was found within them.")
+    lists = (("earlier", comparison.only_before), ("later", comparison.only_after))
+    for which, names in lists:
+        if names:
+            notes.append(f"Only in the {which} file: {_listed(names)}.")
+    if not worse:
+        notes.append("No regression.")
+    table = sheet(CHANGES, worse) if worse else None
+    yield Section("Regressions", tuple(notes), table, is_alarm=bool(worse))
+    if better:
+        yield Section("Improvements", sheet=sheet(CHANGES, better))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _outliers(report: Report) -> Iterator[Section]:
+    found = report.outliers
+    if not found.named:
+        return
+    shown = {sort: sum(one.sort is sort for one in found.named) for sort in found.count}
+    cut = [
+        f"{shown[sort]} of {count:,} named as {SORTS[sort]}, the largest."
+        for sort, count in found.count.items()
+        if count > shown[sort]
+    ]
+    yield Section("Outliers", tuple(cut), sheet(OUTLIERS, found.named))
+
+
+SORTS = {
+    Sort.FAILURE: "failed",
+    Sort.BEATEN: "others are better",
+    Sort.GAP: "large gap",
+    Sort.SLOW: "slow to prove",
+    Sort.LATE: "over its limit",
+}
+
+
+def _outlier_figure(outlier: Outlier) -> str:
+    if outlier.figure is None:
+        return ABSENT
+    is_time = outlier.sort in {Sort.SLOW, Sort.LATE}
+    return seconds(outlier.figure) if is_time else percent(outlier.figure)
+
+
+def _worst_at(spread: Spread) -> str:
+    """Return the instance of the worst figure; where that is 0 none is worse than others."""
+    return (spread.worst_at or ABSENT) if spread.worst else ABSENT
+
+
+def _reason_methods(row: ReasonRow) -> str:
+    more = len(row.methods) - WIDEST_REASON
+    return ", ".join(row.methods[:WIDEST_REASON]) + (f" and {more} more" if more > 0 else "")
+
+
+def _place(found: Outlier | Contradiction | Difference) -> str:
+    return f"{found.family}/{found.instance}"
+
+
+FAMILIES: tuple[Field[FamilyRow], ...] = (
+    texts("family", lambda row: row.family),
+    counts("instances", lambda row: row.instances),
+    counts("solved", lambda row: row.solved, 3),
+    counts("proved", lambda row: row.proved),
+    counts("failed", lambda row: row.failures, 4),
+    shares("mean gap", lambda row: row.gap.mean),
+    shares("median gap", lambda row: row.gap.median, 2),
+    shares("worst gap", lambda row: row.gap.worst),
+    times("to best, median", lambda row: row.to_best.median, 5),
+    times("to proof, median", lambda row: row.to_proof.median, 1),
+    times("to proof, longest", lambda row: row.to_proof.worst, 5),
+    times("in all", lambda row: row.seconds, 4),
+    texts("worst on", lambda row: _worst_at(row.gap), 6),
+)
+METHODS: tuple[Field[MethodRow], ...] = (
+    texts("method", lambda row: row.method.name),
+    texts("is", lambda row: row.method.role.value, 6),
+    counts("solved", lambda row: row.solved),
+    counts("proved", lambda row: row.proved, 6),
+    counts("best", lambda row: row.wins),
+    shares("mean over best", lambda row: row.excess.mean),
+    shares("median", lambda row: row.excess.median, 3),
+    shares("worst", lambda row: row.excess.worst, 2),
+    counts("infeasible", lambda row: row.infeasible, 1),
+    counts("failed", lambda row: row.failed, 4),
+    counts("n.a.", lambda row: row.not_applicable, 5),
+    times("median time", lambda row: row.seconds.median, 7),
+    times("longest time", lambda row: row.seconds.worst, 7),
+    texts("worst on", lambda row: _worst_at(row.excess), 9),
+)
+BOUNDS: tuple[Field[BoundRow], ...] = (
+    texts("bound", lambda row: row.name),
+    counts("instances", lambda row: row.instances),
+    counts("tight", lambda row: row.tight),
+    counts("strongest", lambda row: row.strongest, 1),
+    shares("mean below best", lambda row: row.deviation.mean),
+    shares("median", lambda row: row.deviation.median, 2),
+    shares("worst", lambda row: row.deviation.worst),
+    texts("worst on", lambda row: _worst_at(row.deviation), 3),
+)
+
+
+def _within(excess: float) -> Field[Profile]:
+    name = "best" if excess == 0 else f"{excess:.0%} over"
+    place = WITHIN.index(excess) // 4
+    return figures(name, lambda profile: profile.share(excess), place, lambda x: f"{100 * x:.3g} %")
+
+
+WITHIN_FIELDS: tuple[Field[Profile], ...] = (
+    texts("method", lambda profile: profile.method.name),
+    *(_within(excess) for excess in WITHIN),
+)
+REASONS: tuple[Field[ReasonRow], ...] = (
+    counts("times", lambda row: row.count),
+    texts("status", lambda row: spaced(row.state.value)),
+    texts("reason", lambda row: row.reason),
+    texts("methods", _reason_methods, 1),
+)
+OUTLIERS: tuple[Field[Outlier], ...] = (
+    texts("why", lambda one: SORTS[one.sort]),
+    texts("instance", _place),
+    texts("figure", _outlier_figure),
+    texts("remark", lambda one: one.text),
+)
+CONTRADICTIONS: tuple[Field[Contradiction], ...] = (
+    texts("instance", _place),
+    texts("contradiction", lambda one: one.text),
+)
+CHANGES: tuple[Field[Difference], ...] = (
+    texts("what", lambda one: one.change.value),
+    texts("instance", _place),
+    texts("before", lambda one: one.before),
+    texts("after", lambda one: one.after),
+    shares("by", lambda one: one.size),
+)
+MACHINES: tuple[Field[tuple[str, Machine]], ...] = (
+    texts("machine", lambda one: one[0], 1),
+    texts("processor", lambda one: one[1].cpu),
+    counts("cores", lambda one: one[1].cores),
+    texts("GiB", lambda one: f"{one[1].memory_gib:.1f}"),
+    texts("platform", lambda one: one[1].platform, 1),
+    texts("ppsolve", lambda one: one[1].ppsolve),
+    texts("OR-tools", lambda one: one[1].ortools),
+    texts("numpy", lambda one: one[1].numpy, 2),
+    texts("Python", lambda one: one[1].python, 2),
+)
