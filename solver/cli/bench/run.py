@@ -101,7 +101,8 @@ def bench_run_command(
     """Run every heuristic and the solver on many instances, into one file.
 
     Each item is solved in a process of its own, and is one line of the file as soon as it is done.
-    The same command goes on where a run was ended. Exit codes: 0 every item has a result, 1 some
+    The same command goes on where a run was ended. Items side by side share the processors unless
+    --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
     failed (their lines say how), 2 wrong input, 130 interrupted.
     """
     where = _engine(engine, scheduler, processes)
