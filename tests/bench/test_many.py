@@ -62,7 +62,7 @@ def test_instances_are_taken_as_they_are_needed() -> None:
         ({"processes": 0}, "processes: expected at least 1"),
         ({"engine": "cloud"}, 'engine: expected local, dask or an engine, got "cloud"'),
         ({"on_progress": print}, "on_progress: expected none for many instances"),
-        ({"time_limt": 3}, "not an option of ppsolve.optimize: .*time_limt"),
+        ({"time_limt": 3}, 'unknown option "time_limt"; did you mean "time_limit"'),
         ({"seed": -1}, "seed: expected 0 to"),
     ],
 )
