@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,12 @@ def test_instances_are_taken_as_they_are_needed() -> None:
 def test_wrong_options_are_refused_at_once(options: dict[str, object], error: str) -> None:
     with pytest.raises(InputError, match=error):
         ppsolve.optimize_many([instance(1)], **options)  # type: ignore[arg-type]
+
+
+def test_dask_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"--engine: dask is not installed; install ppsolve\[dask"):
+        ppsolve.optimize_many([instance(1)], engine="dask")
 
 
 @pytest.mark.parametrize("engine", [LocalEngine(2), InlineEngine()])
