@@ -15,12 +15,10 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
 from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import GIB, memory_share
-from ppsolve.solver.kinds.options import Options, default_workers
+from ppsolve.solver.bench.settings import checked_options
+from ppsolve.solver.kinds.options import default_workers
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import kind_of, known_kind
-
-_ELSEWHERE = ("on_progress", "began")
-"""Options of `ppsolve.optimize` that mean something in the calling process only."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def optimize_many(
     """
     where = _engine(engine, processes)
     is_local = isinstance(where, LocalEngine)
-    options = _checked(options, default_workers() // processes if is_local else 1)
+    options = checked_options(options, default_workers() // processes if is_local else 1)
     is_kept = not options.get("deterministic", False)
     memory = None if memory_limit is None else int(memory_limit * GIB)
     limits = Limits(
@@ -108,21 +106,6 @@ def _engine(engine: str | Engine, processes: int) -> Engine:
 
         return DaskEngine(processes=processes)
     raise InputError(f'expected local, dask or an engine, got "{engine}"', field="engine")
-
-
-def _checked(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    for name in _ELSEWHERE:
-        if name in options:
-            raise InputError("expected none for many instances: they run elsewhere", field=name)
-    is_deterministic = bool(options.get("deterministic"))
-    given = {"time_limit": 60.0, "workers": None, **options}
-    if given["workers"] is None:
-        given["workers"] = 1 if is_deterministic else max(1, workers)
-    try:
-        Options.checked(**{name: value for name, value in given.items() if name != "exact"})
-    except TypeError as error:
-        raise InputError(f"not an option of ppsolve.optimize: {error}") from None
-    return given
 
 
 def _seconds(options: Mapping[str, Any]) -> float | None:

@@ -18,13 +18,15 @@ from typing import Any
 from ppsolve.models.bench.record import Failure
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.bench.engine import EngineError, Finished, Limits
-from ppsolve.solver.bench.machine import kernel_kills, this_machine
+from ppsolve.solver.bench.machine import GIB, kernel_kills, this_machine
 from ppsolve.solver.bench.nursery import END, LENGTH, READY, START
 
 SENDING_SECONDS = 60.0
 """Seconds in which a process has to take its item; it reads nothing else."""
 
-GIB = 2**30
+ENDING_SECONDS = 0.2
+"""Seconds that the helper gets to kill what runs and to end; what it leaves dies with it on Linux,
+and calls that are watched are killed by those who watch. Ctrl-C is answered within a second."""
 
 
 class Nursery:
@@ -96,7 +98,7 @@ class Nursery:
             self._control.close()
         if self._process is not None:
             try:
-                self._process.wait(0.5)
+                self._process.wait(ENDING_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

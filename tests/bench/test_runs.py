@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from ppsolve.models.bench.file import read_records
+from ppsolve.solver.cli.main import build
 from tests.bench.conftest import Bench, command
 from tests.bench.misbehaving import write
 from tests.marks import first
@@ -221,19 +223,24 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
         ),
     ],
 )
-def test_wrong_input(tmp_path: Path, bench: Bench, arguments: list[str], error: str) -> None:
+def test_wrong_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "r.txt").write_text(f"# recipes\n{TINY}\nb --devices y\n")
-    done = bench(*arguments, "-o", "x.jsonl", code=2)
+    done = CliRunner().invoke(build(), ["bench", *arguments, "-o", "x.jsonl"])
+    assert done.exit_code == 2
     assert f"error: {error}" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "x.jsonl").exists()
+    assert os.listdir(tmp_path) == ["r.txt"]
 
 
-def test_bad_lines_stop_a_run(tmp_path: Path, bench: Bench) -> None:
+def test_bad_lines_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "x.jsonl").write_text('{"schema": 1}\n')
-    done = bench("--recipe", TINY, "-o", "x.jsonl", code=2)
-    assert done.stderr == "error: x.jsonl: line 1: key: this field is required\n"
+    for arguments in (["--recipe", TINY, "-o", "x.jsonl"], ["merge", "x.jsonl", "-o", "y.jsonl"]):
+        done = CliRunner().invoke(build(), ["bench", *arguments])
+        assert done.exit_code == 2
+        assert done.stderr == "error: x.jsonl: line 1: key: this field is required\n"
     assert (tmp_path / "x.jsonl").read_text() == '{"schema": 1}\n'
-    done = bench("merge", "x.jsonl", "-o", "y.jsonl", code=2)
-    assert done.stderr == "error: x.jsonl: line 1: key: this field is required\n"
-    assert os.listdir(tmp_path) == ["x.jsonl"] or not (tmp_path / "y.jsonl").exists()
+    assert os.listdir(tmp_path) == ["x.jsonl"]

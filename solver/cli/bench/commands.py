@@ -28,7 +28,7 @@ class _RunByDefault(TyperGroup):
 
 def register(app: typer.Typer) -> None:
     """Add the command group to `app`."""
-    group = typer.Typer(cls=_RunByDefault, no_args_is_help=True, help=SUMMARY)
+    group = typer.Typer(cls=_RunByDefault, no_args_is_help=True)
     group.command("run", short_help="Solve instances; `bench PATHS` is short for it.")(
         bench_run_command
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,13 @@ from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
 from ppsolve.solver.bench.item import Item
 from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import GIB, memory_share
+from ppsolve.solver.bench.settings import checked_options
 from ppsolve.solver.bench.suite import Shard, Suite, distinct
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.bench.recipes import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable
-from ppsolve.solver.kinds.options import Options, default_workers
+from ppsolve.solver.kinds.options import default_workers
 from ppsolve.solver.render.tally import TallyProgress, tally
 
 INSTANCES, RUNNING = "Instances", "Running"
@@ -101,13 +101,13 @@ def bench_run_command(
     """Run every heuristic and the solver on many instances, into one file.
 
     Each item is solved in a process of its own, and is one line of the file as soon as it is done.
-    The same command goes on where a run was ended. Exit codes: 0 every item has a result, 1 some
+    The same command goes on where a run was ended. Items side by side share the processors unless
+    --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
     failed (their lines say how), 2 wrong input, 130 interrupted.
     """
     where = _engine(engine, scheduler, processes)
-    keywords = _keywords(
-        options, 1 if engine is EngineName.DASK else default_workers() // processes
-    )
+    share = 1 if engine is EngineName.DASK else default_workers() // processes
+    keywords = checked_options(options.keywords(), share)
     part = Shard() if shard is None else Shard.parse(shard)
     check_writable(output, *(path for path in paths or []))
     sources = _items(paths or [], recipe or [], recipe_file or [], count, keywords)
@@ -143,19 +143,6 @@ def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: 
             shown.close()
     failed = any(record.failure is not None for record in suite.records)
     return ExitCode.INTERNAL if failed else ExitCode.FOUND
-
-
-def _keywords(options: opt.SolveOptions, workers: int) -> dict[str, Any]:
-    """Return the keywords of `ppsolve.optimize`, checked, with a number of workers.
-
-    Workers that are not given are so many that items side by side have a processor each.
-    """
-    given = options.keywords()
-    if given["workers"] is None:
-        given["workers"] = 1 if given["deterministic"] else max(1, workers)
-    checked = {field.name for field in fields(Options)}
-    Options.checked(**{name: value for name, value in given.items() if name in checked})
-    return given
 
 
 def _items(
