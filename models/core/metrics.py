@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -88,7 +90,7 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
         return pool.initial, 0
     order = np.argsort(times, kind="stable")
     times = times[order]
-    last = np.append(np.flatnonzero(np.diff(times)), len(times) - 1)
+    last = np.append(np.flatnonzero(times[1:] != times[:-1]), len(times) - 1)
     usage = np.cumsum(changes[order])[last]
     top = int(np.argmax(usage))
     if usage[top] < 0:
@@ -98,9 +100,15 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 
 def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
     """Return a unit and the pool's amounts as multiples of it; Python ints where int64 is short."""
-    denominator = int(np.lcm.reduce([a.denominator for a in pool.amounts] or [1], dtype=object))
-    whole = [int(amount * denominator) for amount in pool.amounts]
+    denominator, whole = _multiples(pool.amounts)
     events = len(pool.acquire_op) + len(pool.release_op)
     # Below 2**62 no sum of all events wraps around in int64.
     small = max(whole, default=0) * max(events, 1) < 2**62
     return Fraction(1, denominator), np.array(whole, dtype=np.int64 if small else object)
+
+
+@lru_cache(maxsize=64)
+def _multiples(amounts: tuple[Fraction, ...]) -> tuple[int, tuple[int, ...]]:
+    """Return the units in 1 and the amounts in units; pools of equal devices have the same ones."""
+    denominator = math.lcm(*(amount.denominator for amount in amounts))
+    return denominator, tuple(int(amount * denominator) for amount in amounts)

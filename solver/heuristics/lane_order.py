@@ -31,6 +31,8 @@ class RuleLane:
         The acquiring op, the first and the last releasing op.
     lifetime : int
         Least time from the start of an acquire to the end of its first release, in ticks.
+    kept : Fraction
+        Largest amount that a micro-batch keeps until its last release.
     """
 
     pool: int
@@ -39,6 +41,7 @@ class RuleLane:
     first_release: IntArray
     last_release: IntArray
     lifetime: int
+    kept: Fraction
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ def _of(
         ends = back[first[this]], back[last[this]]
         lifetime = int(np.max(tail[op[this]] - tail[ends[0]] + problem.duration[ends[0]]))
         largest = max(pool.amounts[amount] for amount in np.unique(index[this]).tolist())
-        lanes.append(RuleLane(number, largest, op[this], *ends, max(lifetime, 1)))
+        given = pool.release_amount[np.isin(pool.release_op, ends[1])]
+        kept = max(pool.amounts[amount] for amount in np.unique(given).tolist())
+        lanes.append(RuleLane(number, largest, op[this], *ends, max(lifetime, 1), kept))
     return lanes
 
 
@@ -135,6 +140,52 @@ def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> In
     shares = (lane.lifetime * (tightest if share.everywhere else rate[lane.pool]) for lane in lanes)
     limits = (max(1, int(part * share.factor + share.offset + _ROUNDING)) for part in shares)
     return np.fromiter(limits, dtype=np.int64)
+
+
+def warm_up_limits(problem: Problem, lanes: Sequence[RuleLane]) -> IntArray:
+    """Return the acquires of each lane that end before its first release can begin, at least 1.
+
+    One more in flight would hold up the first backward, and with it those of all earlier stages.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem with its pools.
+    lanes : sequence of RuleLane
+        Its lanes.
+
+    Returns
+    -------
+    int64[lanes]
+        Limits in the order of `lanes`.
+    """
+    duration = problem.duration
+    waits = (lane.lifetime - int(duration[lane.first_release[0]]) for lane in lanes)
+    longest = (max(1, int(duration[lane.acquire].max())) for lane in lanes)
+    limits = (max(1, wait // one) for wait, one in zip(waits, longest, strict=True))
+    return np.fromiter(limits, dtype=np.int64)
+
+
+def most_kept(problem: Problem, lanes: Sequence[RuleLane]) -> int:
+    """Return the micro-batches whose last releases may all wait, in the tightest pool.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem with its pools.
+    lanes : sequence of RuleLane
+        Its lanes, at least one.
+
+    Returns
+    -------
+    int
+        Micro-batches of which a pool has room for what they keep until their last releases.
+    """
+    kept: dict[int, Fraction] = defaultdict(Fraction)
+    for lane in lanes:
+        kept[lane.pool] += lane.kept
+    pools = ((problem.pools[pool], amount) for pool, amount in kept.items())
+    return min(int((pool.limit - pool.initial) / amount) for pool, amount in pools)
 
 
 def edges_within(lanes: Sequence[RuleLane], limits: IntArray, *, wait_for_last: bool) -> Edges:

@@ -223,10 +223,11 @@ class ScheduleTask(Task):
         return outcome
 
     def add(self, outcome: HeuristicOutcome) -> None:
-        """Put a heuristic's outcome into the report, and keep its schedule if it is the best."""
+        """Put a checked outcome into the report, and keep its schedule if it is the best."""
         # The schedule first: a report that is cut short must not list a better one than its best.
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
-            self.offer(outcome.schedule, outcome.name, outcome.order)
+            schedule = outcome.schedule
+            self.offer(schedule, outcome.name, outcome.order, checked=schedule)
         self.outcomes.append(outcome)
 
     def offer(

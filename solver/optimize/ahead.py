@@ -1,10 +1,9 @@
 """A process beside that compiles kernels into the cache.
 
-Numba compiles one function at a time in a process. Of 29 s of CPU time (beside other processes) in
-which all kernels of a run with many ops were compiled, `walk` took 12, `justify` 6.5 and
-`place_by_rank` 5: a run needs the two last, so they are made beside the rest. A call with too
-little time to compile anything runs by Python, takes over what the process has finished, and leaves
-it to the calls after it: without that, calls of 20 s would never find a kernel.
+Numba compiles one function at a time in a process, so what a run needs last of the kernels that
+take longest is made beside the rest (`FIRST`). A call with too little time to compile anything runs
+by Python, takes over what the process has finished, and leaves it to the calls after it: without
+that, calls of 20 s would never find a kernel.
 """
 
 from __future__ import annotations
@@ -23,13 +22,20 @@ import numpy as np
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.justify import Justifier
+from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.kernels.cache import folder, is_complete, is_warm, note_complete
 from ppsolve.solver.kernels.compilation import SWITCH, await_kernels, expect, is_time_to_compile
 from ppsolve.solver.structure.implied import index_order
 
-FIRST = ("place_by_rank", "justify")
-"""The kernels that are made first, in the order in which a run needs them; it waits for them."""
+FIRST = ("place_by_rank", "justify", "search_orders")
+"""The kernels that are made first, in the order in which a run needs them; it waits for them.
+
+Of 47 s of user time in which a V placement of 24 x 72 compiled its kernels alone (on a busy
+machine), `search_orders` took 13.6, `walk` 12.7, `justify` 8.2 and `place_by_rank` 6.6: the run is
+left with `walk` and 6 s of small ones, and these three take 28 s beside it. While the run made
+`search_orders` as well, its share was 32 s.
+"""
 
 LEAST_SECONDS = 5.0
 """Seconds that must be left to start the process: it needs 0.9 s to begin, and one to five for each
@@ -104,7 +110,7 @@ def compile_first() -> None:
     document = _pipeline(2, 2, forward=1, backward_input=1, backward_weight=1)
     problem = lower_pipeline(PipelineInstance.parse(document))
     placed = generate_serial(problem, np.arange(problem.num_ops), index_order(problem))
-    Justifier(problem).improve(placed, 1)
+    order_search(Justifier(problem).improve(placed, 1), steps=1)
 
 
 def compile_rest() -> None:

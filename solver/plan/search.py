@@ -89,6 +89,11 @@ SHARE_OF_TIME = 0.2
 With more the first ones leave no time for the others, with less hard ones end before their proof.
 """
 
+LEAST_TRIED = 64
+"""Configurations that are tried whatever the limit, while none of them has a schedule. At 12 to
+15 ms each they take a second; what more of them take, a plan of which none fits takes over its
+limit."""
+
 
 class PlanSearch:
     """State of one search, and the steps by which candidates are refined.
@@ -111,6 +116,7 @@ class PlanSearch:
         self.quick = QuickScheduler(self._builder)
         self._listener = listener
         self._solved = 0
+        self._tried = set[int]()
         self._told: tuple[str, float] = ("", 0.0)
         self._telling = threading.Lock()
         self._last: PlanProgress | None = None
@@ -282,19 +288,21 @@ class PlanSearch:
             return False
         if self.limits.exhaustive:
             return True
-        if candidate.level < Level.MEASURED and self.winner is None:
-            return True
         if self.is_late:
             return False
-        return candidate.level < Level.MEASURED or self._solved < self.limits.finalists
+        if candidate.level < Level.MEASURED:
+            return True
+        return self._solved < self.limits.finalists and not self.clock.is_over
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is up, and there is a winner."""
-        return self.winner is not None and self.clock.is_over
+        """Whether the time is up, and there is a winner or enough was tried to find one."""
+        is_tried = self.winner is not None or len(self._tried) >= LEAST_TRIED
+        return is_tried and self.clock.is_over
 
     def refine(self, candidate: Candidate) -> None:
         """Look at a candidate more closely by one level."""
+        self._tried.add(candidate.index)
         candidate.level = Level(candidate.level + 1)
         if candidate.level is Level.SHAPED:
             self._shape(candidate)
@@ -314,6 +322,7 @@ class PlanSearch:
 
         The split is final where none has a faster slowest device; the candidate is then shaped.
         """
+        self._tried.add(candidate.index)
         with suppress(SplitUndecidedError, InputError):
             self._adopt(candidate, self._builder.split(candidate.configuration, quick=True))
             if candidate.split_proved is not False and candidate.shown is not None:

@@ -48,9 +48,9 @@ def plan(
     request : PlanRequest
         The model, the cluster and the configurations to choose from.
     time_limit : float or None
-        Wall seconds for the plan; None: no limit. Heuristics run until there is a winner. In
-        deterministic and exhaustive plans the limit of each exact search, in deterministic ones
-        in CP-SAT's units.
+        Wall seconds for the plan; None: no limit. Whatever the limit, the first 64 configurations
+        are tried until one has a schedule. In deterministic and exhaustive plans the limit of each
+        exact search, in deterministic ones in CP-SAT's units.
     finalists : int
         Configurations given to the exact solver at most.
     gap : float

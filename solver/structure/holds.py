@@ -143,6 +143,9 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
         h holds, amounts in the pool's unit.
     """
     whole, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
+    plain = _plain_holds(problem, pool, links, whole, unit)
+    if plain is not None:
+        return plain
     units: list[int] = whole.tolist()
     remaining = [units[index] for index in pool.acquire_amount.tolist()]
     acquires, releases = pool.acquire_op.tolist(), pool.release_op.tolist()
@@ -169,20 +172,64 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
             found.append((ALWAYS, op, wanted))
             excess += wanted
     found += [(op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left]
-    return _as_holds(found, pool.initial - Fraction(excess, unit), unit)
+    base = pool.initial - Fraction(excess, unit)
+    first, last, amount = zip(*found, strict=True) if found else ((), (), ())
+    ends = np.array([first, last], dtype=np.int64)
+    return _as_holds(ends[0], ends[1], np.array(amount, dtype=whole.dtype), base, unit)
 
 
-def _as_holds(found: list[tuple[int, int, int]], base: Fraction, unit: int) -> Holds:
-    """Return holds from (acquire, release, amount in units)."""
-    units = sorted({amount for _, _, amount in found})
-    number = {amount: index for index, amount in enumerate(units)}
-    return Holds(
-        base=base,
-        acquire=np.array([acquire for acquire, _, _ in found], dtype=np.int64),
-        release=np.array([release for _, release, _ in found], dtype=np.int64),
-        amounts=tuple(Fraction(amount, unit) for amount in units),
-        index=np.array([number[amount] for _, _, amount in found], dtype=np.int64),
+def _plain_holds(
+    problem: Problem, pool: Pool, links: Links, whole: IntArray, unit: int
+) -> Holds | None:
+    """Return the holds where every release gives back a part of the one acquire of its label.
+
+    That is so in pipelines, where arrays do in a tenth of the time what the search for acquires
+    does; None where any release is not of this sort.
+    """
+    taken, given = whole[pool.acquire_amount], whole[pool.release_amount]
+    only = _only_acquires(problem, pool)
+    if only is None or not np.all(given > 0):
+        return None
+    first = pool.acquire_op[only]
+    left = taken.copy()
+    np.subtract.at(left, only, given)
+    if np.any(left < 0) or not np.all(links.successors.are_near(first, pool.release_op)):
+        return None
+    kept = left > 0
+    never = np.full(int(np.count_nonzero(kept)), ALWAYS, dtype=np.int64)
+    return _as_holds(
+        np.concatenate((first, pool.acquire_op[kept])),
+        np.concatenate((pool.release_op, never)),
+        np.concatenate((given, left[kept])),
+        pool.initial,
+        unit,
     )
+
+
+def _as_holds(
+    acquire: IntArray, release: IntArray, amount: IntArray, base: Fraction, unit: int
+) -> Holds:
+    """Return holds of amounts in units."""
+    units, index = np.unique(amount, return_inverse=True)
+    amounts = tuple(Fraction(int(whole), unit) for whole in units.tolist())
+    return Holds(base, acquire, release, amounts, index.astype(np.int64))
+
+
+def _only_acquires(problem: Problem, pool: Pool) -> IntArray | None:
+    """Return the place of the only acquire of each release's stage and micro-batch.
+
+    None where some release has no micro-batch, or not exactly one such acquire.
+    """
+    span = int(problem.microbatch.max(initial=FREE)) + 2
+    label = problem.stage * span + problem.microbatch
+    taken, given = label[pool.acquire_op], label[pool.release_op]
+    order = np.argsort(taken, kind="stable")
+    taken = taken[order]
+    if not len(taken) or np.any(problem.microbatch[pool.release_op] == FREE):
+        return None
+    place = np.minimum(np.searchsorted(taken, given), len(taken) - 1)
+    is_alone = np.all(taken[1:] != taken[:-1])
+    return order[place] if is_alone and np.array_equal(taken[place], given) else None
 
 
 def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:

@@ -13,10 +13,12 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.lane_order import Share, edges_within, lane_limits, lanes_of
+from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.implied import ImpliedOrder, index_order
 from tests.clocks import CountingClock
 from tests.marks import first
 from tests.paths import DATA
@@ -53,7 +55,7 @@ def reached(instance: Any) -> tuple[float, float]:
     return schedule.value * tick, bound * tick
 
 
-@pytest.mark.parametrize("row", first(1, [0, 2, 1, 3, 7]))
+@pytest.mark.parametrize("row", first(1, [0, 2, 1, 3, 7, 4, 5, 6]))
 def test_published_device_spans_are_reached(row: int) -> None:
     case = PUBLISHED[row]
     span = case["measured_heuristic"]["2p/zb"]["device_span_us"]
@@ -94,6 +96,20 @@ def test_bidirectional_pipes_with_tight_memory(capacity: int, most: int) -> None
     row |= {"forward_us": 9, "backward_input_us": 8, "backward_weight_us": 5}
     instance = pipeline(row, capacity, placement="bidirectional", objective="makespan")
     assert reached(instance)[0] <= most
+
+
+def test_for_device_spans_weight_gradients_wait_only_where_all_that_are_left_fit() -> None:
+    row = {"num_devices": 4, "num_microbatches": 32, "p2p_us": 4}
+    row |= {"forward_us": 104, "backward_input_us": 102, "backward_weight_us": 77}
+    problem = lower(pipeline(row, 8))
+    book = RuleBook(problem)
+    rule, edges = book.rule(next(book.recipes()))
+    schedule = generate_parallel(problem, rule, index_order(problem), edges)
+    last = np.flatnonzero(problem.device == 3)
+    order = problem.op_names(last[np.argsort(schedule.start[last])])
+    # 8 units hold the weight gradients of 18 micro-batches, 0.4324 each.
+    assert "".join(name[0] for name in order).startswith("FIW" * 14 + "FI" * 4)
+    assert next(RuleBook(lower(pipeline(row, 8, objective="makespan"))).recipes()).late == 0
 
 
 def test_same_schedule_every_time() -> None:

@@ -121,6 +121,45 @@ def test_more_schedules_are_never_worse() -> None:
         best = low
 
 
+def crowded_document() -> dict[str, Any]:
+    """Return a request whose devices hold two micro-batches, where gpipe holds all of them."""
+    layer = {"count": 4, "forward": 1, "backward": 2, "activation_bytes": 1}
+    link = {"bandwidth": 1}
+    cluster = {"nodes": 2, "devices_per_node": 2, "within_node": link, "between_nodes": link}
+    return {
+        "model": {"microbatch_sizes": [1], "layers": [layer]},
+        "cluster": {**cluster, "memory": 4},
+        "goodput": {"init_batch_size": 2},
+        "search": {
+            "pipeline_depths": [2],
+            "replicas": [1],
+            "microbatches": [4, 5, 6, 7, 8, 9],
+            "schedules": ["gpipe"],
+        },
+    }
+
+
+def test_a_plan_whose_schedules_never_fit_ends_when_its_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ppsolve.solver.plan.search.LEAST_TRIED", 2)
+    everything = searched(crowded_document())
+    assert everything.winner is None
+    assert {index for _, index in everything.log} == set(range(6))
+    search = searched(crowded_document(), asks=0)
+    assert search.winner is None
+    assert len({index for _, index in search.log}) == 2
+
+
+def test_the_first_schedule_is_looked_for_after_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ppsolve.solver.plan.search.LEAST_TRIED", 7)
+    data = crowded_document()
+    data["search"]["microbatches"] = [9, 8, 7, 6, 5, 2]
+    assert reached(searched(data, asks=0)) > 0
+
+
 def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() -> None:
     request = parse_request(reduced_document(0))
     heard: list[PlanProgress] = []
