@@ -13,6 +13,7 @@ from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.render.page.strips import Strip, pool_strips
 from ppsolve.solver.render.schedule_view import Frame as Frame
 from ppsolve.solver.render.schedule_view import Shown as Shown
 from ppsolve.solver.render.schedule_view import view_of_schedule
@@ -135,6 +136,27 @@ class Drawing:
             A note or table.
         """
         yield from ()
+
+    def strips(self, result: Result, schedule: Schedule) -> list[Strip]:
+        """Return the amounts over time that a page shows below a schedule.
+
+        Parameters
+        ----------
+        result : Result
+            What the schedule is from.
+        schedule : Schedule
+            Its schedule.
+
+        Returns
+        -------
+        list of Strip
+            Every memory pool; other kinds may show more or less.
+        """
+        return pool_strips(schedule)
+
+    def period(self, instance: Instance) -> float | None:
+        """Return the time after which a schedule repeats, in the instance's unit, if it does."""
+        return None
 
     def reason(self, entry: HeuristicEntry) -> str:
         """Return in plain words why a heuristic has no valid schedule."""

@@ -22,6 +22,7 @@ from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
 from ppsolve.solver.render.overlap.rows import is_overlap_document
 from ppsolve.solver.render.overlap.view import program_of, view_of_program
+from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.tables import Column, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
@@ -67,6 +68,29 @@ class OverlapDrawing(Drawing):
         yield from reached(found)
         least = found.least_peak_bytes
         yield from program_facts(found, found.makespan, found.time_unit, program, least)
+
+    def strips(self, result: Result, schedule: Schedule) -> list[Strip]:
+        """Return what is in flight and the bytes held, counted along the program.
+
+        Parameters
+        ----------
+        result : Result
+            What the schedule is from.
+        schedule : Schedule
+            Its schedule.
+
+        Returns
+        -------
+        list of Strip
+            The curves of the result; none where it has none, as pools count less.
+        """
+        found, tick = cast("OverlapResult", result), schedule.problem.scale.tick
+        curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
+        return [
+            Strip(name, 0, [(float(time) / float(tick), amount) for time, amount in curve])
+            for name, curve in curves.items()
+            if curve
+        ]
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
