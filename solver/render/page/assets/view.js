@@ -1,0 +1,67 @@
+// The part of the time axis that is shown, and how times become pixels.
+
+const view = { from: 0, to: 1, width: 0, height: 0, gutter: 100, top: 0 };
+const PADDING = 0.01;
+const CLOSEST = 1e-7;
+
+function fit() {
+  view.from = 0;
+  view.to = (lastMoment || 1) * (1 + PADDING);
+}
+
+function pixelsPerTime() {
+  return (view.width - view.gutter) / (view.to - view.from);
+}
+
+function xOf(time) {
+  return view.gutter + (time - view.from) * pixelsPerTime();
+}
+
+function timeAt(x) {
+  return view.from + (x - view.gutter) / pixelsPerTime();
+}
+
+// Keeps the window inside the schedule, apart from a margin, and not too short for doubles.
+function setWindow(from, to) {
+  const whole = (lastMoment || 1) * (1 + PADDING);
+  const length = Math.min(Math.max(to - from, whole * CLOSEST), whole);
+  const first = Math.min(Math.max(from + (to - from - length) / 2, 0), whole - length);
+  view.from = first;
+  view.to = first + length;
+}
+
+function zoom(factor, x) {
+  const fixed = timeAt(x ?? (view.gutter + view.width) / 2);
+  setWindow(fixed - (fixed - view.from) / factor, fixed + (view.to - fixed) / factor);
+}
+
+function pan(pixels) {
+  const time = pixels / pixelsPerTime();
+  const length = view.to - view.from;
+  const whole = (lastMoment || 1) * (1 + PADDING);
+  const from = Math.min(Math.max(view.from + time, 0), whole - length);
+  view.from = from;
+  view.to = from + length;
+}
+
+// Moves the window so that a time span can be seen.
+function reveal(begin, end) {
+  const length = view.to - view.from;
+  if (begin >= view.from && end <= view.to) return;
+  const middle = (begin + end) / 2;
+  const wanted = Math.max(length, (end - begin) * 1.2);
+  setWindow(middle - wanted / 2, middle + wanted / 2);
+}
+
+// Times of the axis: steps of 1, 2 or 5 times a power of ten, as many as there is room for.
+function axisTimes() {
+  const room = Math.max(2, (view.width - view.gutter) / 90);
+  const rough = (view.to - view.from) / room;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((part) => part * power).find((size) => size >= rough);
+  const times = [];
+  for (let number = Math.ceil(view.from / step); number * step <= view.to; number++) {
+    times.push(number * step);
+  }
+  return times;
+}
