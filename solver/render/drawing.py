@@ -154,6 +154,23 @@ class Drawing:
         """
         return pool_strips(schedule)
 
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind as which a page draws each op.
+
+        Parameters
+        ----------
+        instance : Instance
+            What is scheduled.
+        problem : Problem
+            Its n ops.
+
+        Returns
+        -------
+        list of str
+            n names of kinds.
+        """
+        return [problem.kinds[kind] for kind in problem.kind.tolist()]
+
     def period(self, instance: Instance) -> float | None:
         """Return the time after which a schedule repeats, in the instance's unit, if it does."""
         return None

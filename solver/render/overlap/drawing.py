@@ -14,13 +14,14 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
 from ppsolve.solver.render.drawing import Drawing, Facts, Shown, described, heuristic_table, reached
 from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.looks import KERNEL_KIND
 from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
-from ppsolve.solver.render.overlap.rows import is_overlap_document
+from ppsolve.solver.render.overlap.rows import collective_kind, is_overlap_document
 from ppsolve.solver.render.overlap.view import program_of, view_of_program
 from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.tables import Column, indented, table
@@ -68,6 +69,29 @@ class OverlapDrawing(Drawing):
         yield from reached(found)
         least = found.least_peak_bytes
         yield from program_facts(found, found.makespan, found.time_unit, program, least)
+
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind of each op: kernels, and collectives by their type.
+
+        Parameters
+        ----------
+        instance : Instance
+            The program.
+        problem : Problem
+            Its n ops; those that lowering adds for caps come after the nodes.
+
+        Returns
+        -------
+        list of str
+            n names of kinds.
+        """
+        found = super().kinds_of_ops(instance, problem)
+        for op, node in enumerate(cast("OverlapInstance", instance).nodes):
+            if node.kind == NodeKind.COMPUTE:
+                found[op] = KERNEL_KIND
+            elif node.kind == NodeKind.COMM:
+                found[op] = collective_kind(node.collective or node.name)
+        return found
 
     def strips(self, result: Result, schedule: Schedule) -> list[Strip]:
         """Return what is in flight and the bytes held, counted along the program.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.looks import letter_of, look_of
+from ppsolve.solver.render.looks import KERNEL_KIND, look_of
 from ppsolve.solver.render.page.causes import Causes
 from ppsolve.solver.render.page.colours import colour_of
 from ppsolve.solver.render.page.strips import Strip
@@ -20,11 +20,16 @@ from ppsolve.solver.structure.owners import owners
 
 Columns = dict[str, Any]
 
-FORWARD_TRANSFER = "TF"
-"""Kind of the transfers that are drawn as ``>``, others as ``<``."""
+TRANSFERS = {"TF": "> transfer forward", "TB": "< transfer backward"}
+"""Words for the kinds of transfers, the letter first."""
+
+KERNEL = "K kernel"
+"""Words for kernels, whose names are written where there is room."""
 
 
-def columns_of(schedule: Schedule, causes: Causes, strips: Iterable[Strip]) -> Columns:
+def columns_of(
+    schedule: Schedule, causes: Causes, strips: Iterable[Strip], kinds: Sequence[str]
+) -> Columns:
     """Return a schedule as columns.
 
     Ops are numbered by their first lane, then by their start, so that neighbours are drawn
@@ -38,6 +43,8 @@ def columns_of(schedule: Schedule, causes: Causes, strips: Iterable[Strip]) -> C
         What its ops waited for.
     strips : iterable of Strip
         Amounts over time.
+    kinds : sequence of str
+        Kind as which each op is drawn, n names.
 
     Returns
     -------
@@ -49,12 +56,13 @@ def columns_of(schedule: Schedule, causes: Causes, strips: Iterable[Strip]) -> C
     order = _drawn_order(schedule)
     place = np.empty_like(order)
     place[order] = np.arange(problem.num_ops)
+    number = {name: index for index, name in enumerate(dict.fromkeys(kinds))}
     return {
         "makespan": schedule.makespan,
-        "kinds": [_kind(name) for name in problem.kinds],
+        "kinds": [_kind(name) for name in number],
         "start": schedule.start[order].tolist(),
         "duration": problem.duration[order].tolist(),
-        "kind": problem.kind[order].tolist(),
+        "kind": [number[kinds[op]] for op in order.tolist()],
         "stage": problem.stage[order].tolist(),
         "microbatch": problem.microbatch[order].tolist(),
         "slack": slack(schedule)[order].tolist(),
@@ -77,14 +85,13 @@ def _drawn_order(schedule: Schedule) -> IntArray:
 
 
 def _kind(name: str) -> Columns:
-    is_transfer = name in TRANSFER_KINDS
-    shown = SHOWN_TRANSFER if is_transfer else name
-    letter = (">" if name == FORWARD_TRANSFER else "<") if is_transfer else letter_of(shown)
+    shown = SHOWN_TRANSFER if name in TRANSFER_KINDS else name
+    words = TRANSFERS.get(name) or look_of(shown).words or shown
+    words = KERNEL if name == KERNEL_KIND else words
     colour, hatched = colour_of(shown)
-    words = look_of(shown).words or shown
     return {
         "name": printable(name),
-        "letter": printable(letter),
+        "letter": printable(words[:1]),
         "words": printable(words),
         "colour": colour,
         "hatched": hatched,

@@ -44,7 +44,7 @@ def page(shown: Sequence[Shown], plans: Sequence[Plan] = ()) -> str:
         Time units that no factor leads from one to the other.
     """
     _refuse_other_units(shown)
-    names = dict.fromkeys([*(each.instance.name for each in shown), *(p.request for p in plans)])
+    names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
     script = _script()
     chart = _chart(shown) if shown else ""
     return _PAGE.format(

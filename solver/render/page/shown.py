@@ -86,6 +86,7 @@ class Shown:
         factor = ratio_of_units(scale.unit, unit)
         drawing = drawing_of(self.instance.kind)
         period = drawing.period(self.instance)
+        kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
         strips = (
             drawing.strips(self.result, self.schedule)
             if self.entry is None
@@ -96,7 +97,7 @@ class Shown:
             "tick": float(scale.tick) * factor,
             "bound": None if self.bound is None else float(self.bound) * factor,
             "period": None if period is None else float(period) * factor,
-            **columns_of(self.schedule, self.causes, strips),
+            **columns_of(self.schedule, self.causes, strips, kinds),
         }
 
 

@@ -63,7 +63,7 @@ def result_part(result: Result, shown: Shown | None = None) -> str:
     status = [("status", result.status.value), ("best by", result.best_by or ABSENT)]
     rows = [*status, *drawing.facts(result, instance), *ending(result, verbose=False)]
     parts = [facts(rows), *map(plain, drawing.parts(result, result.time_unit))]
-    return "".join([*parts, bounds_table(result), heuristics_table(result), *_notes(result)])
+    return "".join([*parts, heuristics_table(result), *_notes(result), bounds_table(result)])
 
 
 def bounds_table(result: Result) -> str:
@@ -89,7 +89,8 @@ def heuristics_table(result: Result) -> str:
         ]
         for entry in ranked(result.heuristics)
     ]
-    value = f"{spaced(result.objective)} ({unit_of(result)})"
+    objective, unit = spaced(result.objective), unit_of(result)
+    value = objective if objective == unit else f"{objective} ({unit})"
     heads = ["heuristic", "status", value, "gap to the best", "bubble"]
     return table(heads, rows, "Heuristics", texts=2)
 
@@ -133,8 +134,8 @@ def idle_table(shown: Shown) -> str:
         "busy",
         "idle",
         *(kinds[name] for name in kinds),
-        "waits for others",
-        "of these, for",
+        "for other devices",
+        "device: time",
         "less work",
     ]
     return table(heads, rows, f"Idle time in {scale.unit}") + _IDLE_NOTE
@@ -142,15 +143,16 @@ def idle_table(shown: Shown) -> str:
 
 _IDLE_NOTE = (
     "<p>The parts of the idle time add up to it: before the first op (fill), after the last one "
-    "(drain), and, between ops, what the next op waited for last. “Less work” is the work that "
+    "(drain), and, between ops, what the next op waited for last; it is held back where it could "
+    "have run or has a given start. “Less work” is the work that "
     "the busiest stream has more: so much of the idle time no order can fill.</p>\n"
 )
 _ALL_PARTS = {
     "fill": "fill",
     "drain": "drain",
-    "transfers": "transfers",
-    "memory": "memory",
-    "chosen": "nothing",
+    "transfers": "data on its way",
+    "memory": "for memory",
+    "chosen": "held back",
 }
 
 

@@ -86,6 +86,12 @@ function shownNumber(value) {
   return isWhole ? wholeNumber.format(whole) : plainNumber.format(value);
 }
 
+const compactNumber = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+function compact(value) {
+  return compactNumber.format(value);
+}
+
 function shownTime(value) {
   return `${shownNumber(value)} ${data.unit}`;
 }

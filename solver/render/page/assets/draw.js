@@ -3,11 +3,12 @@
 const axis = document.querySelector("#axis canvas");
 const lanes = document.getElementById("lanes");
 const scroller = document.getElementById("scroll");
-const DIRECT = 2;
+const DIRECT = 5;
 const MOST_LINKS = 3000;
 const pens = { axis: axis.getContext("2d"), lanes: lanes.getContext("2d") };
 let waiting = false;
-let mixed = { red: [], green: [], blue: [], weight: [] };
+const mixed = { red: [], green: [], blue: [], weight: [] };
+const stripe = document.createElement("canvas");
 
 function redraw() {
   if (waiting) return;
@@ -27,8 +28,9 @@ function resize() {
   view.height = Math.min(total, most);
   sized(axis, view.width, 24);
   sized(lanes, view.width, view.height);
-  const columns = Math.ceil(view.width) + 2;
-  for (const name of Object.keys(mixed)) mixed[name] = new Float32Array(columns);
+  stripe.width = lanes.width;
+  stripe.height = 1;
+  for (const name of Object.keys(mixed)) mixed[name] = new Float32Array(lanes.width);
   redraw();
 }
 
@@ -90,12 +92,17 @@ function paintLanes(pen) {
   paintTrace(pen);
 }
 
-function label(pen, text, y, height, colour) {
+// The name of a row, and in an overlay the number of its schedule.
+function label(pen, row, y, colour) {
   pen.fillStyle = looks.back;
-  pen.fillRect(0, y, view.gutter, height);
+  pen.fillRect(0, y, view.gutter, row.height);
   pen.fillStyle = colour;
   pen.textAlign = "left";
-  pen.fillText(cut(text, view.gutter - 22), 4, y + height / 2);
+  pen.fillText(cut(pen, brief(row.label), view.gutter - (row.tag ? 18 : 6)), 4, y + row.height / 2);
+  if (!row.tag) return;
+  pen.textAlign = "right";
+  pen.fillStyle = looks.faint;
+  pen.fillText(String(row.tag), view.gutter - 4, y + row.height / 2);
 }
 
 function paintTitle(pen, row, y) {
@@ -103,7 +110,8 @@ function paintTitle(pen, row, y) {
   pen.fillStyle = looks.text;
   pen.font = `600 ${FONT}`;
   const end = shownTime(all[row.shown].last);
-  pen.fillText(cut(`${data.titles[row.shown]}: ${end}`, view.width), 4, y + TITLE / 2);
+  const number = `${row.shown + 1}  `;
+  pen.fillText(cut(pen, `${number}${data.titles[row.shown]}: ${end}`, view.width - 8), 4, y + TITLE / 2);
   pen.font = FONT;
 }
 
@@ -120,12 +128,7 @@ function paintLane(pen, row, y, links) {
   paintOps(pen, shown, lane, y + 1, height, (op) => links.push([row.shown, op]));
   for (const op of lane.points) paintPoint(pen, shown, op, y + 1, height);
   pen.restore();
-  label(pen, row.label, y, row.height, looks.text);
-  if (row.tag) {
-    pen.textAlign = "right";
-    pen.fillStyle = looks.faint;
-    pen.fillText(String(row.tag), view.gutter - 4, y + row.height / 2);
-  }
+  label(pen, row, y, looks.text);
 }
 
 function paintOps(pen, shown, lane, y, height, note) {
@@ -152,13 +155,15 @@ function paintOps(pen, shown, lane, y, height, note) {
   if (first !== NONE) paintMixed(pen, first, last, y, height);
 }
 
-// Ops narrower than two pixels share pixels: each column shows their colours by their time.
+// Ops narrower than some pixels share them: each column of the screen shows their colours by their
+// time in it, and the idle part as idle.
 function mix(shown, op, x, width) {
+  const ratio = lanes.width / view.width;
   const [red, green, blue] = shown.tones[shown.kind[op]][shown.chunk[op]].rgb;
-  const end = x + width;
-  for (let column = Math.max(0, Math.floor(x)); column < end; column++) {
-    const share = (Math.min(end, column + 1) - Math.max(x, column)) * shown.alpha[op];
-    if (share <= 0 || column >= mixed.weight.length) continue;
+  const begin = x * ratio;
+  const end = Math.min(begin + width * ratio, mixed.weight.length);
+  for (let column = Math.max(0, Math.floor(begin)); column < end; column++) {
+    const share = (Math.min(end, column + 1) - Math.max(begin, column)) * shown.alpha[op];
     mixed.red[column] += red * share;
     mixed.green[column] += green * share;
     mixed.blue[column] += blue * share;
@@ -166,17 +171,26 @@ function mix(shown, op, x, width) {
   }
 }
 
-function paintMixed(pen, first, last, y, height) {
-  const end = Math.min(last + 1, mixed.weight.length);
-  for (let column = Math.max(0, first); column < end; column++) {
+function paintMixed(pen, x, end, y, height) {
+  const ratio = lanes.width / view.width;
+  const first = Math.max(0, Math.floor(x * ratio));
+  const last = Math.min(mixed.weight.length, Math.ceil(end * ratio) + 1);
+  if (last <= first) return;
+  const source = stripe.getContext("2d");
+  const picture = source.createImageData(last - first, 1);
+  for (let column = first, at = 0; column < last; column++, at += 4) {
     const weight = mixed.weight[column];
     if (weight > 0) {
-      const [red, green, blue] = [mixed.red, mixed.green, mixed.blue].map((part) => part[column] / weight);
-      pen.fillStyle = `rgba(${red | 0},${green | 0},${blue | 0},${Math.min(1, weight)})`;
-      pen.fillRect(column, y, 1, height);
+      picture.data[at] = mixed.red[column] / weight;
+      picture.data[at + 1] = mixed.green[column] / weight;
+      picture.data[at + 2] = mixed.blue[column] / weight;
+      picture.data[at + 3] = Math.min(1, weight) * 255;
     }
     mixed.red[column] = mixed.green[column] = mixed.blue[column] = mixed.weight[column] = 0;
   }
+  source.putImageData(picture, 0, 0);
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(stripe, 0, 0, last - first, 1, first / ratio, y, (last - first) / ratio, height);
 }
 
 function paintBar(pen, shown, op, x, width, y, height) {
@@ -185,12 +199,12 @@ function paintBar(pen, shown, op, x, width, y, height) {
   const seen = Math.min(x + width, view.width + 4) - left;
   pen.globalAlpha = shown.alpha[op];
   pen.fillStyle = tone.fill;
-  pen.fillRect(left, y, seen - (width >= 5 ? 1 : 0), height);
-  if (shown.kinds[shown.kind[op]].hatched && width >= 5) {
+  pen.fillRect(left, y, seen - (width >= DIRECT ? 1 : 0), height);
+  if (shown.kinds[shown.kind[op]].hatched) {
     pen.fillStyle = hatching(pen);
     pen.fillRect(left, y, seen - 1, height);
   }
-  const text = fitting(shown, op, seen - 2);
+  const text = fitting(pen, shown, op, seen - 3);
   if (text) {
     pen.fillStyle = tone.ink;
     pen.textAlign = "center";
@@ -216,7 +230,7 @@ function paintPoint(pen, shown, op, y, height) {
 function paintSlack(pen, shown, op, y, height) {
   const x = xOf(shown.end[op]);
   pen.fillStyle = looks.mark;
-  pen.globalAlpha = 0.5 * shown.alpha[op];
+  pen.globalAlpha = 0.8;
   pen.fillRect(x, y + height - 3, shown.slack[op] * shown.tick * pixelsPerTime(), 3);
   pen.globalAlpha = 1;
 }
@@ -225,13 +239,13 @@ function paintSlack(pen, shown, op, y, height) {
 function paintMoments(pen) {
   const own = (number) => rows.filter((row) => row.shown === number && row.type !== "title");
   all.forEach((shown, number) => {
-    const mine = options.overlay ? rows : own(number);
+    const mine = options.overlay ? rows.filter((row) => row.type !== "title") : own(number);
     if (!mine.length) return;
     const top = mine[0].y - view.top;
     const bottom = mine[mine.length - 1].y + mine[mine.length - 1].height - view.top;
     if (shown.period) paintPeriods(pen, shown, top, bottom);
+    upright(pen, shown.last, top, bottom, looks.faint, []);
     if (shown.bound !== null) upright(pen, shown.bound, top, bottom, looks.bad, [5, 3]);
-    upright(pen, shown.last, top, bottom, looks.text, []);
   });
 }
 
@@ -264,17 +278,27 @@ function paintStrip(pen, row, y) {
   const floor = y + row.height - 3;
   const high = (amount) => floor - (amount / most) * (row.height - 8);
   pen.fillStyle = looks.strip;
+  pen.beginPath();
   const past = firstPlace(strip.time.length, (number) => strip.time[number] > view.from);
+  let right = view.gutter;
+  let level = floor;
+  pen.moveTo(right, floor);
   for (let number = Math.max(0, past - 1); number < strip.time.length; number++) {
     if (strip.time[number] > view.to) break;
-    const x = Math.max(view.gutter, xOf(strip.time[number]));
     const next = number + 1 < strip.time.length ? strip.time[number + 1] : shown.last;
-    const width = Math.min(view.width, xOf(next)) - x;
-    if (width > 0) pen.fillRect(x, high(strip.amount[number]), width, floor - high(strip.amount[number]));
+    const top = high(strip.amount[number]);
+    const x = Math.max(view.gutter, xOf(strip.time[number]));
+    pen.lineTo(x, level);
+    pen.lineTo(x, top);
+    level = top;
+    right = Math.min(view.width, Math.max(view.gutter, xOf(next)));
+    pen.lineTo(right, top);
   }
+  pen.lineTo(right, floor);
+  pen.fill();
   if (strip.cap !== null) {
     pen.fillStyle = strip.most > strip.cap * (1 + 1e-9) ? looks.bad : looks.faint;
     pen.fillRect(view.gutter, high(strip.cap), view.width - view.gutter, 1);
   }
-  label(pen, `${strip.name} ${shownNumber(strip.most)}`, y, row.height, looks.faint);
+  label(pen, row, y, looks.faint);
 }

@@ -56,17 +56,25 @@ function arrangeOne(shown, number) {
   total += GAP;
 }
 
-function addStrips(shown, number, device) {
+function addStrips(shown, number, device, tag) {
   if (!options.memory) return;
   shown.strips.forEach((strip, index) => {
     if (strip.device !== device) return;
-    add({ type: "strip", shown: number, strip: index, height: STRIP, label: strip.name });
+    add({ type: "strip", shown: number, strip: index, height: STRIP, label: stripLabel(strip, shown), tag });
   });
+}
+
+// "4 of 4": a pool that is called as its device is needs no name.
+function stripLabel(strip, shown) {
+  const isOfDevice = shown.lanes.some((lane) => lane.name === strip.name);
+  const cap = strip.cap === null ? "" : ` of ${compact(strip.cap)}`;
+  return `${isOfDevice ? "peak" : strip.name} ${compact(strip.most)}${cap}`;
 }
 
 // The same lane of every schedule, one directly below the other.
 function arrangeTogether() {
   const keys = new Map();
+  all.forEach((_, number) => add({ type: "title", shown: number, height: TITLE - 4 }));
   all.forEach((shown, number) => {
     for (const [lane, index] of visibleLanes(shown)) {
       const key = `${lane.device} ${lane.name}`;
@@ -81,7 +89,7 @@ function arrangeTogether() {
     });
     total += GAP;
     parts.forEach(([number, , lane]) => {
-      if (lane.compute) addStrips(all[number], number, lane.device);
+      if (lane.compute) addStrips(all[number], number, lane.device, number + 1);
     });
   }
 }

@@ -2,7 +2,7 @@
 
 const looks = {};
 const FONT = "11px system-ui, sans-serif";
-const LETTER = 6.6;
+const widths = new Map();
 const patterns = new Map();
 
 function readLooks() {
@@ -20,12 +20,17 @@ function darker([red, green, blue]) {
   return [red, green, blue].map((part) => Math.round(part * 0.72));
 }
 
+// Black or white, whichever is easier to read on a colour.
+function inkOn([red, green, blue]) {
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 105 ? "#000" : "#fff";
+}
+
 // Two shades of each kind: stages of one device take turns.
 function tones(shown) {
   return shown.kinds.map((kind) => [channels(kind.colour), darker(channels(kind.colour))].map((rgb) => ({
     rgb,
     fill: `rgb(${rgb.join(",")})`,
-    ink: 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] > 120 ? "#000" : "#fff",
+    ink: inkOn(rgb),
   })));
 }
 
@@ -49,14 +54,42 @@ function hatching(context) {
 }
 
 // The longest label that fits into a width; nothing where none does.
-function fitting(shown, op, width) {
-  if (width < LETTER + 2) return "";
-  return labelsOf(shown, op).find((label) => label.length * LETTER + 3 <= width) ?? "";
+function fitting(pen, shown, op, width) {
+  if (width < 5) return "";
+  return labelsOf(shown, op).find((text) => widthOf(pen, text) <= width) ?? "";
 }
 
-function cut(text, width) {
-  const most = Math.floor(width / LETTER);
-  return text.length <= most ? text : `${text.slice(0, Math.max(0, most - 1))}…`;
+// Measuring a text takes longer than drawing a bar, and labels repeat.
+function widthOf(pen, text) {
+  let width = widths.get(text);
+  if (width === undefined) {
+    width = pen.measureText(text).width;
+    widths.set(text, width);
+  }
+  return width;
+}
+
+function cut(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  const fits = firstPlace(text.length, (length) => pen.measureText(`${text.slice(0, length + 1)}…`).width > width);
+  return `${text.slice(0, fits)}…`;
+}
+
+// Names of lanes where there is little room.
+function brief(text) {
+  return view.gutter < 80 ? text.replace(/^device /, "dev ") : text;
+}
+
+function legendItem(place, box, words) {
+  const item = document.createElement("span");
+  item.append(box, ` ${words}`);
+  place.append(item);
+}
+
+function lineBox(name) {
+  const box = document.createElement("i");
+  box.className = `line ${name}`;
+  return box;
 }
 
 function fillLegend(place) {
@@ -68,15 +101,25 @@ function fillLegend(place) {
     });
   }
   for (const kind of seen.values()) {
-    const item = document.createElement("span");
     const box = document.createElement("i");
     box.textContent = kind.letter;
     box.style.background = kind.colour;
     if (kind.hatched) box.className = "hatched";
-    const rgb = channels(kind.colour);
-    box.style.color = 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] > 120 ? "#000" : "#fff";
+    box.style.color = inkOn(channels(kind.colour));
     const words = kind.words.startsWith(`${kind.letter} `) ? kind.words.slice(2) : kind.words;
-    item.append(box, ` ${words}`);
-    place.append(item);
+    legendItem(place, box, words);
+  }
+  fillLinesOfLegend(place);
+}
+
+function fillLinesOfLegend(place) {
+  legendItem(place, lineBox("end"), "end");
+  legendItem(place, lineBox("slack"), "slack, where shown");
+  if (all.some((shown) => shown.bound !== null)) legendItem(place, lineBox("bound"), "lower bound");
+  if (all.some((shown) => shown.period)) legendItem(place, lineBox("period"), "iterations");
+  if (all.some((shown) => shown.isChunked)) {
+    const words = document.createElement("span");
+    words.textContent = "darker: every other stage of a device";
+    place.append(words);
   }
 }

@@ -78,7 +78,7 @@ function boxOf(number, op) {
   const row = rows[place];
   return {
     left: xOf(shown.begin[op]), right: xOf(shown.end[op]), top: row.y - view.top + 1,
-    height: row.height - 2, middle: row.y - view.top + row.height / 2,
+    height: row.height - 2, low: row.y - view.top + row.height - 4,
   };
 }
 
@@ -109,7 +109,7 @@ function paintTrace(pen) {
   });
 }
 
-// A line through the ops of a chain, from the middle of each to the next.
+// A line through the ops of a chain, along the foot of each to the next.
 function line(pen, number, chain, colour, width) {
   pen.strokeStyle = colour;
   pen.lineWidth = width;
@@ -118,9 +118,9 @@ function line(pen, number, chain, colour, width) {
   for (const op of chain) {
     const box = boxOf(number, op);
     if (!box) continue;
-    if (begun) pen.lineTo(box.left, box.middle);
-    else pen.moveTo(box.left, box.middle);
-    pen.lineTo(box.right, box.middle);
+    if (begun) pen.lineTo(box.left, box.low);
+    else pen.moveTo(box.left, box.low);
+    pen.lineTo(box.right, box.low);
     begun = true;
   }
   pen.stroke();
@@ -139,8 +139,8 @@ function paintLinks(pen, links) {
       for (const need of needsOf(shown, op)) {
         const from = shown.home[need] === shown.home[op] ? null : boxOf(number, need);
         if (!from || !to) continue;
-        pen.moveTo(from.right, from.middle);
-        pen.lineTo(to.left, to.middle);
+        pen.moveTo(from.right, from.low);
+        pen.lineTo(to.left, to.low);
       }
     }
     pen.stroke();
