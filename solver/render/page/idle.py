@@ -11,7 +11,6 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.render.page.causes import Causes, Why
-from ppsolve.solver.structure.owners import owners
 
 
 @dataclass
@@ -32,8 +31,8 @@ class Idle:
         While only memory was missing.
     chosen : int
         While nothing was missing, or a given moment was waited for.
-    waits : dict of int to int
-        By device: while the op ran, or itself waited, there that the next op needed last.
+    waits : dict of str to int
+        By stream: while the op ran, or itself waited, there that the next op needed last.
     short : int
         Work that the busiest stream has more than this one: another view of the same idle time.
     """
@@ -45,7 +44,7 @@ class Idle:
     transfers: int = 0
     memory: int = 0
     chosen: int = 0
-    waits: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    waits: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     short: int = 0
 
     @property
@@ -103,47 +102,45 @@ class _Walk:
         self.latest: list[int] = causes.latest.tolist()
         self.arrival: list[int] = causes.arrival.tolist()
         self.why: list[int] = causes.why.tolist()
-        self.is_compute: list[bool] = schedule.problem.is_compute.tolist()
-        self.device = _devices(schedule)
+        self.stream = _streams(schedule)
 
     def split(self, op: int, first: int, idle: Idle) -> None:
         """Add the gap from `first` to the start of `op` to the parts of `idle`."""
-        for length, part, device in self._parts(op, first):
+        for length, part, stream in self._parts(op, first):
             if part == "waits":
-                idle.waits[device] += length
+                idle.waits[stream] += length
             else:
                 setattr(idle, part, getattr(idle, part) + length)
 
-    def _parts(self, op: int, first: int) -> Iterator[tuple[int, str, int]]:
-        """Yield (length, part, device) of a gap, the last part first."""
+    def _parts(self, op: int, first: int) -> Iterator[tuple[int, str, str]]:
+        """Yield (length, part, stream) of a gap, the last part first."""
         moment = self.start[op]
         while moment > first:
             arrival = max(self.arrival[op], first)
             if moment > arrival:
                 is_memory = self.why[op] == Why.MEMORY
-                yield moment - arrival, "memory" if is_memory else "chosen", FREE
+                yield moment - arrival, "memory" if is_memory else "chosen", ""
             before = self.latest[op]
             if before == FREE or arrival == first:
                 return
             end = max(self.end[before], first)
             if arrival > end:
-                yield arrival - end, "transfers", FREE
+                yield arrival - end, "transfers", ""
             if end == first:
                 return
-            if self.is_compute[before]:
-                yield end - first, "waits", self.device[before]
+            if before in self.stream:
+                yield end - first, "waits", self.stream[before]
                 return
             op, moment = before, max(self.start[before], first)
             if end > moment:
-                yield end - moment, "transfers", FREE
+                yield end - moment, "transfers", ""
 
 
-def _devices(schedule: Schedule) -> list[int]:
-    """Return the device of each op: its label, else that of its first resource."""
-    problem, owner = schedule.problem, owners(schedule.problem)
-    found: list[int] = problem.device.tolist()
-    pointer = problem.resource_ptr.tolist()
-    for op, device in enumerate(found):
-        if device == FREE and pointer[op] < pointer[op + 1]:
-            found[op] = owner[int(problem.resource_idx[pointer[op]])]
-    return found
+def _streams(schedule: Schedule) -> dict[int, str]:
+    """Return the compute stream of each op that runs on one."""
+    problem = schedule.problem
+    return {
+        op: problem.resource_names[stream]
+        for stream in problem.span_resources.tolist()
+        for op in problem.ops_by_resource[stream].tolist()
+    }

@@ -134,8 +134,8 @@ def idle_table(shown: Shown) -> str:
         "busy",
         "idle",
         *(kinds[name] for name in kinds),
-        "for other devices",
-        "device: time",
+        "for other streams",
+        "the longest",
         "less work",
     ]
     return table(heads, rows, f"Idle time in {scale.unit}") + _IDLE_NOTE
@@ -171,9 +171,9 @@ def _time(value: float) -> str:
 
 
 def _whom(idle: Idle, time: Callable[[int], float]) -> str:
-    """Return the devices that were waited for, the longest first."""
+    """Return the streams that were waited for, the longest first."""
     longest = sorted(idle.waits.items(), key=lambda pair: -pair[1])
-    names = [f"{device}: {figure(time(ticks))}" for device, ticks in longest if ticks]
+    names = [f"{stream}: {figure(time(ticks))}" for stream, ticks in longest if ticks]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []
     return ", ".join([*names[:3], *more]) or ABSENT
 
