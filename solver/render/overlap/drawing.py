@@ -94,7 +94,7 @@ class OverlapDrawing(Drawing):
         return found
 
     def strips(self, result: Result, schedule: Schedule) -> list[Strip]:
-        """Return what is in flight and the bytes held, counted along the program.
+        """Return the curves of collectives in flight and bytes held, counted along the program.
 
         Parameters
         ----------

@@ -82,7 +82,7 @@ def _script() -> str:
 
 
 def _policy(script: str) -> str:
-    """Return what a browser may load and run for the page: nothing but its own script."""
+    """Return the content security policy: nothing is loaded, the page's own script alone runs."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "

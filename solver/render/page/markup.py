@@ -25,7 +25,9 @@ def embedded(data: Any) -> str:
     return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, texts: int = 1) -> str:
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: Sequence[int] = (0,)
+) -> str:
     """Return a table.
 
     Parameters
@@ -36,25 +38,25 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, tex
         Cells as text.
     caption : str
         What it shows.
-    texts : int
-        Columns on the left that are words; the others are numbers.
+    words : sequence of int
+        Columns of words, from 0; the others hold numbers.
 
     Returns
     -------
     str
         The element, in a box that scrolls sideways where it is too wide.
     """
-    shown = "".join(_row(row, "td", texts) for row in rows)
+    shown = "".join(_row(row, "td", words) for row in rows)
     return (
         f'<div class="wide" tabindex="0"><table><caption>{text(caption)}</caption>'
-        f"<thead>{_row(heads, 'th', texts)}</thead><tbody>{shown}</tbody></table></div>\n"
+        f"<thead>{_row(heads, 'th', words)}</thead><tbody>{shown}</tbody></table></div>\n"
     )
 
 
-def _row(cells: Sequence[str], tag: str, texts: int) -> str:
+def _row(cells: Sequence[str], tag: str, words: Sequence[int]) -> str:
     inner = []
     for number, cell in enumerate(cells):
-        kind = ' class="word"' if number < texts else ""
+        kind = ' class="word"' if number in words else ""
         scope = ' scope="col"' if tag == "th" else ""
         inner.append(f"<{tag}{kind}{scope}>{text(cell)}</{tag}>")
     return f"<tr>{''.join(inner)}</tr>"

@@ -72,13 +72,16 @@ class Shown:
     @property
     def bound(self) -> float | None:
         """The proven bound where it is one of the makespan, in the instance's unit."""
-        is_time = self.result.value_unit in {None, self.result.time_unit}
-        return self.result.bound if is_time and self.is_judged_by_makespan else None
+        return self._bound_of(Objective.MAKESPAN)
 
     @property
-    def is_judged_by_makespan(self) -> bool:
-        """Whether the makespan is what was minimised."""
-        return self.result.objective is Objective.MAKESPAN
+    def span_bound(self) -> float | None:
+        """The proven bound where it is one of the device span, in the instance's unit."""
+        return self._bound_of(Objective.DEVICE_SPAN)
+
+    def _bound_of(self, objective: Objective) -> float | None:
+        is_time = self.result.value_unit in {None, self.result.time_unit}
+        return self.result.bound if is_time and self.result.objective is objective else None
 
     def columns(self, unit: str) -> Columns:
         """Return all that the page's script needs to draw it, times in ticks of `unit`."""
@@ -95,10 +98,15 @@ class Shown:
         return {
             "by": self.by,
             "tick": float(scale.tick) * factor,
-            "bound": None if self.bound is None else float(self.bound) * factor,
-            "period": None if period is None else float(period) * factor,
+            "bound": _scaled(self.bound, factor),
+            "spanBound": _scaled(self.span_bound, factor),
+            "period": _scaled(period, factor),
             **columns_of(self.schedule, self.causes, strips, kinds),
         }
+
+
+def _scaled(time: float | None, factor: float) -> float | None:
+    return None if time is None else float(time) * factor
 
 
 def ratio_of_units(unit: str, wanted: str) -> float:

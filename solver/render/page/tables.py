@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
 
-from ppsolve.models.core.result import Result
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.plan.result import Plan, PlanRow, Range
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
@@ -76,23 +76,35 @@ def bounds_table(result: Result) -> str:
 
 
 def heuristics_table(result: Result) -> str:
-    """Return the table of heuristics with their gaps, in the order of reports."""
+    """Return the table of heuristics with their gaps, and why others do not apply."""
     if not result.heuristics:
         return ""
+    entries = ranked(result.heuristics)
+    ran = [entry for entry in entries if entry.status is not HeuristicStatus.NOT_APPLICABLE]
     rows = [
         [
             entry.name,
-            entry_status(entry, result, verbose=False),
             figure(entry.value),
             percent(entry.gap),
             ratio(entry.bubble_ratio),
+            entry_status(entry, result, verbose=False),
         ]
-        for entry in ranked(result.heuristics)
+        for entry in ran
     ]
     objective, unit = spaced(result.objective), unit_of(result)
     value = objective if objective == unit else f"{objective} ({unit})"
-    heads = ["heuristic", "status", value, "gap to the best", "bubble"]
-    return table(heads, rows, "Heuristics", texts=2)
+    heads = ["heuristic", value, "gap to the best", "bubble", "status"]
+    found = table(heads, rows, "Heuristics", words=(0, 4)) if rows else ""
+    return found + _not_applicable([entry for entry in entries if entry not in ran])
+
+
+def _not_applicable(entries: Sequence[HeuristicEntry]) -> str:
+    """Return the heuristics that were not run, folded up."""
+    if not entries:
+        return ""
+    rows = [[entry.name, entry.reason or ABSENT] for entry in entries]
+    inner = table(["heuristic", "why"], rows, "Heuristics that do not apply", words=(0, 1))
+    return f"<details><summary>{len(rows)} heuristics do not apply</summary>{inner}</details>\n"
 
 
 def _notes(result: Result) -> Iterator[str]:
@@ -201,7 +213,7 @@ def plan_part(plan: Plan) -> str:
     ]
     heads = ["configuration", "verdict", "rank", "goodput (samples/s)", "step", "schedule"]
     shown = [_plan_row(row, plan.time_unit) for row in plan.table]
-    return facts(rows) + table(heads, shown, "Configurations", texts=2)
+    return facts(rows) + table(heads, shown, "Configurations", words=(0, 1))
 
 
 def _decided(plan: Plan) -> Iterator[str]:

@@ -127,6 +127,10 @@ function paintLane(pen, row, y, links) {
   pen.clip();
   paintOps(pen, shown, lane, y + 1, height, (op) => links.push([row.shown, op]));
   for (const op of lane.points) paintPoint(pen, shown, op, y + 1, height);
+  if (shown.spanBound !== null && lane.compute && lane.ops.length) {
+    const end = shown.begin[lane.ops[0]] + shown.spanBound;
+    upright(pen, end, y, y + row.height, looks.bad, [5, 3]);
+  }
   pen.restore();
   label(pen, row, y, looks.text);
 }
@@ -204,7 +208,7 @@ function paintBar(pen, shown, op, x, width, y, height) {
     pen.fillStyle = hatching(pen);
     pen.fillRect(left, y, seen - 1, height);
   }
-  const text = fitting(pen, shown, op, seen - 3);
+  const text = fitting(pen, shown, op, seen - 1);
   if (text) {
     pen.fillStyle = tone.ink;
     pen.textAlign = "center";

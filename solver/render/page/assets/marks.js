@@ -77,7 +77,7 @@ function cut(pen, text, width) {
 
 // Names of lanes where there is little room.
 function brief(text) {
-  return view.gutter < 80 ? text.replace(/^device /, "dev ") : text;
+  return view.gutter < 80 ? text.replace(/^device /, "dev ").replace(/^peak /, "") : text;
 }
 
 function legendItem(place, box, words) {
@@ -116,6 +116,9 @@ function fillLinesOfLegend(place) {
   legendItem(place, lineBox("end"), "end");
   legendItem(place, lineBox("slack"), "slack, where shown");
   if (all.some((shown) => shown.bound !== null)) legendItem(place, lineBox("bound"), "lower bound");
+  if (all.some((shown) => shown.spanBound !== null)) {
+    legendItem(place, lineBox("bound"), "lower bound of the span, from each first op");
+  }
   if (all.some((shown) => shown.period)) legendItem(place, lineBox("period"), "iterations");
   if (all.some((shown) => shown.isChunked)) {
     const words = document.createElement("span");
