@@ -137,12 +137,12 @@ class Drawing:
         """
         yield from ()
 
-    def strips(self, result: Result, schedule: Schedule) -> list[Strip]:
+    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
         """Return the amounts over time that a page shows below a schedule.
 
         Parameters
         ----------
-        result : Result
+        found : Result or HeuristicEntry
             What the schedule is from.
         schedule : Schedule
             Its schedule.

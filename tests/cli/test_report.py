@@ -80,6 +80,27 @@ def test_wrong_options_end_with_2(result, tmp_path):
     assert run(result, "-o", result).exit_code == 2
 
 
+def test_a_schedule_that_breaks_a_rule_is_refused(text, tmp_path):
+    data = json.loads(text)
+    last = data["schedule"]["ops"][-1]
+    last["start"], last["end"] = 0, last["end"] - last["start"]
+    for name in ("value", "makespan", "device_span", "gap", "bound"):
+        data[name] = None
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(data))
+    done = run(path, "-o", "-")
+    assert done.exit_code == 2
+    assert "broken.json: schedule: the schedule breaks a rule: " in done.stderr
+
+
+def test_heuristics_without_orders_are_run_again(tmp_path):
+    instance = ppsolve.load_instance(ROOT / "instances" / "overlap" / "fsdp-forward-8l.json")
+    path = tmp_path / "order.json"
+    path.write_text(ppsolve.optimize(instance, time_limit=1).model_dump_json())
+    done = run(path, "--heuristic", "inductor-default", "-o", "-")
+    assert "fsdp-forward-8l, inductor-default" in done.stdout
+
+
 def test_bench_files_are_shown_by_their_own_command(tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text("{}\n{}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ppsolve
+from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.result import Result, Status, StopReason, Versions
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
@@ -35,6 +36,7 @@ def result_of(instance: Instance, schedule: Schedule) -> Result:
         time_unit=instance.time_unit,
         value=time(schedule.value),
         makespan=time(schedule.makespan),
+        bubble_ratio=measure(schedule).bubble_ratio,
         bound=time(schedule.makespan * 9 // 10),
         stop_reason=StopReason.TIME,
         wall_seconds=0,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 from ppsolve.solver.render.page.document import page
+from ppsolve.solver.structure.dag import order_graph
 from tests.page.browser import BINARIES, Browser
 from tests.page.cases import pipeline, shipped, shown_of
 from tests.paths import DATA
+from tests.small import number
 
 pytestmark = [
     pytest.mark.browser,
@@ -32,7 +35,7 @@ LARGE = {
     "16x48": ("memory_curve/curve-16x48-v-1.5p", "list-tail"),
     "32x256": ("uniform/uniform-32x256-1p", "zb-h1"),
 }
-LANE, FIRST_LANE = 22, 11
+LANE, STRIP, FIRST_LANE = 22, 30, 11
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +117,19 @@ def test_chain_goes_back_to_the_start(opened):
     browser.keys("n" * 5)
     assert (browser.known("chosen"), browser.known("chain")) == ("I0.0", "8")
     assert "data of I1.0" in browser.find("#facts").text
+
+
+def test_what_would_move_follows_all_that_starts_without_delay(opened):
+    schedule = shipped(*LARGE["4x8"]).schedule
+    graph = order_graph(schedule)
+    tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
+    moved = {number(schedule.problem, "F2.0")}
+    for _ in range(schedule.problem.num_ops):
+        moved |= set(graph.after[tight & np.isin(graph.before, list(moved))].tolist())
+    browser = opened("4x8")
+    browser.press(browser.x_of(250), 2 * (LANE + STRIP) + FIRST_LANE)
+    assert browser.known("chosen") == "F2.0"
+    assert int(browser.known("moved")) == len(moved) - 1 > 10
 
 
 def test_hover_says_what_is_known(opened):

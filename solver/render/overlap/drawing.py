@@ -93,12 +93,12 @@ class OverlapDrawing(Drawing):
                 found[op] = collective_kind(node.collective or node.name)
         return found
 
-    def strips(self, result: Result, schedule: Schedule) -> list[Strip]:
+    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
         """Return the curves of collectives in flight and bytes held, counted along the program.
 
         Parameters
         ----------
-        result : Result
+        found : Result or HeuristicEntry
             What the schedule is from.
         schedule : Schedule
             Its schedule.
@@ -108,7 +108,9 @@ class OverlapDrawing(Drawing):
         list of Strip
             The curves of the result; none where it has none, as pools count less.
         """
-        found, tick = cast("OverlapResult", result), schedule.problem.scale.tick
+        if not isinstance(found, OverlapResult):
+            return []
+        tick = schedule.problem.scale.tick
         curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
         return [
             Strip(name, 0, [(float(time) / float(tick), amount) for time, amount in curve])

@@ -65,6 +65,7 @@ def columns_of(
         "kind": [number[kinds[op]] for op in order.tolist()],
         "stage": problem.stage[order].tolist(),
         "microbatch": problem.microbatch[order].tolist(),
+        "replica": problem.replica[order].tolist() if len(problem.replica) else None,
         "slack": slack(schedule)[order].tolist(),
         "cause": _renumbered(causes.cause[order], place),
         "why": causes.why[order].tolist(),

@@ -17,12 +17,12 @@ from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import did_you_mean, explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.page.causes import Causes, causes_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
 from ppsolve.solver.render.page.idle import Idle, idle_of
-from ppsolve.solver.render.page.strips import pool_strips
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,7 @@ class Shown:
         drawing = drawing_of(self.instance.kind)
         period = drawing.period(self.instance)
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
-        strips = (
-            drawing.strips(self.result, self.schedule)
-            if self.entry is None
-            else pool_strips(self.schedule)
-        )
+        strips = drawing.strips(self.entry or self.result, self.schedule)
         return {
             "by": self.by,
             "tick": float(scale.tick) * factor,
@@ -152,6 +148,7 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[S
     """
     instance, schedule = schedule_in(data, source)
     result = result_in(data, instance, source)
+    _refuse_broken(schedule, "the schedule", source, "schedule")
     best = Shown(result.best_by or "best", instance, result, schedule)
     return [best, *(_heuristic(best, name, source) for name in heuristics)]
 
@@ -193,8 +190,32 @@ def _heuristic(best: Shown, name: str, source: str) -> Shown:
         message = f'the result has no heuristic "{name[:40]}"{hint}'
         raise InputError(message, source=source, field="--heuristic")
     entry = entries[name]
-    schedule = kind_of(best.instance).replayed(best.schedule.problem, entry)
+    kind = kind_of(best.instance)
+    schedule = kind.replayed(best.schedule.problem, entry) or _rerun(best.instance, name)
     if schedule is None:
-        message = f"the result has no orders of {name}: {entry.reason or entry.status.value}"
+        message = f"{name} has no schedule: {entry.reason or entry.status.value}"
         raise InputError(message, source=source, field="--heuristic")
+    _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
     return Shown(name, best.instance, best.result, schedule, entry)
+
+
+def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
+    """Refuse schedules of which nothing can be traced; too much memory can still be shown."""
+    broken = [v for v in check_schedule(schedule.problem, schedule) if v.rule != "memory"]
+    if broken:
+        message = f"{what} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
+        raise InputError(message, source=source, field=field)
+
+
+def _rerun(instance: Instance, name: str) -> Schedule | None:
+    """Run a heuristic whose orders the result does not hold."""
+    kind = kind_of(instance)
+    heuristic = next((each for each in kind.heuristics_of(instance) if each.name == name), None)
+    if heuristic is None:
+        return None
+    entry = kind.simulate(heuristic, instance)
+    if entry.schedule is None:
+        return None
+    document = entry.model_dump(mode="json")
+    problem = kind.lower(instance, document=document)
+    return kind.read(instance, problem, document)[0]

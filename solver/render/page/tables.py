@@ -39,7 +39,7 @@ def _overview_row(each: Shown, first: Shown) -> list[str]:
         figure(scale.time(makespan)) + ("" if is_alike else f" {scale.unit}"),
         percent(length / least - 1) if is_alike and least else ABSENT,
         ABSENT if bound is None or not length else percent((length - bound) / length),
-        ratio(each.metrics.bubble_ratio),
+        ratio((each.entry or each.result).bubble_ratio),
     ]
 
 

@@ -6,6 +6,7 @@ const WHY = [
   "starts at time 0", "data of", "order on the stream, after", "memory given back by",
   "a given moment", "nothing: the schedule lets it wait",
 ];
+const BY_MEMORY = 3;
 
 function prepared(columns) {
   const count = columns.start.length;
@@ -100,7 +101,8 @@ function shownTime(value) {
 function factsOf(shown, op) {
   const kind = shown.kinds[shown.kind[op]];
   const lane = shown.home[op] === NONE ? null : shown.lanes[shown.home[op]];
-  const labels = [["stage", shown.stage[op]], ["micro-batch", shown.microbatch[op]]];
+  const replica = shown.replica ? shown.replica[op] : NONE;
+  const labels = [["stage", shown.stage[op]], ["micro-batch", shown.microbatch[op]], ["replica", replica]];
   const cause = shown.cause[op];
   const why = WHY[shown.why[op]] + (cause === NONE ? "" : ` ${nameOf(shown, cause)}`);
   const slack = shown.slack[op] * shown.tick;

@@ -2,16 +2,23 @@
 
 let chosen = null;
 
-function children(shown) {
-  if (!shown.children) {
-    shown.children = new Map();
-    shown.cause.forEach((cause, op) => {
-      if (cause === NONE) return;
-      if (!shown.children.has(cause)) shown.children.set(cause, []);
-      shown.children.get(cause).push(op);
-    });
+// The ops that start the moment an op lets them: by data, by order on a stream, by memory.
+function waiters(shown) {
+  if (shown.waiters) return shown.waiters;
+  shown.waiters = Array.from({ length: shown.count }, () => []);
+  const { pointer, op: needed, lag } = shown.needs;
+  const note = (before, after, delay) => {
+    if (shown.start[before] + shown.duration[before] + delay !== shown.start[after]) return;
+    shown.waiters[before].push(after);
+  };
+  for (let op = 0; op < shown.count; op++) {
+    for (let at = pointer[op]; at < pointer[op + 1]; at++) note(needed[at], op, lag ? lag[at] : 0);
+    if (shown.why[op] === BY_MEMORY) shown.waiters[shown.cause[op]].push(op);
   }
-  return shown.children;
+  for (const { ops } of shown.lanes) {
+    for (let place = 1; place < ops.length; place++) note(ops[place - 1], ops[place], 0);
+  }
+  return shown.waiters;
 }
 
 // Ops from the first to `op`, each the last thing that the next one waited for.
@@ -25,16 +32,16 @@ function chainTo(shown, op) {
 
 // Ops that a delay of `op` would move at once, and those that these would move.
 function movedBy(shown, op) {
-  const moved = [];
-  const waiters = children(shown);
+  const moved = new Set();
   const open = [op];
   while (open.length) {
-    for (const next of waiters.get(open.pop()) ?? []) {
-      moved.push(next);
+    for (const next of waiters(shown)[open.pop()]) {
+      if (moved.has(next)) continue;
+      moved.add(next);
       open.push(next);
     }
   }
-  return moved;
+  return [...moved];
 }
 
 function needsOf(shown, op) {
