@@ -107,6 +107,17 @@ class Browser:
         self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
         self.settle()
 
+    def touch(self, kind: str, places: list[tuple[float, float]]) -> None:
+        """Send a touch event with fingers at places of the lanes, in pixels from their corner."""
+        box = self.script("return document.getElementById('lanes').getBoundingClientRect()")
+        points = [
+            {"x": box["x"] + x, "y": box["y"] + y, "id": number}
+            for number, (x, y) in enumerate(places)
+        ]
+        event = {"type": kind, "touchPoints": points}
+        self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", event)
+        self.settle()
+
     def press(self, x: float, y: float) -> None:
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y, button="left", clickCount=1)

@@ -156,6 +156,23 @@ def test_drag_moves_and_chooses_nothing(opened):
     assert browser.known("chosen") == ""
 
 
+def test_two_fingers_zoom(opened):
+    browser = opened("4x8", 390)
+    first, last = browser.window()
+    for kind, places in (
+        ("touchStart", [(150, 8), (250, 8)]),
+        ("touchMove", [(100, 8), (300, 8)]),
+        ("touchEnd", []),
+    ):
+        browser.touch(kind, places)
+    begin, end = browser.window()
+    assert (end - begin) * 2 == pytest.approx(last - first)
+    assert browser.known("chosen") == ""
+    browser.touch("touchStart", [(70, 8)])
+    browser.touch("touchEnd", [])
+    assert browser.known("chosen") != ""
+
+
 def test_filters_hide_lanes_and_say_what_is_no_list(opened):
     browser = opened("4x8")
     height = "return document.getElementById('tall').offsetHeight"
@@ -166,6 +183,10 @@ def test_filters_hide_lanes_and_say_what_is_no_list(opened):
     assert browser.script(height) < 0.6 * whole
     field.send_keys(",x")
     assert field.get_attribute("aria-invalid") == "true"
+    field.clear()
+    field.send_keys("9")
+    browser.settle()
+    assert browser.script(height) < 0.1 * whole
 
 
 @pytest.mark.parametrize("switch", ["critical", "slack", "memory", "links", "overlay"])

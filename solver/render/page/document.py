@@ -8,6 +8,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.printable import printable
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.page.markup import embedded, text
 from ppsolve.solver.render.page.shown import Shown, ratio_of_units
@@ -92,9 +93,11 @@ def _policy(script: str) -> str:
 
 def _chart(shown: Sequence[Shown]) -> str:
     unit = shown[0].schedule.problem.scale.unit
-    data = {"unit": unit, "shown": [each.columns(unit) for each in shown]}
-    titles = [each.title for each in shown]
-    data["titles"] = titles
+    data = {
+        "unit": printable(unit),
+        "titles": [printable(each.title) for each in shown],
+        "shown": [each.columns(unit) for each in shown],
+    }
     return _asset("chart.html").replace("{data}", embedded(data))
 
 

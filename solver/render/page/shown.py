@@ -92,7 +92,6 @@ class Shown:
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
         strips = drawing.strips(self.entry or self.result, self.schedule)
         return {
-            "by": self.by,
             "tick": float(scale.tick) * factor,
             "bound": _scaled(self.bound, factor),
             "spanBound": _scaled(self.span_bound, factor),

@@ -42,7 +42,11 @@ function showFacts() {
 function pick(number, op) {
   choose(number, op);
   showFacts();
-  if (!chosen) return;
+}
+
+// Chooses an op by a key: it may be out of sight.
+function go(number, op) {
+  pick(number, op);
   const shown = all[number];
   reveal(shown.begin[op], shown.end[op]);
   const box = boxOf(number, op);
@@ -148,18 +152,18 @@ lanes.addEventListener("wheel", (event) => {
 function neighbour(step) {
   if (!chosen) {
     const row = rows.find((each) => each.type === "lane" && all[each.shown].lanes[each.lane].ops.length);
-    if (row) pick(row.shown, all[row.shown].lanes[row.lane].ops[0]);
+    if (row) go(row.shown, all[row.shown].lanes[row.lane].ops[0]);
     return;
   }
   const shown = all[chosen.number];
   const ops = shown.home[chosen.op] === NONE ? [] : shown.lanes[shown.home[chosen.op]].ops;
   const next = ops[ops.indexOf(chosen.op) + step];
-  if (next !== undefined) pick(chosen.number, next);
+  if (next !== undefined) go(chosen.number, next);
 }
 
 function toCause() {
   if (chosen && all[chosen.number].cause[chosen.op] !== NONE) {
-    pick(chosen.number, all[chosen.number].cause[chosen.op]);
+    go(chosen.number, all[chosen.number].cause[chosen.op]);
   }
 }
 

@@ -5,6 +5,7 @@ const lanes = document.getElementById("lanes");
 const scroller = document.getElementById("scroll");
 const DIRECT = 5;
 const MOST_LINKS = 3000;
+const PAPER = 1000; // Pixels across a printed page: letters of 11 pixels stay about 6 points high.
 const pens = { axis: axis.getContext("2d"), lanes: lanes.getContext("2d") };
 let waiting = false;
 const mixed = { red: [], green: [], blue: [], weight: [] };
@@ -20,7 +21,7 @@ function redraw() {
 }
 
 function resize() {
-  view.width = scroller.clientWidth;
+  view.width = printing ? Math.min(PAPER, scroller.clientWidth) : scroller.clientWidth;
   view.gutter = view.width < 600 ? 58 : 104;
   document.getElementById("tall").style.height = `${total}px`;
   const most = printing ? total : Math.max(160, Math.round(window.innerHeight * 0.72));
@@ -64,11 +65,11 @@ function paintAxis(pen) {
   pen.fillStyle = looks.faint;
   pen.fillText(data.unit, 4, 12);
   pen.textAlign = "center";
-  for (const time of axisTimes()) {
+  for (const [time, text] of axisTimes()) {
     const x = xOf(time);
     if (x > view.width - 24 || x < view.gutter) continue;
     pen.fillStyle = looks.text;
-    pen.fillText(shownNumber(time), x, 11);
+    pen.fillText(text, x, 11);
     pen.fillStyle = looks.line;
     pen.fillRect(Math.round(x), 19, 1, 5);
   }

@@ -53,15 +53,18 @@ function reveal(begin, end) {
   setWindow(middle - wanted / 2, middle + wanted / 2);
 }
 
-// Times of the axis: steps of 1, 2 or 5 times a power of ten, as many as there is room for.
+// Texts of the axis by their times: steps of 1, 2 or 5 times a power of ten, as many as there is
+// room for, with the digits that tell them apart.
 function axisTimes() {
   const room = Math.max(2, (view.width - view.gutter) / 90);
   const rough = (view.to - view.from) / room;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((part) => part * power).find((size) => size >= rough);
+  const digits = Math.min(12, Math.max(0, -Math.floor(Math.log10(step))));
+  const written = new Intl.NumberFormat("en", { maximumFractionDigits: digits });
   const times = [];
   for (let number = Math.ceil(view.from / step); number * step <= view.to; number++) {
-    times.push(number * step);
+    times.push([number * step, written.format(number * step)]);
   }
   return times;
 }
