@@ -3,8 +3,9 @@
 const tip = document.getElementById("tip");
 const factsPlace = document.getElementById("facts");
 const chart = document.getElementById("chart");
-const REACH = 5;
-const STEP = 1.4;
+const REACH = 5; // Pixels by which a pointer may miss a narrow op.
+const STEP = 1.4; // Two steps of a key double the scale.
+const MOST_STRIPS = 16; // With more, memory is shown when asked for: lanes come first.
 const pointers = new Map();
 let printing = false;
 let moved = 0;
@@ -231,7 +232,7 @@ function prepareControls() {
   if (devices.size < 2) hide('[data-only="device"]');
   if (!strips) hide('[data-show="memory"]');
   if (all.length < 2) hide('[data-show="overlay"]');
-  options.memory = strips > 0 && strips <= 16;
+  options.memory = strips > 0 && strips <= MOST_STRIPS;
   chart.querySelector('[data-show="memory"]').checked = options.memory;
 }
 

@@ -1,8 +1,8 @@
 // The part of the time axis that is shown, and how times become pixels.
 
 const view = { from: 0, to: 1, width: 0, height: 0, gutter: 100, top: 0 };
-const PADDING = 0.01;
-const CLOSEST = 1e-7;
+const PADDING = 0.01; // Share of the schedule that is free behind its end.
+const CLOSEST = 1e-7; // Least share of the schedule in a window: doubles still tell its pixels apart.
 
 function fit() {
   view.from = 0;
