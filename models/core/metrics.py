@@ -83,19 +83,48 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
     moment : int
         First tick at which it is reached.
     """
+    unit, times, held = _changes(schedule, pool)
+    top = int(np.argmax(held)) if len(held) else 0
+    if not len(held) or held[top] < 0:
+        return pool.initial, 0
+    return pool.initial + int(held[top]) * unit, int(times[top])
+
+
+def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
+    """Return the use of a pool over time.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Starts in ticks.
+    pool : Pool
+        A pool of the scheduled problem.
+
+    Returns
+    -------
+    list of (int, Fraction)
+        Each tick at which the use may change and the amount in use from there on, the initial one
+        included; the first is at 0 or before.
+    """
+    unit, times, held = _changes(schedule, pool)
+    steps = [
+        (tick, pool.initial + int(amount) * unit)
+        for tick, amount in zip(times.tolist(), held.tolist(), strict=True)
+    ]
+    return steps if steps and steps[0][0] <= 0 else [(0, pool.initial), *steps]
+
+
+def _changes(schedule: Schedule, pool: Pool) -> tuple[Fraction, IntArray, IntArray]:
+    """Return a unit of amounts, the ticks at which the use changes, and the use above the first."""
     unit, amounts = _common_unit(pool)
     times = np.concatenate((schedule.end[pool.release_op], schedule.start[pool.acquire_op]))
     changes = np.concatenate((-amounts[pool.release_amount], amounts[pool.acquire_amount]))
     if not len(times):
-        return pool.initial, 0
+        return unit, times, changes
     order = np.argsort(times, kind="stable")
     times = times[order]
     last = np.append(np.flatnonzero(times[1:] != times[:-1]), len(times) - 1)
-    usage = np.cumsum(changes[order])[last]
-    top = int(np.argmax(usage))
-    if usage[top] < 0:
-        return pool.initial, 0
-    return pool.initial + int(usage[top]) * unit, int(times[last[top]])
+    return unit, times[last], np.cumsum(changes[order])[last]
 
 
 def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:

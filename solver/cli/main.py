@@ -27,6 +27,7 @@ COMMANDS = {
     "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),
     "check": ("check", "Check a schedule, list all violations."),
     "show": ("show", "Draw a schedule in the terminal, with its figures."),
+    "report": ("report", "Show results as one HTML page."),
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput.commands", "Goodput of data-parallel jobs."),

@@ -7,8 +7,6 @@ complete slices, memory counters, arrows the way of a micro-batch through the st
 from __future__ import annotations
 
 import json
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
+from ppsolve.solver.structure.owners import number_in, owners
 
 NANOSECONDS_PER_SECOND = 10**9
 GROUP_SIZE = 1000
@@ -75,7 +75,7 @@ class _Group:
         self.problem: Problem = shown.schedule.problem
         self.first = group * GROUP_SIZE + 1
         self.group = group
-        self.owner = _owners(self.problem)
+        self.owner = owners(self.problem)
         scale = self.problem.scale
         per_second = UNITS_PER_SECOND.get(scale.unit, UNITS_PER_SECOND["us"])
         self.unit = Fraction(NANOSECONDS_PER_SECOND, per_second)
@@ -145,21 +145,9 @@ class _Group:
 
     def _counter(self, pool: Pool) -> Iterator[Event]:
         """Yield the amount in use whenever it changes."""
-        acquired = self.schedule.start[pool.acquire_op]
-        released = self.schedule.end[pool.release_op]
-        change: dict[int, Fraction] = defaultdict(Fraction)
-        for moments, amounts, sign in (
-            (acquired, pool.acquire_amount, 1),
-            (released, pool.release_amount, -1),
-        ):
-            for moment, amount in zip(moments.tolist(), amounts.tolist(), strict=True):
-                change[moment] += sign * pool.amounts[amount]
-        held = pool.initial
-        device = _number_in(pool.name, max(self.owner, default=0))
+        device = number_in(pool.name, max(self.owner, default=0))
         counter = {"ph": "C", "name": "memory", "pid": self.first + device, "tid": 0}
-        change[0] += 0
-        for moment in sorted(change):
-            held += change[moment]
+        for moment, held in usage(self.schedule, pool):
             moment_of = {"ts": _microseconds(self._nanoseconds(moment))}
             yield counter | moment_of | {"args": {"in use": float(held)}}
 
@@ -171,23 +159,6 @@ class _Group:
 
 def _microseconds(nanoseconds: int) -> int | float:
     return nanoseconds // 1000 if nanoseconds % 1000 == 0 else nanoseconds / 1000
-
-
-def _owners(problem: Problem) -> list[int]:
-    """Return the device of each resource: the number in its name, else that of its first op."""
-    devices = [device for device in problem.device.tolist() if device != FREE]
-    most = max(devices, default=0)
-    owners = []
-    for resource, name in enumerate(problem.resource_names):
-        ops = problem.ops_by_resource[resource]
-        device = int(problem.device[ops[0]]) if len(ops) else FREE
-        owners.append(_number_in(name, most, max(device, 0)))
-    return owners
-
-
-def _number_in(name: str, most: int, otherwise: int = 0) -> int:
-    found = re.search(r"[0-9]+", name)
-    return int(found[0]) if found and int(found[0]) <= most else otherwise
 
 
 def _kind(problem: Problem, op: int) -> str:

@@ -19,6 +19,7 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.render.page.strips import Strip, pool_strips
 from ppsolve.solver.render.schedule_view import Frame as Frame
 from ppsolve.solver.render.schedule_view import Shown as Shown
 from ppsolve.solver.render.schedule_view import view_of_schedule
@@ -142,6 +143,44 @@ class Drawing:
             A note or table.
         """
         yield from ()
+
+    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
+        """Return the amounts over time that a page shows below a schedule.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What the schedule is from.
+        schedule : Schedule
+            Its schedule.
+
+        Returns
+        -------
+        list of Strip
+            Every memory pool; other kinds may show more or less.
+        """
+        return pool_strips(schedule)
+
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind as which a page draws each op.
+
+        Parameters
+        ----------
+        instance : Instance
+            What is scheduled.
+        problem : Problem
+            Its n ops.
+
+        Returns
+        -------
+        list of str
+            n names of kinds.
+        """
+        return [problem.kinds[kind] for kind in problem.kind.tolist()]
+
+    def period(self, instance: Instance) -> float | None:
+        """Return the time after which a schedule repeats, in the instance's unit, if it does."""
+        return None
 
     def reason(self, entry: HeuristicEntry) -> str:
         """Return in plain words why a heuristic has no valid schedule."""

@@ -65,15 +65,29 @@ def report(
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
     _append_count(title, result.value, unit_of(result), result.time_unit)
-    rows = [*drawing.facts(result, instance), *_ending(result, verbose=verbose)]
+    rows = [*drawing.facts(result, instance), *ending(result, verbose=verbose)]
     parts = [title, facts(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
-        entries = sorted(result.heuristics, key=_order)
+        entries = ranked(result.heuristics)
         parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
     return Group(*parts, *drawing.notes(result, verbose=verbose))
 
 
-def _ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
+def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Yield why and when a run ended.
+
+    Parameters
+    ----------
+    result : Result
+        The result.
+    verbose : bool
+        Also yield every bound, the seed and the versions.
+
+    Yields
+    ------
+    (str, str)
+        Name and value of a fact.
+    """
     if result.reason:
         yield "reason", separated(result.reason, result.time_unit)
     note = rounding_note(result.tick_error, result.time_unit)
@@ -88,8 +102,9 @@ def _ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)
 
 
-def _order(entry: HeuristicEntry) -> tuple[int, float]:
-    return _RANK.index(entry.status), entry.value if entry.value is not None else 0.0
+def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:
+    """Return entries in the order of reports: valid ones first, the best of them first."""
+    return sorted(entries, key=lambda e: (_RANK.index(e.status), e.value or 0.0))
 
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:

@@ -82,6 +82,14 @@ class KfacDrawing(Drawing):
         if result.tie_break is not None:
             yield _tie_break(result.tie_break, result.time_unit)
 
+    def period(self, instance: Instance) -> float | None:
+        """Return the length of an iteration of a refresh, in the instance's unit."""
+        known = cast("KfacInstance", instance)
+        if not is_refresh(known):
+            return None
+        pattern = pattern_of(known)
+        return pattern.scale.time(pattern.period)
+
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh.
 

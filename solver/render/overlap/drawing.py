@@ -14,7 +14,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
 from ppsolve.solver.render.drawing import (
@@ -27,9 +27,11 @@ from ppsolve.solver.render.drawing import (
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.looks import KERNEL_KIND
 from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
-from ppsolve.solver.render.overlap.rows import is_overlap_document
+from ppsolve.solver.render.overlap.rows import collective_kind, is_overlap_document
 from ppsolve.solver.render.overlap.view import program_of, view_of_program
+from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.tables import Column, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
@@ -75,6 +77,54 @@ class OverlapDrawing(Drawing):
         yield from reached(found)
         least = found.least_peak_bytes
         yield from program_facts(found, found.makespan, found.time_unit, program, least)
+
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind of each op: kernels, and collectives by their type.
+
+        Parameters
+        ----------
+        instance : Instance
+            The program.
+        problem : Problem
+            Its n ops; those that lowering adds for caps come after the nodes.
+
+        Returns
+        -------
+        list of str
+            n names of kinds.
+        """
+        found = super().kinds_of_ops(instance, problem)
+        for op, node in enumerate(cast("OverlapInstance", instance).nodes):
+            if node.kind == NodeKind.COMPUTE:
+                found[op] = KERNEL_KIND
+            elif node.kind == NodeKind.COMM:
+                found[op] = collective_kind(node.collective or node.name)
+        return found
+
+    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
+        """Return the curves of collectives in flight and bytes held, counted along the program.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What the schedule is from.
+        schedule : Schedule
+            Its schedule.
+
+        Returns
+        -------
+        list of Strip
+            The curves of the result; none where it has none, as pools count less.
+        """
+        if not isinstance(found, OverlapResult):
+            return []
+        tick = schedule.problem.scale.tick
+        curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
+        return [
+            Strip(name, 0, [(float(time) / float(tick), amount) for time, amount in curve])
+            for name, curve in curves.items()
+            if curve
+        ]
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool

@@ -1,0 +1,118 @@
+// The schedules of the page: columns become typed arrays, times become the page's unit.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const NONE = -1;
+const WHY = [
+  "starts at time 0", "data of", "order on the stream, after", "memory given back by",
+  "a given moment", "nothing: the schedule lets it wait",
+];
+const BY_MEMORY = 3;
+
+function prepared(columns) {
+  const count = columns.start.length;
+  const shown = { ...columns, count };
+  shown.begin = Float64Array.from(columns.start, (ticks) => ticks * columns.tick);
+  shown.end = Float64Array.from(columns.start,
+    (ticks, op) => (ticks + columns.duration[op]) * columns.tick);
+  shown.last = columns.makespan * columns.tick;
+  shown.alpha = new Float32Array(count).fill(1);
+  shown.onPath = new Uint8Array(count);
+  for (const op of columns.path) shown.onPath[op] = 1;
+  for (const lane of shown.lanes) lane.ops = Int32Array.from(lane.ops);
+  for (const strip of shown.strips) {
+    strip.time = Float64Array.from(strip.time, (ticks) => ticks * columns.tick);
+    strip.most = strip.amount.reduce((most, amount) => Math.max(most, amount), 0);
+  }
+  shown.home = firstLanes(shown);
+  shown.chunk = chunks(shown);
+  shown.isChunked = shown.chunk.some((chunk) => chunk > 0);
+  return shown;
+}
+
+// The first lane of each op, which says its device.
+function firstLanes(shown) {
+  const home = new Int32Array(shown.count).fill(NONE);
+  shown.lanes.forEach((lane, number) => {
+    for (const op of lane.ops) if (home[op] === NONE) home[op] = number;
+    for (const op of lane.points) if (home[op] === NONE) home[op] = number;
+  });
+  return home;
+}
+
+// Stages of one device are numbered from 0, so that every other one gets another shade.
+function chunks(shown) {
+  const held = new Map();
+  const deviceOf = (op) => (shown.home[op] === NONE ? NONE : shown.lanes[shown.home[op]].device);
+  const isCompute = (op) => shown.home[op] !== NONE && shown.lanes[shown.home[op]].compute;
+  for (let op = 0; op < shown.count; op++) {
+    if (shown.stage[op] === NONE || !isCompute(op)) continue;
+    const device = deviceOf(op);
+    if (!held.has(device)) held.set(device, new Set());
+    held.get(device).add(shown.stage[op]);
+  }
+  const rank = new Map();
+  for (const [device, stages] of held) {
+    [...stages].sort((a, b) => a - b).forEach((stage, place) => rank.set(`${device}.${stage}`, place));
+  }
+  return Uint8Array.from({ length: shown.count }, (_, op) =>
+    isCompute(op) ? (rank.get(`${deviceOf(op)}.${shown.stage[op]}`) ?? 0) % 2 : 0);
+}
+
+const all = data.shown.map(prepared);
+const lastMoment = all.reduce((most, shown) => Math.max(most, shown.last, shown.bound ?? 0), 0);
+
+function nameOf(shown, op) {
+  if (shown.names) return shown.names[op];
+  const microbatch = shown.microbatch[op];
+  const stage = shown.stage[op];
+  const kind = shown.kinds[shown.kind[op]].name;
+  return `${kind}${stage === NONE ? "" : stage}${microbatch === NONE ? "" : `.${microbatch}`}`;
+}
+
+// The labels of an op from the longest to the shortest.
+function labelsOf(shown, op) {
+  const letter = shown.kinds[shown.kind[op]].letter;
+  const microbatch = shown.microbatch[op];
+  const short = microbatch === NONE ? letter : letter + microbatch;
+  if (shown.names) return [shown.names[op], short, letter];
+  return shown.isChunked ? [nameOf(shown, op), short, letter] : [short, letter];
+}
+
+const plainNumber = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+const wholeNumber = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+function shownNumber(value) {
+  const whole = Math.round(value);
+  const isWhole = Math.abs(value - whole) <= 1e-9 * Math.max(1, Math.abs(value));
+  return isWhole ? wholeNumber.format(whole) : plainNumber.format(value);
+}
+
+const compactNumber = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+function compact(value) {
+  return compactNumber.format(value);
+}
+
+function shownTime(value) {
+  return `${shownNumber(value)} ${data.unit}`;
+}
+
+// What is known of an op, as [name, value].
+function factsOf(shown, op) {
+  const kind = shown.kinds[shown.kind[op]];
+  const lane = shown.home[op] === NONE ? null : shown.lanes[shown.home[op]];
+  const replica = shown.replica ? shown.replica[op] : NONE;
+  const labels = [["stage", shown.stage[op]], ["micro-batch", shown.microbatch[op]], ["replica", replica]];
+  const cause = shown.cause[op];
+  const why = WHY[shown.why[op]] + (cause === NONE ? "" : ` ${nameOf(shown, cause)}`);
+  const slack = shown.slack[op] * shown.tick;
+  return [
+    ["kind", kind.words],
+    ...labels.filter(([, value]) => value !== NONE).map(([name, value]) => [name, String(value)]),
+    ...(lane ? [["stream", lane.name]] : []),
+    ["from", `${shownTime(shown.begin[op])} to ${shownTime(shown.end[op])}`],
+    ["takes", shownTime(shown.end[op] - shown.begin[op])],
+    ["slack", slack > 0 ? shownTime(slack) : "none: any delay moves the end"],
+    ["waited for", why],
+  ];
+}

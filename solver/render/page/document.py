@@ -1,0 +1,136 @@
+"""The whole page: one file that needs no network."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.printable import printable
+from ppsolve.models.plan.result import Plan
+from ppsolve.solver.render.page.markup import embedded, text
+from ppsolve.solver.render.page.shown import Shown, ratio_of_units
+from ppsolve.solver.render.page.tables import (
+    idle_table,
+    memory_table,
+    overview,
+    plan_part,
+    result_part,
+)
+
+SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")
+"""Parts of the script, in the order in which they build on each other."""
+
+
+def page(shown: Sequence[Shown], plans: Sequence[Plan] = ()) -> str:
+    """Return the page of schedules and plans.
+
+    Parameters
+    ----------
+    shown : sequence of Shown
+        Schedules, drawn one below the other on one time axis.
+    plans : sequence of Plan
+        Plans, as tables.
+
+    Returns
+    -------
+    str
+        An HTML document that loads nothing and runs its own script alone.
+
+    Raises
+    ------
+    InputError
+        Time units that no factor leads from one to the other.
+    """
+    _refuse_other_units(shown)
+    names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
+    script = _script()
+    chart = _chart(shown) if shown else ""
+    return _PAGE.format(
+        title=text(", ".join(names)),
+        policy=_policy(script),
+        style=_asset("page.css"),
+        chart=chart,
+        tables="".join([*map(_plan_section, plans), *_sections(shown)]),
+        script=f"<script>{script}</script>" if shown else "",
+    )
+
+
+def _refuse_other_units(shown: Sequence[Shown]) -> None:
+    """Refuse schedules that have no time axis in common."""
+    units = dict.fromkeys(each.schedule.problem.scale.unit for each in shown)
+    first = next(iter(units), "")
+    for unit in units:
+        if unit != first and ratio_of_units(unit, first) == 1.0:
+            raise InputError(
+                f'expected times in "{first}" as in the first result, got "{unit}"',
+                source=next(
+                    s.instance.name for s in shown if s.schedule.problem.scale.unit == unit
+                ),
+                field="time_unit",
+            )
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    parts = "\n".join(_asset(name) for name in SCRIPTS)
+    return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
+
+
+def _policy(script: str) -> str:
+    """Return the content security policy: nothing is loaded, the page's own script alone runs."""
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _chart(shown: Sequence[Shown]) -> str:
+    unit = shown[0].schedule.problem.scale.unit
+    data = {
+        "unit": printable(unit),
+        "titles": [printable(each.title) for each in shown],
+        "shown": [each.columns(unit) for each in shown],
+    }
+    return _asset("chart.html").replace("{data}", embedded(data))
+
+
+def _sections(shown: Sequence[Shown]) -> list[str]:
+    parts = [f"<section>{overview(shown)}</section>"] if len(shown) > 1 else []
+    for each in shown:
+        known = "" if each.entry is not None else result_part(each.result, each)
+        body = known + idle_table(each) + memory_table(each)
+        parts.append(f"<section><h2>{text(each.title)}</h2>{body}</section>\n")
+    return parts
+
+
+def _plan_section(plan: Plan) -> str:
+    return f"<section><h2>{text(plan.request)}</h2>{plan_part(plan)}</section>\n"
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header><h1>{title}</h1></header>
+<main>
+{chart}{tables}</main>
+<footer>Written by ppsolve. This page loads nothing and sends nothing.</footer>
+{script}
+</body>
+</html>
+"""

@@ -1,0 +1,146 @@
+"""Where the idle time of each device goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.render.page.causes import Causes, Why
+
+
+@dataclass
+class Idle:
+    """Idle time of one compute stream, in ticks; its parts add up to makespan - busy.
+
+    Parameters
+    ----------
+    name : str
+        The stream.
+    busy : int
+        Time for which it runs ops.
+    fill, drain : int
+        Idle before its first op and after its last.
+    transfers : int
+        Inner idle time while the data of the next op was on its way.
+    memory : int
+        While only memory was missing.
+    chosen : int
+        While nothing was missing, or a given moment was waited for.
+    waits : dict of str to int
+        By stream: while the op ran, or itself waited, there that the next op needed last.
+    short : int
+        Work that the busiest stream has more than this one: another view of the same idle time.
+    """
+
+    name: str
+    busy: int
+    fill: int = 0
+    drain: int = 0
+    transfers: int = 0
+    memory: int = 0
+    chosen: int = 0
+    waits: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    short: int = 0
+
+    @property
+    def total(self) -> int:
+        """All idle time."""
+        parts = (self.fill, self.drain, self.transfers, self.memory, self.chosen)
+        return sum(parts) + sum(self.waits.values())
+
+
+def idle_of(schedule: Schedule, causes: Causes) -> list[Idle]:
+    """Return the idle time of every compute stream.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Starts in ticks.
+    causes : Causes
+        What its ops waited for.
+
+    Returns
+    -------
+    list of Idle
+        One per span resource, in their order.
+    """
+    orders, names = schedule.resource_orders(), schedule.problem.resource_names
+    walk = _Walk(schedule, causes)
+    found = [
+        _idle_of_stream(names[stream], orders[stream], schedule, walk)
+        for stream in schedule.problem.span_resources.tolist()
+    ]
+    most = max((idle.busy for idle in found), default=0)
+    for idle in found:
+        idle.short = most - idle.busy
+    return found
+
+
+def _idle_of_stream(name: str, ops: IntArray, schedule: Schedule, walk: _Walk) -> Idle:
+    idle = Idle(name, int(schedule.problem.duration[ops].sum()))
+    if not len(ops):
+        idle.fill = schedule.makespan
+        return idle
+    start, end = schedule.start[ops], schedule.end[ops]
+    idle.fill, idle.drain = int(start[0]), schedule.makespan - int(end[-1])
+    for place in np.flatnonzero(start[1:] > end[:-1]).tolist():
+        walk.split(int(ops[place + 1]), int(end[place]), idle)
+    return idle
+
+
+class _Walk:
+    """Goes back from an op through what it waited for, as far as a gap reaches."""
+
+    def __init__(self, schedule: Schedule, causes: Causes) -> None:
+        self.start: list[int] = schedule.start.tolist()
+        self.end: list[int] = schedule.end.tolist()
+        self.latest: list[int] = causes.latest.tolist()
+        self.arrival: list[int] = causes.arrival.tolist()
+        self.why: list[int] = causes.why.tolist()
+        self.stream = _streams(schedule)
+
+    def split(self, op: int, first: int, idle: Idle) -> None:
+        """Add the gap from `first` to the start of `op` to the parts of `idle`."""
+        for length, part, stream in self._parts(op, first):
+            if part == "waits":
+                idle.waits[stream] += length
+            else:
+                setattr(idle, part, getattr(idle, part) + length)
+
+    def _parts(self, op: int, first: int) -> Iterator[tuple[int, str, str]]:
+        """Yield (length, part, stream) of a gap, the last part first."""
+        moment = self.start[op]
+        while moment > first:
+            arrival = max(self.arrival[op], first)
+            if moment > arrival:
+                is_memory = self.why[op] == Why.MEMORY
+                yield moment - arrival, "memory" if is_memory else "chosen", ""
+            before = self.latest[op]
+            if before == FREE or arrival == first:
+                return
+            end = max(self.end[before], first)
+            if arrival > end:
+                yield arrival - end, "transfers", ""
+            if end == first:
+                return
+            if before in self.stream:
+                yield end - first, "waits", self.stream[before]
+                return
+            op, moment = before, max(self.start[before], first)
+            if end > moment:
+                yield end - moment, "transfers", ""
+
+
+def _streams(schedule: Schedule) -> dict[int, str]:
+    """Return the compute stream of each op that runs on one."""
+    problem = schedule.problem
+    return {
+        op: problem.resource_names[stream]
+        for stream in problem.span_resources.tolist()
+        for op in problem.ops_by_resource[stream].tolist()
+    }

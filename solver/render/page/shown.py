@@ -1,0 +1,220 @@
+"""The schedules that a page shows, read from results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from ppsolve.models.core.metrics import Metrics, measure
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
+from ppsolve.models.documents.base import did_you_mean, explain
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.optimize.kinds import kind_of, schedule_in
+from ppsolve.solver.render.drawings import drawing_of
+from ppsolve.solver.render.page.causes import Causes, causes_of
+from ppsolve.solver.render.page.columns import Columns, columns_of
+from ppsolve.solver.render.page.idle import Idle, idle_of
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One schedule of a page.
+
+    Parameters
+    ----------
+    by : str
+        What made it, e.g. ``cp-sat`` or ``zb-h1``.
+    instance : Instance
+        What it schedules.
+    result : Result
+        The result that it is from.
+    schedule : Schedule
+        Starts in ticks.
+    entry : HeuristicEntry, optional
+        The heuristic that made it; None for the best schedule.
+    """
+
+    by: str
+    instance: Instance
+    result: Result
+    schedule: Schedule
+    entry: HeuristicEntry | None = None
+
+    @property
+    def title(self) -> str:
+        """What the page calls it."""
+        return f"{self.instance.name}, {self.by}"
+
+    @cached_property
+    def causes(self) -> Causes:
+        """What its ops waited for."""
+        return causes_of(self.schedule)
+
+    @cached_property
+    def idle(self) -> list[Idle]:
+        """Idle time of every compute stream."""
+        return idle_of(self.schedule, self.causes)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Its figures, in ticks."""
+        return measure(self.schedule)
+
+    @property
+    def bound(self) -> float | None:
+        """The proven bound where it is one of the makespan, in the instance's unit."""
+        return self._bound_of(Objective.MAKESPAN)
+
+    @property
+    def span_bound(self) -> float | None:
+        """The proven bound where it is one of the device span, in the instance's unit."""
+        return self._bound_of(Objective.DEVICE_SPAN)
+
+    def _bound_of(self, objective: Objective) -> float | None:
+        is_time = self.result.value_unit in {None, self.result.time_unit}
+        return self.result.bound if is_time and self.result.objective is objective else None
+
+    def columns(self, unit: str) -> Columns:
+        """Return all that the page's script needs to draw it, times in ticks of `unit`."""
+        scale = self.schedule.problem.scale
+        factor = ratio_of_units(scale.unit, unit)
+        drawing = drawing_of(self.instance.kind)
+        period = drawing.period(self.instance)
+        kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
+        strips = drawing.strips(self.entry or self.result, self.schedule)
+        return {
+            "tick": float(scale.tick) * factor,
+            "bound": _scaled(self.bound, factor),
+            "spanBound": _scaled(self.span_bound, factor),
+            "period": _scaled(period, factor),
+            **columns_of(self.schedule, self.causes, strips, kinds),
+        }
+
+
+def _scaled(time: float | None, factor: float) -> float | None:
+    return None if time is None else float(time) * factor
+
+
+def ratio_of_units(unit: str, wanted: str) -> float:
+    """Return the factor from one time unit to another; 1 where it is the same or unknown.
+
+    Parameters
+    ----------
+    unit, wanted : str
+        Names of time units.
+
+    Returns
+    -------
+    float
+        How many of `wanted` a `unit` is.
+    """
+    known = UNITS_PER_SECOND
+    if unit == wanted or unit not in known or wanted not in known:
+        return 1.0
+    return known[wanted] / known[unit]
+
+
+def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[Shown]:
+    """Read the best schedule of a result, and those of some of its heuristics.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON of a result that carries its instance.
+    source : str
+        How errors name it.
+    heuristics : sequence of str
+        Names of entries of the result to be shown too.
+
+    Returns
+    -------
+    list of Shown
+        The best first.
+
+    Raises
+    ------
+    InputError
+        There is no instance, no whole schedule, or no schedule of a heuristic that is named.
+    """
+    instance, schedule = schedule_in(data, source)
+    result = result_in(data, instance, source)
+    _refuse_broken(schedule, "the schedule", source, "schedule")
+    best = Shown(result.best_by or "best", instance, result, schedule)
+    return [best, *(_heuristic(best, name, source) for name in heuristics)]
+
+
+def result_in(data: Any, instance: Instance, source: str) -> Result:
+    """Validate parsed JSON as a result of the instance's kind.
+
+    Parameters
+    ----------
+    data : object
+        Parsed JSON.
+    instance : Instance
+        What the result is of.
+    source : str
+        How errors name it.
+
+    Returns
+    -------
+    Result
+        The result, with the figures of its kind.
+
+    Raises
+    ------
+    InputError
+        It is no such result.
+    """
+    model = kind_of(instance).documents(data.get("value_unit"))[0]
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+
+
+def _heuristic(best: Shown, name: str, source: str) -> Shown:
+    """Return the schedule of a heuristic of a result."""
+    entries = {entry.name: entry for entry in best.result.heuristics}
+    if name not in entries:
+        hint = did_you_mean(name[:40], entries)
+        message = f'the result has no heuristic "{name[:40]}"{hint}'
+        raise InputError(message, source=source, field="--heuristic")
+    entry = entries[name]
+    kind = kind_of(best.instance)
+    schedule = kind.replayed(best.schedule.problem, entry) or _rerun(best.instance, name)
+    if schedule is None:
+        message = f"{name} has no schedule: {entry.reason or entry.status.value}"
+        raise InputError(message, source=source, field="--heuristic")
+    _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
+    return Shown(name, best.instance, best.result, schedule, entry)
+
+
+def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
+    """Refuse schedules of which nothing can be traced; too much memory can still be shown."""
+    broken = [v for v in check_schedule(schedule.problem, schedule) if v.rule != "memory"]
+    if broken:
+        message = f"{what} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
+        raise InputError(message, source=source, field=field)
+
+
+def _rerun(instance: Instance, name: str) -> Schedule | None:
+    """Run a heuristic whose orders the result does not hold."""
+    kind = kind_of(instance)
+    heuristic = next((each for each in kind.heuristics_of(instance) if each.name == name), None)
+    if heuristic is None:
+        return None
+    entry = kind.simulate(heuristic, instance)
+    if entry.schedule is None:
+        return None
+    document = entry.model_dump(mode="json")
+    problem = kind.lower(instance, document=document)
+    return kind.read(instance, problem, document)[0]

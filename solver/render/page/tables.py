@@ -1,0 +1,251 @@
+"""The tables of a page, which need no script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console, RenderableType
+
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.plan.result import Plan, PlanRow, Range
+from ppsolve.solver.render.drawings import drawing_of
+from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.render.page.idle import Idle
+from ppsolve.solver.render.page.markup import facts, table, text
+from ppsolve.solver.render.page.shown import Shown
+from ppsolve.solver.render.reports import ending, ranked
+from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
+
+PLAIN_WIDTH = 110
+"""Columns of tables that are kept as the terminal shows them."""
+
+
+def overview(shown: Sequence[Shown]) -> str:
+    """Return the table of all schedules of a page, each against the first."""
+    rows = [_overview_row(each, shown[0]) for each in shown]
+    unit = shown[0].result.time_unit
+    heads = ["schedule", f"makespan ({unit})", "to the first", "to its bound", "bubble ratio"]
+    return table(heads, rows, "Schedules on this page")
+
+
+def _overview_row(each: Shown, first: Shown) -> list[str]:
+    scale, makespan = each.schedule.problem.scale, each.schedule.makespan
+    length = float(makespan * scale.tick)
+    least = float(first.schedule.makespan * first.schedule.problem.scale.tick)
+    is_alike = scale.unit == first.schedule.problem.scale.unit
+    bound = each.bound
+    return [
+        each.title,
+        figure(scale.time(makespan)) + ("" if is_alike else f" {scale.unit}"),
+        percent(length / least - 1) if is_alike and least else ABSENT,
+        ABSENT if bound is None or not length else percent((length - bound) / length),
+        ratio((each.entry or each.result).bubble_ratio),
+    ]
+
+
+def result_part(result: Result, shown: Shown | None = None) -> str:
+    """Return the facts and tables of a result: value, bounds, heuristics, parts of its kind.
+
+    Parameters
+    ----------
+    result : Result
+        The result.
+    shown : Shown, optional
+        Its best schedule; gives caps that the result does not repeat.
+
+    Returns
+    -------
+    str
+        Elements, one below the other.
+    """
+    drawing = drawing_of(result.kind)
+    instance = None if shown is None else shown.instance
+    status = [("status", result.status.value), ("best by", result.best_by or ABSENT)]
+    rows = [*status, *drawing.facts(result, instance), *ending(result, verbose=False)]
+    parts = [facts(rows), *map(plain, drawing.parts(result, result.time_unit))]
+    return "".join([*parts, heuristics_table(result), *_notes(result), bounds_table(result)])
+
+
+def bounds_table(result: Result) -> str:
+    """Return the table of lower bounds, the highest first; empty if there are none."""
+    if not result.bounds:
+        return ""
+    found = sorted(result.bounds, key=lambda bound: -bound.value)
+    rows = [[bound.name, figure(bound.value)] for bound in found]
+    return table(["bound", unit_of(result)], rows, "Lower bounds")
+
+
+def heuristics_table(result: Result) -> str:
+    """Return the table of heuristics with their gaps, and why others do not apply."""
+    if not result.heuristics:
+        return ""
+    entries = ranked(result.heuristics)
+    ran = [entry for entry in entries if entry.status is not HeuristicStatus.NOT_APPLICABLE]
+    rows = [
+        [
+            entry.name,
+            figure(entry.value),
+            percent(entry.gap),
+            ratio(entry.bubble_ratio),
+            entry_status(entry, result, verbose=False),
+        ]
+        for entry in ran
+    ]
+    objective, unit = spaced(result.objective), unit_of(result)
+    value = objective if objective == unit else f"{objective} ({unit})"
+    heads = ["heuristic", value, "gap to the best", "bubble", "status"]
+    found = table(heads, rows, "Heuristics", words=(0, 4)) if rows else ""
+    return found + _not_applicable([entry for entry in entries if entry not in ran])
+
+
+def _not_applicable(entries: Sequence[HeuristicEntry]) -> str:
+    """Return the heuristics that were not run, folded up."""
+    if not entries:
+        return ""
+    rows = [[entry.name, entry.reason or ABSENT] for entry in entries]
+    inner = table(["heuristic", "why"], rows, "Heuristics that do not apply", words=(0, 1))
+    return f"<details><summary>{len(rows)} heuristics do not apply</summary>{inner}</details>\n"
+
+
+def _notes(result: Result) -> Iterator[str]:
+    yield from map(plain, drawing_of(result.kind).notes(result, verbose=True))
+
+
+def plain(part: RenderableType) -> str:
+    """Return a table of the terminal as preformatted text."""
+    console = Console(width=PLAIN_WIDTH, color_system=None, file=None, highlight=False)
+    with console.capture() as capture:
+        console.print(part)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    body = "\n".join(text(line) if line else "" for line in lines)
+    return f'<pre class="wide" tabindex="0">{body}</pre>\n' if body.strip() else ""
+
+
+def idle_table(shown: Shown) -> str:
+    """Return where the idle time of each compute stream goes; empty without such streams."""
+    found = shown.idle
+    if not found:
+        return ""
+    scale = shown.schedule.problem.scale
+    kinds = _idle_columns(found)
+    rows = []
+    for idle in found:
+        times = [getattr(idle, name) for name in kinds]
+        waits = sum(idle.waits.values())
+        cells = [idle.busy, idle.total, *times, waits]
+        rows.append(
+            [
+                idle.name,
+                *(_time(scale.time(c)) for c in cells),
+                _whom(idle, scale.time),
+                _time(scale.time(idle.short)),
+            ]
+        )
+    heads = [
+        "stream",
+        "busy",
+        "idle",
+        *(kinds[name] for name in kinds),
+        "for other streams",
+        "the longest",
+        "less work",
+    ]
+    return table(heads, rows, f"Idle time in {scale.unit}") + _IDLE_NOTE
+
+
+_IDLE_NOTE = (
+    "<p>The parts of the idle time add up to it: before the first op (fill), after the last one "
+    "(drain), and, between ops, what the next op waited for last; it is held back where it could "
+    "have run or has a given start. “Less work” is the work that "
+    "the busiest stream has more: so much of the idle time no order can fill.</p>\n"
+)
+_ALL_PARTS = {
+    "fill": "fill",
+    "drain": "drain",
+    "transfers": "data on its way",
+    "memory": "for memory",
+    "chosen": "held back",
+}
+
+
+def _idle_columns(found: Sequence[Idle]) -> dict[str, str]:
+    """Return the parts that occur, fill and drain in any case, with their heads."""
+    always = ("fill", "drain")
+    return {
+        name: head
+        for name, head in _ALL_PARTS.items()
+        if name in always or any(getattr(idle, name) for idle in found)
+    }
+
+
+def _time(value: float) -> str:
+    return figure(value) if value else "0"
+
+
+def _whom(idle: Idle, time: Callable[[int], float]) -> str:
+    """Return the streams that were waited for, the longest first."""
+    longest = sorted(idle.waits.items(), key=lambda pair: -pair[1])
+    names = [f"{stream}: {figure(time(ticks))}" for stream, ticks in longest if ticks]
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return ", ".join([*names[:3], *more]) or ABSENT
+
+
+def memory_table(shown: Shown) -> str:
+    """Return the peaks of memory against their caps; empty without pools."""
+    pools = shown.schedule.problem.pools
+    rows = []
+    for pool, peak in zip(pools, shown.metrics.peak_memory, strict=True):
+        used, cap = figures(float(peak), float(pool.capacity))
+        share = percent(float(peak / pool.capacity)) if pool.capacity else ABSENT
+        rows.append([pool.name, used, cap, share])
+    heads = ["pool", "peak", "capacity", "share"]
+    return table(heads, rows, "Memory") if rows else ""
+
+
+def plan_part(plan: Plan) -> str:
+    """Return the facts of a plan and the table of its configurations."""
+    rows = [("status", plan.status.value), ("goodput", _range(plan.goodput, "samples/s"))]
+    counts = plan.counts
+    rows += [
+        ("gap", percent(plan.gap)),
+        ("configurations", figure(counts.enumerated)),
+        ("decided", ", ".join(_decided(plan))),
+    ]
+    heads = ["configuration", "verdict", "rank", "goodput (samples/s)", "step", "schedule"]
+    shown = [_plan_row(row, plan.time_unit) for row in plan.table]
+    return facts(rows) + table(heads, shown, "Configurations", words=(0, 1))
+
+
+def _decided(plan: Plan) -> Iterator[str]:
+    counts = plan.counts
+    for name in (
+        "pruned_by_memory",
+        "pruned_by_bound",
+        "measured",
+        "solved",
+        "not_applicable",
+        "undecided",
+    ):
+        if getattr(counts, name):
+            yield f"{getattr(counts, name):,} {spaced(name)}"
+
+
+def _plan_row(row: PlanRow, unit: str) -> list[str]:
+    chosen = row.configuration
+    shape = (
+        f"{chosen.pipeline_depth} deep x {chosen.replicas}, {chosen.placement}"
+        f"{f' x {chosen.virtual_stages}' if chosen.virtual_stages > 1 else ''}, "
+        f"{chosen.microbatches} micro-batches of {chosen.microbatch_size}, {chosen.backward}"
+    )
+    step = ABSENT if row.step_time is None else _range(row.step_time, unit)
+    return [
+        shape, f"{row.verdict.value}: {row.reason}", str(row.rank), _range(row.goodput, ""), step,
+        row.schedule_by or ABSENT,
+    ]  # fmt: skip
+
+
+def _range(found: Range | None, unit: str) -> str:
+    if found is None:
+        return ABSENT
+    low, high = figures(found.low, found.high)
+    return with_unit(low if low == high else f"{low} to {high}", unit).strip()
