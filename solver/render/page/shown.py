@@ -189,13 +189,20 @@ def _heuristic(best: Shown, name: str, source: str) -> Shown:
         message = f'the result has no heuristic "{name[:40]}"{hint}'
         raise InputError(message, source=source, field="--heuristic")
     entry = entries[name]
-    kind = kind_of(best.instance)
-    schedule = kind.replayed(best.schedule.problem, entry) or _rerun(best.instance, name)
+    schedule = _followed(best, entry) or _rerun(best.instance, name)
     if schedule is None:
         message = f"{name} has no schedule: {entry.reason or entry.status.value}"
         raise InputError(message, source=source, field="--heuristic")
     _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
     return Shown(name, best.instance, best.result, schedule, entry)
+
+
+def _followed(best: Shown, entry: HeuristicEntry) -> Schedule | None:
+    """Return the schedule that the orders of an entry say, None where it has none."""
+    if entry.orders is None:
+        return None
+    kind = kind_of(best.instance)
+    return kind.follow(best.instance, best.schedule.problem, entry.orders).schedule
 
 
 def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
