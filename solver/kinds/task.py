@@ -254,7 +254,7 @@ class Task(ABC):
 
     @abstractmethod
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
-        """Return the entry of a heuristic, without its gap to the best value."""
+        """Return the entry of a heuristic, without its distance over the best value."""
 
     @abstractmethod
     def value_of(self, outcome: HeuristicOutcome) -> int | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ppsolve.models.bench.file import read_records
 from tests.bench.conftest import Bench
 from tests.bench.misbehaving import write
+
+pytestmark = pytest.mark.processes
 
 FORTY = [*["fine"] * 9, "abort", *["fine"] * 9, "hang", *["fine"] * 9, "throw", *["fine"] * 9]
 """With the one that eats memory 40 items, of which 4 fail."""

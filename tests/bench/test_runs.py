@@ -22,6 +22,8 @@ from tests.bench.conftest import Bench, command
 from tests.bench.misbehaving import write
 from tests.marks import first
 
+pytestmark = pytest.mark.processes
+
 TINY = "tiny --devices 2 --microbatches 2..3"
 PATIENCE = 120
 """Seconds after which a test that waits for something has failed."""

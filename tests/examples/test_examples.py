@@ -54,16 +54,16 @@ PRINTED = {
         "inductor-default 900, exposed 300",
         "best 660, exposed 60",
     ],
-    "primus_adapter.py": [
-        "rank 0: F0/0 SF0/0 F1/0 SF1/0 RF0/1 F0/1 B0/1 SB0/1",
-        "the loss is on rank 0",
-    ],
     "own_heuristic.py": [
         "OPTIMAL, 268 us",
         "1f1b feasible 0.00%",
         "__main__:eager infeasible memory: device 0 holds 4 of 3 at 30 us "
         "(too much from 30 us to 178 us)",
         "__main__:lazy feasible 63.43%",
+    ],
+    "primus_adapter.py": [
+        "rank 0: F0/0 SF0/0 F1/0 SF1/0 RF0/1 F0/1 B0/1 SB0/1",
+        "the loss is on rank 0",
     ],
     "step_scheduler.py": ["the same micro-batches: True, within the bound: True"],
 }

@@ -93,7 +93,7 @@ def heuristics_table(result: Result) -> str:
     ]
     objective, unit = spaced(result.objective), unit_of(result)
     value = objective if objective == unit else f"{objective} ({unit})"
-    heads = ["heuristic", value, "gap to the best", "bubble", "status"]
+    heads = ["heuristic", value, "over best", "bubble", "status"]
     found = table(heads, rows, "Heuristics", words=(0, 4)) if rows else ""
     return found + _not_applicable([entry for entry in entries if entry not in ran])
 
