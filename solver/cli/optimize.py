@@ -17,8 +17,8 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.doubts import question_units
 from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.orders import expect_orders, order_of, print_order
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
-from ppsolve.solver.cli.program_order import expect_program, order_of, print_order
 from ppsolve.solver.cli.solving import exit_code, solve
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.render.reports import report, summary_line
@@ -27,7 +27,7 @@ PrintOrder = Annotated[
     bool,
     typer.Option(
         "--print-order",
-        help="Print only the new program order, a name per line (kind overlap).",
+        help="Print only the new order: a line per name (kind overlap) or per device (pipeline).",
         rich_help_panel=opt.OUTPUT,
     ),
 ]
@@ -73,7 +73,7 @@ def optimize_command(
     instance = load_instance(file)
     question_units(instance, source_name(file))
     if prints_order:
-        expect_program(instance, file, "--print-order")
+        expect_orders(instance, file, "--print-order")
     with _about_start(start) as known:
         result = solve(
             file, instance, options, quiet=quiet, verbose=verbose, began=began, start=known
@@ -109,7 +109,7 @@ def _print_report(result: Result, instance: Instance, *, quiet: bool, verbose: b
 
 
 def _print_order(result: Result) -> None:
-    """Print the program order, or say on stderr what there is instead."""
+    """Print the order, or say on stderr what there is instead."""
     if order_of(result) is None:
         say(summary_line(result).plain)
     else:

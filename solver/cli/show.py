@@ -22,8 +22,8 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.doubts import note_rounding, question_units
 from ppsolve.solver.cli.guard import about_file, say
+from ppsolve.solver.cli.orders import expect_orders, print_order
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
-from ppsolve.solver.cli.program_order import expect_program, print_order
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 from ppsolve.solver.optimize.kinds import is_result, kind_of, known_kind, parse_instance
 from ppsolve.solver.render.drawing import Frame
@@ -48,7 +48,10 @@ HeuristicName = Annotated[
 Links = Annotated[bool, typer.Option("--links", help="Also draw links and comm streams.")]
 Order = Annotated[
     bool,
-    typer.Option("--order", help="Only print the program order, a name per line (kind overlap)."),
+    typer.Option(
+        "--order",
+        help="Only print the order: a line per name (kind overlap) or per device (pipeline).",
+    ),
 ]
 Width = Annotated[
     int | None, typer.Option(metavar="N", min=MIN_WIDTH, help="Columns [the terminal's].")
@@ -153,10 +156,10 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window)
 
 
 def _print_order(given: _Given, heuristic: str | None, *, exact: bool) -> None:
-    """Print the program order of a result, or the one that a heuristic makes."""
+    """Print the order of a result, or the one that a heuristic makes."""
     instance = given.instance
     if instance is not None:
-        expect_program(instance, given.instance_source, "--order")
+        expect_orders(instance, given.instance_source, "--order")
     if instance is None or given.data is not None:
         print_order(_owner(given.data, given.source), given.source)
         return
@@ -166,6 +169,7 @@ def _print_order(given: _Given, heuristic: str | None, *, exact: bool) -> None:
         entry = simulate_entry(instance, heuristic, group_size=None, exact=exact)
     refuse_not_applicable(entry)
     print_order(entry, f"{given.instance_source}, {heuristic}")
+    _warn_of_reason(entry)
 
 
 def _of_instance(
@@ -224,9 +228,13 @@ def _of_entry(
     schedule = kind.read(instance, problem, document)[0]
     if schedule is None:
         raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
-    if entry.reason:
-        say(f"warning: {entry.status.value}: {drawing.reason(entry)}")
+    _warn_of_reason(entry)
     return drawing.view(_title(instance.name, entry.name), instance, schedule, entry, frame)
+
+
+def _warn_of_reason(entry: HeuristicEntry) -> None:
+    if entry.reason:
+        say(f"warning: {entry.status.value}: {drawing_of(entry.kind).reason(entry)}")
 
 
 def _of_result(given: _Given, frame: Frame) -> RenderableType:

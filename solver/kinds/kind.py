@@ -65,7 +65,8 @@ class Kind(Generic[AnyInstance]):
         Models of its results and of their heuristics.
     """
 
-    has_program_order: ClassVar[bool] = False
+    orders_are: ClassVar[str | None] = None
+    """What `order_lines` writes in words, of kinds whose schedules are orders."""
 
     name: str
     instance: type[AnyInstance]
@@ -158,8 +159,8 @@ class Kind(Generic[AnyInstance]):
         """Return the models of a result and of a heuristic's entry whose values have this unit."""
         return self.result, self.entry
 
-    def program_order(self, found: Result | HeuristicEntry) -> list[str] | None:
-        """Return the program order of a result or entry, of kinds whose schedules have one."""
+    def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
+        """Return the orders of a result or entry as lines, of kinds whose schedules are orders."""
         return None
 
     def task(self, instance: AnyInstance, *, exact: bool = False) -> Task:

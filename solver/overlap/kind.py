@@ -29,7 +29,7 @@ from ppsolve.solver.overlap.report import ProgramReport
 class OverlapKind(Kind[OverlapInstance]):
     """Programs of kernels and collectives."""
 
-    has_program_order: ClassVar[bool] = True
+    orders_are: ClassVar[str | None] = "program order"
 
     def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a program.
@@ -129,7 +129,7 @@ class OverlapKind(Kind[OverlapInstance]):
             found |= ProgramReport(instance, problem, outcome.order).figures()
         return OverlapEntry.model_validate(found)
 
-    def program_order(self, found: Result | HeuristicEntry) -> list[str] | None:
+    def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
         """Return the names of the nodes in program order, None where there is no order."""
         return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
 

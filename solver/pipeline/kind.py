@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
@@ -54,9 +56,28 @@ def exchanges(instance: PipelineInstance) -> bool:
     return instance.replicas is not None and instance.replicas.is_free
 
 
+def _comma_separated(names: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
+
+
 @dataclass(frozen=True)
 class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives a search of their own."""
+
+    orders_are: ClassVar[str | None] = "order of each device"
+
+    def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
+        """Return a line for each device: its actions (``0F3``), as PyTorch's schedule files.
+
+        Ops without an action string, such as those cut by collectives, are written by name.
+        ``_PipelineScheduleRuntime._load_csv`` of `torch.distributed.pipelining` reads the actions.
+        """
+        orders = found.orders
+        if orders is None and found.schedule is not None:
+            orders = found.schedule.orders()
+        return None if orders is None else list(map(_comma_separated, orders))
 
     def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a pipeline; none searches where micro-batches are exchanged."""

@@ -1,4 +1,4 @@
-"""Program orders of overlap instances on stdout: one name per line, for other programs."""
+"""Orders on stdout for other programs: of a program a name per line, of a pipeline a device."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ppsolve.solver.optimize.kinds import kind_of, known_kind
 from ppsolve.solver.render.drawings import drawing_of
 
 
-def expect_program(instance: Instance, path: str | Path, option: str) -> None:
-    """Refuse instances that have no program order.
+def expect_orders(instance: Instance, path: str | Path, option: str) -> None:
+    """Refuse instances that have no order to print.
 
     Parameters
     ----------
@@ -29,15 +29,15 @@ def expect_program(instance: Instance, path: str | Path, option: str) -> None:
     Raises
     ------
     InputError
-        The instance is of another kind than ``overlap``.
+        The instance is of another kind than ``overlap`` and ``pipeline``.
     """
-    if not kind_of(instance).has_program_order:
-        message = f"expected an overlap instance, this is of kind {instance.kind}"
+    if kind_of(instance).orders_are is None:
+        message = f"expected an overlap or pipeline instance, this is of kind {instance.kind}"
         raise InputError(message, source=source_name(path), field=option)
 
 
 def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
-    """Print the program order of a result or of a heuristic's entry.
+    """Print the order of a result or of a heuristic's entry.
 
     Parameters
     ----------
@@ -51,18 +51,23 @@ def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
     InputError
         There is none; says why if that is known.
     """
-    names = order_of(found)
-    if names is None:
+    lines = order_of(found)
+    if lines is None:
         why = f": {plain_reason(found)}" if found is not None and found.reason else ""
-        raise InputError(f"there is no program order in it{why}", source=source, field="order")
-    shown = map(printable, names) if sys.stdout.isatty() else names
-    sys.stdout.write("".join(f"{name}\n" for name in shown))
+        raise InputError(f"there is no {_noun(found)} in it{why}", source=source, field="order")
+    shown = map(printable, lines) if sys.stdout.isatty() else lines
+    sys.stdout.write("".join(f"{line}\n" for line in shown))
 
 
 def order_of(found: Result | HeuristicEntry | None) -> list[str] | None:
-    """Return the names of the nodes in program order, None where there is no order."""
+    """Return the lines of the order, None where there is none."""
     kind = known_kind(found.kind) if found is not None and found.kind is not None else None
-    return None if kind is None or found is None else kind.program_order(found)
+    return None if kind is None or found is None else kind.order_lines(found)
+
+
+def _noun(found: Result | HeuristicEntry | None) -> str:
+    kind = known_kind(found.kind) if found is not None and found.kind is not None else None
+    return (kind.orders_are if kind is not None else None) or "program order"
 
 
 def plain_reason(found: Result | HeuristicEntry) -> str:
