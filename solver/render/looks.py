@@ -14,6 +14,7 @@ from ppsolve.models.pipeline.collectives import (
     REDUCE_SCATTER_KIND,
 )
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.solver.render.colours import text_colour
 
 GENERIC_KIND, WAIT_KIND = "op", "wait"
 KERNEL_KIND, COLLECTIVE_KIND = "kernel", "collective"
@@ -39,26 +40,31 @@ class Look:
         if not self.colours:
             return Style(dim=True)
         colour = self.colours[shade % len(self.colours)]
-        return Style(color="color(16)", bgcolor=f"color({colour})")
+        return Style(color=f"color({text_colour(colour)})", bgcolor=f"color({colour})")
 
 
 PIPELINE = {
     "F": Look("F forward", (75, 33)),
-    "B": Look("B backward", (216, 209)),
-    "I": Look("I input gradient", (222, 178)),
-    "W": Look("W weight gradient", (114, 71)),
+    "B": Look("B backward", (172, 130)),
+    "I": Look("I input gradient", (230, 187)),
+    "W": Look("W weight gradient", (35, 29)),
     OPTIMIZER_KIND: Look("O optimizer", (250,)),
 }
 KFAC = {
-    KIND_OF["cov", "A"]: Look("C curvature A", (87, 44)),
-    KIND_OF["cov", "B"]: Look("D curvature B", (183, 140)),
-    KIND_OF["sync", "A"]: Look("S sync A", (229, 187)),
-    KIND_OF["sync", "B"]: Look("T sync B", (193, 150)),
-    KIND_OF["inv", "A"]: Look("X inversion A", (210, 167)),
-    KIND_OF["inv", "B"]: Look("Y inversion B", (212, 169)),
-    PRECONDITION_KIND: Look("P preconditioning", (180, 137)),
+    KIND_OF["cov", "A"]: Look("C curvature A", (227, 220)),
+    KIND_OF["cov", "B"]: Look("D curvature B", (120, 113)),
+    KIND_OF["sync", "A"]: Look("S sync A", (53, 17)),
+    KIND_OF["sync", "B"]: Look("T sync B", (88, 52)),
+    KIND_OF["inv", "A"]: Look("X inversion A", (21, 20)),
+    KIND_OF["inv", "B"]: Look("Y inversion B", (96, 61)),
+    PRECONDITION_KIND: Look("P preconditioning", (117, 74)),
 }
-"""K-FAC work: no letter is that of a pipeline op, whose small letters mean other stages."""
+"""K-FAC work: no letter is that of a pipeline op, whose small letters mean other stages.
+
+Any two colours of two kinds of these and of `PIPELINE`, shades included, are 21 or more apart (CIE
+1976 difference) in normal sight and without red or green cones (Brettel, Vienot and Mollon 1999).
+They were searched for by annealing over the 256 colours, from those of Okabe and Ito for B, I, W.
+"""
 
 COLLECTIVES = {
     ALLREDUCE_KIND: Look("A all-reduce", (176,)),
