@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import median
 
+from numpy import format_float_positional
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
@@ -21,6 +23,8 @@ CROWDED = 2.5
 """With more ops per column than this, columns stand for shares of time rather than for ops."""
 
 NAME_WIDTH = 16
+READABLE = 3
+"""Columns that show the name of an op, such as F12."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,31 @@ class Gantt:
         if self.curves:
             notes.append("curves: full height is the number at the right end")
         yield Text("; ".join(notes), "dim", overflow="fold")
+        if (hint := self._hint(width)) is not None:
+            yield Text(f" {hint}", "dim", overflow="fold")
+
+    def _hint(self, width: int) -> str | None:
+        """Return how to see single ops where most are narrower than one of the columns."""
+        first, last = self.window
+        lengths = [
+            bar.end - bar.start
+            for row in self.rows
+            if row.is_device
+            for bar in row.bars
+            if bar.end > max(bar.start, first) and bar.start < last
+        ]
+        typical = median(lengths) if lengths else 0
+        if not 0 < typical * width < last - first:
+            return None
+        if len(self.iterations) > 1:
+            return "ops are narrower than columns; --iteration K draws one iteration"
+        shown = " --to ".join(map(_plain, (first, first + typical * width / READABLE)))
+        return f"ops are narrower than columns; --from {shown} draws a part with names"
+
+
+def _plain(time: float) -> str:
+    """Return a time in two digits, as options take it."""
+    return format_float_positional(float(f"{time:.2g}"), trim="-")
 
 
 def _filled(items: list[Text], room: int) -> Iterator[Text]:

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_PART, printable, printable_lines
 from ppsolve.solver.render.figures import shorten
@@ -48,7 +49,10 @@ class Column:
 
 
 class FittingTable:
-    """A table that leaves out its most expendable columns where the terminal is narrow."""
+    """A table that leaves out its most expendable columns where the terminal is narrow.
+
+    A line below says which, and from which width on all are shown.
+    """
 
     def __init__(self, *columns: Column) -> None:
         self._columns = [
@@ -70,12 +74,7 @@ class FittingTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table with the columns that fit."""
-        shown = list(range(len(self._columns)))
-        while self._width(shown) > options.max_width:
-            last = max(shown, key=lambda number: self._columns[number].expendable)
-            if not self._columns[last].expendable:
-                break
-            shown.remove(last)
+        shown = self._shown(options.max_width)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
         for number in shown:
             column = self._columns[number]
@@ -89,13 +88,32 @@ class FittingTable:
         for cells, style in self._rows:
             table.add_row(*(self._cut(cells[n], n, spare) for n in shown), style=style)
         yield table
+        hidden = [n for n in range(len(self._columns)) if n not in shown]
+        if hidden:
+            room = console.width - options.max_width + self._width(range(len(self._columns)))
+            yield Text(self._left_out(hidden, room), "dim", overflow="fold")
+
+    def _shown(self, room: int) -> list[int]:
+        """Return the columns that fit, and those that are never left out."""
+        shown = list(range(len(self._columns)))
+        while self._width(shown) > room:
+            last = max(shown, key=lambda number: self._columns[number].expendable)
+            if not self._columns[last].expendable:
+                break
+            shown.remove(last)
+        return shown
+
+    def _left_out(self, hidden: Sequence[int], room: int) -> str:
+        headers = [self._columns[number].header for number in hidden]
+        names = ", ".join(text.replace("-\n", "-").replace("\n", " ") for text in headers)
+        return f"left out: {names} (COLUMNS={room}, or show --width {room}, shows all)"
 
     def _cut(self, cell: str, number: int, spare: int) -> str:
         if not self._columns[number].is_cut:
             return cell
         return shorten(cell, self._wanted(number) + spare)
 
-    def _width(self, shown: list[int]) -> int:
+    def _width(self, shown: Iterable[int]) -> int:
         return sum(self._wanted(number) + COLUMN_GAP for number in shown) - COLUMN_GAP
 
     def _wanted(self, number: int) -> int:
