@@ -72,12 +72,16 @@ class Series:
         """The largest figure."""
         return max([*(y for _, y in self.line), *(point.high for point in self.marked)])
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether marks tell what was chosen from the line."""
+        return bool(self.marked) and len(self.marked) < len(self.line)
+
     def cell(self, x: float) -> str:
         """Return the figure at `x`, or the nearest one of the line with its own place."""
-        is_choice = len(self.marked) < len(self.line)
         for point in self.marked:
             if point.x == x:
-                return f"{point} *" if is_choice else str(point)
+                return f"{point} *" if self.has_choice else str(point)
         near = min(self.line, key=lambda point: abs(math.log(point[0] / x)), default=None)
         if near is None or not 1 / NEAR <= near[0] / x < NEAR:
             return ABSENT
@@ -143,3 +147,18 @@ class LineChart:
             table.add_row(figure(x), *(series.cell(x) for series in self.series))
         yield Text(self.title, "bold")
         yield table
+        if self.legend:
+            yield Text(self.legend, "dim", overflow="fold")
+
+    @property
+    def legend(self) -> str:
+        """What figures mean that say more than one value, empty where there are none."""
+        points = [point for series in self.series for point in series.marked]
+        ranges = any(point.low not in (None, point.high) for point in points)
+        parts = {
+            "x to y: a schedule reaches x, none can pass y": ranges,
+            "at most y: none can pass y, none was made": any(point.low is None for point in points),
+            "x: proved best": self.has_limits and any(p.low == p.high for p in points),
+            "*: the choice": any(series.has_choice for series in self.series),
+        }
+        return "; ".join(text for text, occurs in parts.items() if occurs)

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from itertools import takewhile
 
 import pytest
 from hypothesis import given
@@ -214,12 +215,21 @@ class TestLineCharts:
         cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
         assert cells[0] == ["goodput"]
         assert cells[1:3] == [["a"], ["batch size", "on 1", "b"]]
-        assert cells[4:] == [["1", "10", "-"], ["2", "-", "at most 25"], ["4", "20 to 30", "-"]]
+        assert cells[4:7] == [["1", "10", "-"], ["2", "-", "at most 25"], ["4", "20 to 30", "-"]]
+
+    def test_one_line_says_what_the_figures_mean(self):
+        best, choice = "x: proved best", "*: the choice"
+        reached = "x to y: a schedule reaches x, none can pass y"
+        proved = "at most y: none can pass y, none was made"
+        assert drawn(self.MIXED, 110).splitlines()[-1] == f"{reached}; {proved}; {best}"
+        assert chart_of(Series("b", [], [Point(2, 25)])).legend == proved
+        assert chart_of(Series("a", [(1, 2), (4, 3)], [Point(4, 3, 3)])).legend == choice
+        assert chart_of(Series("a", [(1, 2)], [Point(1, 2, 2)])).legend == ""
 
     def test_the_choice_among_many_is_marked_and_nearest_figures_say_where_they_are(self):
         line = [(float(x), 2.0 * x) for x in range(3, 40)]
         text = drawn(chart_of(Series("a", line, [Point(10, 20, 20)])))
-        rows = [row.split() for row in text.splitlines()[3:]]
+        rows = [row.split() for row in text.splitlines()[3:-1]]
         assert rows == [
             ["4", "8"], ["8", "16"], ["10", "20", "*"], ["16", "32"], ["32", "64"],
         ]  # fmt: skip
@@ -243,9 +253,10 @@ class TestLineCharts:
         chart = chart_of(*(Series(name, [(p.x, p.high) for p in marked], marked) for name in "ab"))
         lines = drawn(chart, width).splitlines()
         assert max(map(len, lines)) <= width
-        rows = [line for line in lines if not line.startswith("left out: b (")]
+        notes = ("left out: b (", chart.legend[:8] or "no legend")
+        rows = list(takewhile(lambda line: not line.startswith(notes), lines))
         assert len(rows) == 3 + len(marked)
-        assert len(lines) - len(rows) == ("b" not in lines[1].split())
+        assert ("left out" in "".join(lines)) == ("b" not in lines[1].split())
 
     @given(st.floats(1e-9, 1e15), st.integers(2, 10))
     def test_round_steps(self, most, wanted):
