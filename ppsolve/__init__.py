@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.optimize.stress import stress
     from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.plan.curve import measure_curve
+    from ppsolve.solver.plan.placements import optimize_placements
     from ppsolve.solver.plan.service import plan
 
 _HOME = {
@@ -93,6 +94,7 @@ _HOME = {
     "measure_curve": "solver.plan.curve",
     "optimize": "solver.optimize.api",
     "optimize_many": "solver.bench.many",
+    "optimize_placements": "solver.plan.placements",
     "parse_instance": "solver.optimize.kinds",
     "plan": "solver.plan.service",
     "simulate": "solver.optimize.api",
@@ -143,6 +145,7 @@ __all__ = [
     "measure_curve",
     "optimize",
     "optimize_many",
+    "optimize_placements",
     "parse_instance",
     "plan",
     "simulate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from ppsolve.solver.cli.doubts import note_rounding, question_units
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
+from ppsolve.solver.plan.placements import rank_of
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.reports import report, summary_line
 
@@ -42,7 +44,7 @@ SEVERITY = (
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """An instance, the file it is from, and a name that no other instance is shown by."""
 
     path: str
@@ -75,21 +77,56 @@ def compare_command(
     check_writable(output, *(case.path for case in cases))
     for case in cases:
         question_units(case.instance, source_name(case.path))
+    kept = {"as_json": as_json, "quiet": quiet, "verbose": verbose}
+    raise typer.Exit(finish(cases, options, fail_on_gap, output, **kept))
+
+
+def finish(
+    cases: list[Case],
+    options: opt.SolveOptions,
+    fail_on_gap: float | None,
+    output: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    is_ranking: bool = False,
+) -> ExitCode:
+    """Solve all cases and deliver their results.
+
+    Parameters
+    ----------
+    cases : list of Case
+        At least one.
+    options : SolveOptions
+        The same for each.
+    fail_on_gap, output, as_json, quiet, verbose
+        Those of the command.
+    is_ranking : bool
+        Give the best results first instead of keeping their order.
+
+    Returns
+    -------
+    ExitCode
+        The worst of the cases' codes, by `SEVERITY`.
+    """
     solved, codes = _solve_all(cases, options, fail_on_gap, quiet=quiet, verbose=verbose)
+    if is_ranking:
+        solved.sort(key=lambda pair: rank_of(pair[1]))
     if ExitCode.INTERRUPTED in codes:
         done = sum(exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved)
         say(f"interrupted; {len(cases) - done} of {len(cases)} not solved")
     if not deliver([result for _, result in solved], output, as_json=as_json):
         _print(solved, quiet=quiet, verbose=verbose)
-    raise typer.Exit(next(code for code in SEVERITY if code in codes))
+    return next(code for code in SEVERITY if code in codes)
 
 
-def _cases(files: list[str]) -> list[_Case]:
+def _cases(files: list[str]) -> list[Case]:
     """Read all files; instances that share a name are shown with their files."""
     loaded = collect(files, say)
     count = Counter(source.instance.name for source in loaded)
     return [
-        _Case(
+        Case(
             source.path,
             source.instance,
             source.instance.name
@@ -101,21 +138,21 @@ def _cases(files: list[str]) -> list[_Case]:
 
 
 def _solve_all(
-    cases: list[_Case],
+    cases: list[Case],
     options: opt.SolveOptions,
     fail_on_gap: float | None,
     *,
     quiet: bool,
     verbose: bool,
-) -> tuple[list[tuple[_Case, Result]], set[ExitCode]]:
+) -> tuple[list[tuple[Case, Result]], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
 
-    def solve_case(place: tuple[int, _Case]) -> Result:
+    def solve_case(place: tuple[int, Case]) -> Result:
         number, case = place
         label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
         return solve(case.path, case.instance, options, quiet=quiet, verbose=verbose, label=label)
 
-    solved: list[tuple[_Case, Result]] = []
+    solved: list[tuple[Case, Result]] = []
     codes = {ExitCode.FOUND}
     engine = InlineEngine(is_strict=verbose or len(cases) == 1)
     try:
@@ -134,7 +171,7 @@ def _solve_all(
     return solved, codes
 
 
-def _print(solved: list[tuple[_Case, Result]], *, quiet: bool, verbose: bool) -> None:
+def _print(solved: list[tuple[Case, Result]], *, quiet: bool, verbose: bool) -> None:
     console = stdout_console()
     results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
     if quiet:

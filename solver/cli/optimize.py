@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +16,14 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
+from ppsolve.solver.cli.compare import Case, finish
 from ppsolve.solver.cli.doubts import question_units
-from ppsolve.solver.cli.guard import say
+from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.orders import expect_orders, order_of, print_order
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
 from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.plan.placements import Layout, placements_of
 from ppsolve.solver.render.reports import report, summary_line
 
 PrintOrder = Annotated[
@@ -44,6 +47,17 @@ Start = Annotated[
 ]
 
 
+Placements = Annotated[
+    str | None,
+    typer.Option(
+        "--placements",
+        metavar="A,B",
+        help="Compare placements, the best first: linear,vshape,interleaved:4 (4 per device).",
+        rich_help_panel=opt.SEARCH,
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
     app.command("optimize")(optimize_command)
@@ -58,6 +72,7 @@ def optimize_command(
     output: opt.Output = None,
     prints_order: PrintOrder = False,
     start: Start = None,
+    placements: Placements = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
@@ -72,6 +87,11 @@ def optimize_command(
         _refuse_json(output, as_json=as_json)
     instance = load_instance(file)
     question_units(instance, source_name(file))
+    if placements is not None:
+        _refuse_with_placements(start, prints_order=prints_order)
+        cases, shared = _on_placements(file, instance, placements, options)
+        kept = {"as_json": as_json, "quiet": quiet, "verbose": verbose}
+        raise typer.Exit(finish(cases, shared, fail_on_gap, output, is_ranking=True, **kept))
     if prints_order:
         expect_orders(instance, file, "--print-order")
     with _about_start(start) as known:
@@ -84,6 +104,26 @@ def optimize_command(
     elif not used_stdout:
         _print_report(result, instance, quiet=quiet, verbose=verbose)
     raise typer.Exit(exit_code(result, fail_on_gap))
+
+
+def _on_placements(
+    file: Path, instance: Instance, placements: str, options: opt.SolveOptions
+) -> tuple[list[Case], opt.SolveOptions]:
+    """Return a case for each placement, and options with an equal part of the time for each."""
+    try:
+        layouts = [Layout.read(text) for text in placements.split(",")]
+    except InputError as error:
+        raise InputError(error.message, field="--placements") from None
+    with about_file(instance, file):
+        made = placements_of(instance, layouts)
+    share = replace(options, time_limit=options.time_limit / len(made))
+    return [Case(str(file), each, each.name) for each in made], share
+
+
+def _refuse_with_placements(start: Path | None, *, prints_order: bool) -> None:
+    for option, is_given in (("--start", start is not None), ("--print-order", prints_order)):
+        if is_given:
+            raise InputError("expected no --placements with it", field=option)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import parse_instance
+from ppsolve.solver.plan.placements import Layout, figure_of, on_layout
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,10 @@ def _with_capacity(instance: PipelineInstance, value: Decimal | Multiple) -> Pla
     data = instance_data(instance)
     if instance.memory is None:
         raise InputError("this pipeline has no memory; give memory.activation", field="memory")
-    capacity: Any = _figure(value) if isinstance(value, Decimal) else f"{value.factor}p"
+    capacity: Any = figure_of(value) if isinstance(value, Decimal) else f"{value.factor}p"
     data["memory"] = {**data["memory"], "capacity": capacity}
     made = _parsed(data)
-    multiple = _figure(value.factor) if isinstance(value, Multiple) else None
+    multiple = figure_of(value.factor) if isinstance(value, Multiple) else None
     return Place(_resolved(made), multiple, made)
 
 
@@ -107,8 +108,8 @@ def _resolved(instance: PipelineInstance) -> Figure | list[Figure]:
     assert instance.memory is not None
     amounts = instance.memory.capacity
     if isinstance(amounts, Decimal):
-        return _figure(amounts)
-    return [_figure(Decimal(each)) for each in amounts]
+        return figure_of(amounts)
+    return [figure_of(Decimal(each)) for each in amounts]
 
 
 def _with_microbatches(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
@@ -122,30 +123,8 @@ def _with_chunks(instance: PipelineInstance, value: Decimal | Multiple) -> Place
     count = _whole(value)
     if instance.num_stages != instance.num_devices or instance.placement != "linear":
         raise InputError("expected a pipeline with one stage per device, linear")
-    data = instance_data(instance)
-    if count > 1:
-        data |= {"placement": "interleaved", "stages_per_device": count}
-    data["times"] = {kind: _split(times, count) for kind, times in data["times"].items()}
-    if "memory" in data:
-        parts = ("activation", "static")
-        split = {
-            name: _split(data["memory"][name], count) for name in parts if name in data["memory"]
-        }
-        data["memory"] = {**data["memory"], **split}
-    return Place(count, None, _parsed(data))
-
-
-def _split(amounts: Any, count: int) -> Any:
-    """Return one amount, or one per device, as that of `count` equal chunks in stage order."""
-    if isinstance(amounts, list):
-        if any(isinstance(each, list) for each in amounts):
-            raise InputError("expected times that are alike for all micro-batches", field="times")
-        return [_part(each, count) for each in amounts] * count
-    return _part(amounts, count)
-
-
-def _part(amount: Figure, count: int) -> Figure:
-    return _figure(Decimal(str(amount)) / count)
+    made = instance if count == 1 else on_layout(instance, Layout("interleaved", count))
+    return Place(count, None, made)
 
 
 def _whole(value: Decimal | Multiple) -> int:
@@ -153,10 +132,6 @@ def _whole(value: Decimal | Multiple) -> int:
         shown = f"{value.factor}p" if isinstance(value, Multiple) else str(value)
         raise InputError(f"expected a whole number >= 1, got {shown}")
     return int(value)
-
-
-def _figure(value: Decimal) -> Figure:
-    return int(value) if value == int(value) else float(value)
 
 
 def _parsed(data: dict[str, Any]) -> PipelineInstance:

@@ -126,7 +126,7 @@ class Gantt:
             yield Text(f" {hint}", "dim", overflow="fold")
 
     def _hint(self, width: int) -> str | None:
-        """Return how to see single ops where most are narrower than one of the columns."""
+        """Return the options that show single ops, where most are narrower than a column."""
         first, last = self.window
         lengths = [
             bar.end - bar.start
