@@ -212,6 +212,39 @@ class BoundEntry(Reported):
     value: Figure
 
 
+class Bottleneck(Reported):
+    """What the strongest analytic bound of a result is about, in words and figures.
+
+    Times are in the unit of the result.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the bound.
+    about : str, optional
+        The resource whose ops prove it, where it is one.
+    value : int or float
+        The bound.
+    work : int or float, optional
+        Time for which that resource is busy.
+    without_memory : int or float, optional
+        The strongest bound that counts no memory, where memory makes this one.
+    raised_by : str, optional
+        What proves more than this rule, such as ``cp-sat``.
+    why, lowered_by : str
+        What keeps schedules from being shorter, and what would let them be.
+    """
+
+    rule: str
+    about: str | None = None
+    value: Figure
+    work: Figure | None = None
+    without_memory: Figure | None = None
+    raised_by: str | None = None
+    why: str
+    lowered_by: str
+
+
 class Versions(Reported):
     """Versions of the software that produced a result."""
 
@@ -260,6 +293,7 @@ class Result(Reported):
     tick_error: Figure = 0
     versions: Versions
     bounds: tuple[BoundEntry, ...] = ()
+    bottleneck: Bottleneck | None = None
     heuristics: tuple[HeuristicEntry, ...] = ()
     schedule: ScheduleDocument | None = None
     instance_document: dict[str, Any] | None = Field(default=None, repr=False)

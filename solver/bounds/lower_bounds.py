@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.bounds.reason import Reason, largest
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
 from ppsolve.solver.bounds.spans import busy_ops, in_time
 from ppsolve.solver.clock import Clock
@@ -18,10 +19,21 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 
 @dataclass(frozen=True)
 class Bound:
-    """A proven lower bound on the objective, in ticks, and the rule that proves it."""
+    """A proven lower bound on the objective, and the rule that proves it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the rule.
+    value : int
+        Ticks.
+    resource : int
+        The resource whose ops prove it; `FREE` where ops of several do, or it is not known.
+    """
 
     name: str
     value: int
+    resource: int = FREE
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Rule:
     name : str
         Name in reports.
     makespan, device_span : callable or None
-        Returns the bound on this objective in ticks; None: it has none.
+        Returns the bound on this objective and what it is about; None: it has none.
     needs_memory : bool
         It says something only of problems with memory pools.
     is_cheap : bool
@@ -41,8 +53,8 @@ class Rule:
     """
 
     name: str
-    makespan: Callable[[Relaxations], int] | None = None
-    device_span: Callable[[Relaxations], int] | None = None
+    makespan: Callable[[Relaxations], Reason] | None = None
+    device_span: Callable[[Relaxations], Reason] | None = None
     needs_memory: bool = False
     is_cheap: bool = False
 
@@ -51,14 +63,14 @@ RULES = (
     # Longest chain of precedences.
     Rule(
         "critical-path",
-        lambda known: _longest_path(known.problem, known.implied.plain),
+        lambda known: Reason(_longest_path(known.problem, known.implied.plain)),
         lambda known: known.plain_spans.longest_path(),
         is_cheap=True,
     ),
     # Per resource: least head + load + least tail.
     Rule(
         "work",
-        lambda known: work_bound(known.problem, known.implied.plain),
+        lambda known: _most_work(known.problem, known.implied.plain),
         lambda known: known.ordered_spans.work(),
         is_cheap=True,
     ),
@@ -73,7 +85,7 @@ RULES = (
     # Longest chain once a cap makes acquires wait for releases.
     Rule(
         "memory-cycle",
-        lambda known: int((known.full_heads + known.full_tails).max(initial=0)),
+        lambda known: Reason(int((known.full_heads + known.full_tails).max(initial=0))),
         lambda known: known.full_spans.longest_path(),
         needs_memory=True,
     ),
@@ -81,7 +93,9 @@ RULES = (
     Rule(
         "first-return",
         lambda known: _with_returns(known, known.full_heads, 1),
-        lambda known: max(known.full_spans.own(), known.full_spans.returns(known.implied.pools)),
+        lambda known: largest(
+            (known.full_spans.own(), known.full_spans.returns(known.implied.pools))
+        ),
         needs_memory=True,
     ),
     # One-machine with heads that also count the work which frees memory for each acquire, and
@@ -128,7 +142,7 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
         if value_of is None or (rule.needs_memory and not implied.problem.pools):
             continue
         if rule.is_cheap or not known.clock.is_over:
-            found.append(Bound(rule.name, value_of(known)))
+            found.append(Bound(rule.name, *value_of(known)))
     return sorted(found, key=lambda bound: -bound.value)
 
 
@@ -167,45 +181,49 @@ def work_bound(problem: Problem, graph: Dag | None = None) -> int:
     int
         Lower bound on the makespan in ticks.
     """
-    graph = Dag.of(problem) if graph is None else graph
+    return _most_work(problem, Dag.of(problem) if graph is None else graph).value
+
+
+def _most_work(problem: Problem, graph: Dag) -> Reason:
     heads = start_heads(problem, graph)
     tails = end_tails(problem, graph) - problem.duration
-    best = 0
-    for ops in _busy_ops(problem):
-        load = int(problem.duration[ops].sum())
-        best = max(best, int(heads[ops].min()) + load + int(tails[ops].min()))
-    return best
+    return largest(
+        Reason(
+            int(heads[ops].min()) + int(problem.duration[ops].sum()) + int(tails[ops].min()),
+            resource,
+        )
+        for resource, ops in _busy_ops(problem)
+    )
 
 
-def _one_machine(known: Relaxations, heads: IntArray, tails: IntArray) -> int:
+def _one_machine(known: Relaxations, heads: IntArray, tails: IntArray) -> Reason:
     duration = known.problem.duration
     ends = tails - duration
-    busy = in_time(_busy_ops(known.problem), known.clock)
-    return max(
-        (preemptive_bound(heads[ops], duration[ops], ends[ops]) for ops in busy),
-        default=0,
+    return largest(
+        Reason(preemptive_bound(heads[ops], duration[ops], ends[ops]), resource)
+        for resource, ops in in_time(_busy_ops(known.problem), known.clock)
     )
 
 
-def _with_returns(known: Relaxations, heads: IntArray, moments: int) -> int:
-    return max(
-        _one_machine(known, heads, known.full_tails),
-        _returns(known, heads, known.full_tails - known.problem.duration, moments),
+def _with_returns(known: Relaxations, heads: IntArray, moments: int) -> Reason:
+    return largest(
+        (
+            _one_machine(known, heads, known.full_tails),
+            _returns(known, heads, known.full_tails - known.problem.duration, moments),
+        )
     )
 
 
-def _returns(known: Relaxations, heads: IntArray, tails: IntArray, moments: int) -> int:
+def _returns(known: Relaxations, heads: IntArray, tails: IntArray, moments: int) -> Reason:
     problem = known.problem
     busy = busy_ops(problem)
-    return max(
-        (
-            return_bound(problem, order, busy[resource], heads, tails, moments)
-            for order in in_time(known.implied.pools, known.clock)
-            for resource in acquiring(problem, order)
-        ),
-        default=0,
+    return largest(
+        Reason(return_bound(problem, order, busy[resource], heads, tails, moments), resource)
+        for order in in_time(known.implied.pools, known.clock)
+        for resource in acquiring(problem, order)
     )
 
 
-def _busy_ops(problem: Problem) -> list[IntArray]:
-    return [ops for ops in busy_ops(problem) if len(ops)]
+def _busy_ops(problem: Problem) -> list[tuple[int, IntArray]]:
+    """Return the resources that are ever busy, with their ops of positive length."""
+    return [(resource, ops) for resource, ops in enumerate(busy_ops(problem)) if len(ops)]

@@ -11,6 +11,7 @@ import numpy as np
 from ppsolve.models.core.problem import BoolArray, IntArray, Problem
 from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
 from ppsolve.solver.bounds.one_machine import preemptive_bound
+from ppsolve.solver.bounds.reason import Reason, largest
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import PoolOrder
@@ -124,35 +125,41 @@ class Spans:
     def _devices(self) -> Iterator[int]:
         return in_time(range(len(self.resources)), self._clock)
 
-    def work(self) -> int:
+    def work(self) -> Reason:
         """Return the largest load of a device."""
-        loads = (int(self.problem.duration[self.busy[r]].sum()) for r in self.resources)
-        return max(loads, default=0)
+        duration = self.problem.duration
+        return largest(Reason(int(duration[self.busy[r]].sum()), r) for r in self.resources)
 
-    def longest_path(self) -> int:
+    def longest_path(self) -> Reason:
         """Return the longest chain from an op of a device to an op of the same device."""
-        return max((self._longest_path(device) for device in self._devices()), default=0)
+        return largest(
+            self._about(device, self._longest_path(device)) for device in self._devices()
+        )
+
+    def _about(self, device: int, value: int) -> Reason:
+        return Reason(value, self.resources[device])
 
     def _longest_path(self, device: int) -> int:
         ops = self.problem.ops_by_resource[self.resources[device]]
         heads = self._kept[device].head if device in self._kept else self._heads(ops)
         return int((heads[ops] + self.problem.duration[ops]).max(initial=0))
 
-    def own(self) -> int:
+    def own(self) -> Reason:
         """Return the largest preemptive one-machine bound of a device."""
-        return max((bound for bound, _ in self._own_bounds), default=0)
+        return largest(self._about(device, bound) for bound, device in self._own_bounds)
 
-    def returns(self, pools: Sequence[PoolOrder]) -> int:
+    def returns(self, pools: Sequence[PoolOrder]) -> Reason:
         """Return the largest first-return bound of a device."""
         near = self._pools_near(pools)
-        return max(
-            (self._returns(d, near[d], self.around(d).head, 1) for d in self._devices() if near[d]),
-            default=0,
+        return largest(
+            self._about(d, self._returns(d, near[d], self.around(d).head, 1))
+            for d in self._devices()
+            if near[d]
         )
 
     def strongest(
         self, pools: Sequence[PoolOrder], strengthen: Callable[[IntArray], IntArray]
-    ) -> int:
+    ) -> Reason:
         """Return the largest bound of a device with raised heads.
 
         Only the `MAX_STRENGTHENED` devices with the largest plain bounds are tried.
@@ -166,16 +173,16 @@ class Spans:
 
         Returns
         -------
-        int
-            Lower bound on the device span in ticks.
+        Reason
+            Lower bound on the device span in ticks, and the device.
         """
-        best, near = 0, self._pools_near(pools)
-        largest = sorted(self._own_bounds, reverse=True)[:MAX_STRENGTHENED]
-        for bound, device in in_time(largest, self._clock):
+        best, near = Reason(0), self._pools_near(pools)
+        tried = sorted(self._own_bounds, reverse=True)[:MAX_STRENGTHENED]
+        for bound, device in in_time(tried, self._clock):
             heads = strengthen(self.around(device).head)
             alone = self._on(device, self._ops(device), heads)
             returns = self._returns(device, near[device], heads, RETURN_MOMENTS)
-            best = max(best, bound, alone, returns)
+            best = largest((best, self._about(device, max(bound, alone, returns))))
         return best
 
     @cached_property
@@ -198,13 +205,13 @@ class Spans:
         bounds = (return_bound(self.problem, o, ops, heads, tails, moments) for o in pools)
         return max(bounds, default=0)
 
-    def through_others(self) -> int:
+    def through_others(self) -> Reason:
         """Bound each device's span by the resource with the most work between its ops."""
-        best = 0
+        best = Reason(0)
         for device in self._devices():
             estimate, resource = self._most_between(self.around(device))
-            if estimate > best:
-                best = max(best, self._on(device, self.busy[resource]))
+            if estimate > best.value:
+                best = largest((best, Reason(self._on(device, self.busy[resource]), resource)))
         return best
 
     def _on(self, device: int, ops: IntArray, heads: IntArray | None = None) -> int:

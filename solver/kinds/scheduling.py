@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import (
+    Bottleneck,
     HeuristicEntry,
     HeuristicStatus,
     ScheduleDocument,
@@ -27,6 +28,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.kinds.bottleneck import bottleneck
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import (
@@ -204,6 +206,10 @@ class ScheduleTask(Task):
     def _note_bounds(self, bounds: list[Bound]) -> None:
         self.bounds = bounds
         self.bound = best_bound(self.bounds)
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the bottleneck by the strongest analytic bound, None where no rule names one."""
+        return bottleneck(self.problem, self.bounds, self.bound)
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
         """Run one heuristic, check its schedule and keep it if it is the best.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import Figure, HeuristicEntry, StopReason
+from ppsolve.models.core.result import Bottleneck, Figure, HeuristicEntry, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
@@ -195,6 +195,10 @@ class Task(ABC):
     def is_closed(self) -> bool:
         """Whether the best schedule is proved to be optimal."""
         return self.value is not None and self.value == self.bound.value
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the bottleneck of the best bound, None where that is not known."""
+        return None
 
     def shown(self, value: int) -> Figure:
         """Return a value or bound in the unit of results."""

@@ -406,6 +406,7 @@ class Run:
         found: dict[str, Any] = {
             "bound": task.shown(task.bound.value),
             "bound_by": task.bound.name,
+            "bottleneck": task.bottleneck(),
         }
         if value is not None:
             found["value"] = task.shown(value)

@@ -65,12 +65,27 @@ def report(
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
     _append_count(title, result.value, unit_of(result), result.time_unit)
-    rows = [*drawing.facts(result, instance), *ending(result, verbose=verbose)]
+    known = [*drawing.facts(result, instance), *bottleneck(result)]
+    rows = [*known, *ending(result, verbose=verbose)]
     parts = [title, facts(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
         parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
     return Group(*parts, *drawing.notes(result, verbose=verbose))
+
+
+def bottleneck(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what keeps the schedule from being shorter, in one sentence."""
+    found = result.bottleneck
+    if found is None:
+        return
+    value, less = figures(found.value, found.without_memory)
+    proof = f"{found.rule}: {value} {result.time_unit}"
+    if found.raised_by is not None:
+        proof += f", more by {found.raised_by}"
+    if found.without_memory is not None:
+        proof += f"; {less} {result.time_unit} with any memory"
+    yield "bottleneck", f"{found.why} ({proof}); it falls with {found.lowered_by}"
 
 
 def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:

@@ -158,9 +158,9 @@ class TestSpans:
     def test_what_lies_between_the_ops_of_a_device_counts(self) -> None:
         spans = Spans(self.problem(), ImpliedOrder(self.problem()).full)
         assert spans.resources == [0, 1]
-        assert spans.longest_path() == 12
-        assert spans.through_others() == 12
-        assert spans.work() == 5
+        assert spans.longest_path().value == 12
+        assert spans.through_others().value == 12
+        assert spans.work() == (5, 0)
 
     def test_without_devices_there_is_no_span(self) -> None:
         problem = small([op("a", 2, **TAKE)], capacity=1, objective="device_span")
