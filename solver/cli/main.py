@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": ("compare", "Compare heuristics with the best, many instances."),
     "bench": ("bench.commands", "Solve many instances into one file that survives every kill."),
     "plan": ("plan", "Choose the configuration with the highest goodput."),
+    "plan init": ("scaffold", "Write a plan request from the sizes of a model."),
     "simulate": ("simulate", "Run one heuristic and report what it reaches."),
     "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),
     "check": ("check", "Check a schedule, list all violations."),
@@ -73,6 +74,26 @@ class LazyGroup(GuardedGroup):
             None where there is none of that name.
         """
         return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first words name, two of them or one.
+
+        Parameters
+        ----------
+        ctx : Context
+            The call, as click gives it.
+        args : list of str
+            All that follows the program.
+
+        Returns
+        -------
+        (str or None, Command or None, list of str)
+            Its name, itself, and the arguments that are left.
+        """
+        two = " ".join(args[:2])
+        if len(args) > 1 and two in COMMANDS:
+            return two, self.get_command(ctx, two), args[2:]
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
