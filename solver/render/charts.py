@@ -156,8 +156,8 @@ class LineChart:
         points = [point for series in self.series for point in series.marked]
         ranges = any(point.low not in (None, point.high) for point in points)
         parts = {
-            "x to y: a schedule reaches x, none can pass y": ranges,
-            "at most y: none can pass y, none was made": any(point.low is None for point in points),
+            "x to y: x reached, y never passed": ranges,
+            "at most y: no schedule made": any(point.low is None for point in points),
             "x: proved best": self.has_limits and any(p.low == p.high for p in points),
             "*: the choice": any(series.has_choice for series in self.series),
         }

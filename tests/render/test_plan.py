@@ -219,8 +219,8 @@ class TestLineCharts:
 
     def test_one_line_says_what_the_figures_mean(self):
         best, choice = "x: proved best", "*: the choice"
-        reached = "x to y: a schedule reaches x, none can pass y"
-        proved = "at most y: none can pass y, none was made"
+        reached = "x to y: x reached, y never passed"
+        proved = "at most y: no schedule made"
         assert drawn(self.MIXED, 110).splitlines()[-1] == f"{reached}; {proved}; {best}"
         assert chart_of(Series("b", [], [Point(2, 25)])).legend == proved
         assert chart_of(Series("a", [(1, 2), (4, 3)], [Point(4, 3, 3)])).legend == choice
