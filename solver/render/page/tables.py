@@ -13,7 +13,7 @@ from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, rati
 from ppsolve.solver.render.page.idle import Idle
 from ppsolve.solver.render.page.markup import facts, table, text
 from ppsolve.solver.render.page.shown import Shown
-from ppsolve.solver.render.reports import ending, ranked
+from ppsolve.solver.render.reports import bottleneck, ending, ranked
 from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
 
 PLAIN_WIDTH = 110
@@ -61,7 +61,8 @@ def result_part(result: Result, shown: Shown | None = None) -> str:
     drawing = drawing_of(result.kind)
     instance = None if shown is None else shown.instance
     status = [("status", result.status.value), ("best by", result.best_by or ABSENT)]
-    rows = [*status, *drawing.facts(result, instance), *ending(result, verbose=False)]
+    rows = [*status, *drawing.facts(result, instance), *bottleneck(result)]
+    rows += ending(result, verbose=False)
     parts = [facts(rows), *map(plain, drawing.parts(result, result.time_unit))]
     return "".join([*parts, heuristics_table(result), *_notes(result), bounds_table(result)])
 
