@@ -11,7 +11,7 @@ from ppsolve.solver.bounds import Bound
 MEMORY_RULES = frozenset({"memory-cycle", "first-return", "memory-work", "memory-time"})
 """Rules that say nothing without a capacity."""
 
-FREE_OF_MEMORY = frozenset({"critical-path", "work", "one-machine"})
+FREE_OF_MEMORY = frozenset({"critical-path", "work", "one-machine", "path"})
 """Rules that count no memory: what they prove holds however much there is."""
 
 WORDS = {
@@ -42,6 +42,14 @@ WORDS = {
     "memory-work": (
         "the memory of {about}: its forwards wait for the work that makes room for them",
         "more memory on {about}, or less that a micro-batch holds there",
+    ),
+    "path": (
+        "the longest way of one micro-batch through all devices and back",
+        "a shorter longest micro-batch, or fewer stages",
+    ),
+    "passing": (
+        "the way of one micro-batch past all others: each delays it, follows it or overtakes it",
+        "less work in all, or more equal micro-batches",
     ),
     "ends": (
         "the busiest device, with the micro-batches that it can run first and last",

@@ -8,13 +8,22 @@ from rich.console import Console
 
 import ppsolve
 from ppsolve.models.core.result import Bottleneck, Result
+from ppsolve.solver.bounds.lower_bounds import RULES
 from ppsolve.solver.bounds.reason import Reason, largest
+from ppsolve.solver.flow.bounds import RULES as FLOW_RULES
+from ppsolve.solver.kinds.bottleneck import FREE_OF_MEMORY, MEMORY_RULES, WORDS
 from ppsolve.solver.render.reports import report
 
 
 def solved(**fields):
     base = {"num_devices": 2, "num_microbatches": 4, "times": {"forward": 1, "backward": 2}}
     return ppsolve.optimize(ppsolve.PipelineInstance(**base | fields), time_limit=20)
+
+
+def test_every_rule_has_words():
+    assert set(WORDS) == {rule.name for rule in RULES} | set(FLOW_RULES)
+    assert set(WORDS) > MEMORY_RULES
+    assert set(WORDS) - MEMORY_RULES >= FREE_OF_MEMORY
 
 
 def test_the_largest_reason_is_the_first_of_equals():
@@ -81,3 +90,10 @@ def test_one_sentence_of_the_report(fields, words):
     console.print(report(solved().model_copy(update={"bottleneck": known})))
     text = console.export_text()
     assert words in text
+
+
+def test_unequal_micro_batches_have_a_bottleneck_too():
+    rows = [[3, 1, 2, 5], [2, 4, 1, 1]]
+    found = solved(times={"forward": rows, "backward": rows})
+    assert found.status == "OPTIMAL"
+    assert found.bottleneck.rule in WORDS
