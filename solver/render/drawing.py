@@ -14,18 +14,17 @@ from ppsolve.models.core.result import (
     HeuristicStatus,
     Result,
     ScheduleDocument,
-    Status,
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
+from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.page.strips import Strip, pool_strips
 from ppsolve.solver.render.schedule_view import Frame as Frame
 from ppsolve.solver.render.schedule_view import Shown as Shown
 from ppsolve.solver.render.schedule_view import view_of_schedule
-from ppsolve.solver.render.tables import Column, facts, indented, table
+from ppsolve.solver.render.tables import Column, facts, indented
 from ppsolve.solver.render.wording import (
-    ENTRY_STYLE,
     bubble_name,
     entry_status,
     separated,
@@ -396,69 +395,6 @@ def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
 def by(name: str | None) -> str:
     """Return who found something, to stand behind it."""
     return f"  by {name}" if name else ""
-
-
-def heuristic_table(
-    entries: Sequence[HeuristicEntry], result: Result, *columns: Column
-) -> RenderableType:
-    """Return a table of heuristics: names, values, and what else their kind says.
-
-    Parameters
-    ----------
-    entries : sequence of HeuristicEntry
-        One row each.
-    result : Result
-        Its objective names the values.
-    *columns : Column
-        Further columns with their cells.
-
-    Returns
-    -------
-    RenderableType
-        The table, indented.
-    """
-    found = table(
-        Column("heuristic", [entry.name for entry in entries], is_text=True),
-        Column(spaced(result.objective), figures(*(e.value for e in entries))),
-        *columns,
-        styles=[ENTRY_STYLE[entry.status] for entry in entries],
-    )
-    return indented(found)
-
-
-def distances(
-    entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
-) -> list[Column]:
-    """Return the distances of heuristics over the best schedule and, where open, to the bound.
-
-    "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
-
-    Parameters
-    ----------
-    entries : sequence of HeuristicEntry
-        One row each.
-    result : Result
-        What they are compared with.
-    expendable : int
-        How soon the columns are left out where space is short.
-
-    Returns
-    -------
-    list of Column
-        One column, two where the best is not proved to be optimal.
-    """
-    over = Column("over\nbest", [percent(entry.gap) for entry in entries], expendable=expendable)
-    if result.bound is None or result.status is Status.OPTIMAL:
-        return [over]
-    gaps = [percent(_gap(entry, result.bound)) for entry in entries]
-    return [over, Column("gap", gaps, expendable=expendable)]
-
-
-def _gap(entry: HeuristicEntry, bound: float) -> float | None:
-    """Return the gap of a feasible heuristic to a bound; rounded figures never make it negative."""
-    if entry.status is not HeuristicStatus.FEASIBLE or entry.value is None:
-        return None
-    return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
 
 
 def described(

@@ -21,13 +21,12 @@ from ppsolve.models.kfac.instance import KfacInstance, TieBreak
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.kind import is_refresh
 from ppsolve.solver.kfac.pattern import pattern_of
+from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
     Shown,
     described,
-    distances,
-    heuristic_table,
     reached,
     sizes,
 )

@@ -17,13 +17,12 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
+from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
     Shown,
     described,
-    distances,
-    heuristic_table,
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
