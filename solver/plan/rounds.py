@@ -40,7 +40,7 @@ first schedules take 14.
 
 SWEPT_FIRST = 2
 """Rounds that the best candidate has before those that cannot win are scheduled. Of ``gpt-80x128``
-it is 13.10 samples/s before them, 13.17 after one, 13.44 after two (5 s of CPU on a busy machine);
+it is 13.10 samples/s before them, 13.17 after one, 13.46 after two (6 s of CPU on a busy machine);
 what cannot win takes about 7 s, and 300 s of wall time end at 13.56."""
 
 MEASURED_AFTER = 1
