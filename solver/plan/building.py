@@ -50,6 +50,7 @@ class Builder:
         self.layers = lru_cache(maxsize=None)(self._layers)
         self.lack_of_memory = lru_cache(maxsize=None)(self._lack_of_memory)
         self.shortest_step = lru_cache(maxsize=None)(self._shortest_step)
+        self.memory_time = lru_cache(maxsize=None)(self._memory_time)
         self._unlimited = lru_cache(maxsize=None)(self._unlimited_split)
         self._balanced = lru_cache(maxsize=None)(self._balanced_split)
         self._least_held = lru_cache(maxsize=None)(self._least_held_under_any_split)
@@ -191,6 +192,24 @@ class Builder:
             return layers.total
         there = sum(layers.forward, Fraction(0))
         return sum(layers.backward_input, there) + layers.backward_weight[0]
+
+    def _memory_time(self, size: int, depth: int, kind: str) -> Fraction:
+        """Return the time that one micro-batch takes of the memory of all devices, at least.
+
+        Each layer's activation is kept while the micro-batch passes all layers after it and comes
+        back; all devices together have room for so much at a time, whatever the split.
+        """
+        layers, capacity = self.layers(size), self.request.cluster.memory
+        if capacity is None:
+            return Fraction(0)
+        room = depth * most_in_use(Fraction(capacity)) - sum(layers.state)
+        backward = layers.backward if kind == "fused" else layers.backward_input
+        trip = product = Fraction(0)
+        rows = list(zip(layers.activation, layers.forward, backward, strict=True))
+        for amount, there, back in reversed(rows):
+            trip += there + back
+            product += amount * trip
+        return product / room if room > 0 else Fraction(0)
 
     def _lack_of_memory(self, size: int, depth: int) -> Fraction | None:
         """Return the bytes that some device needs whatever the split, if that is too much.

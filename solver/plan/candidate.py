@@ -64,6 +64,8 @@ class Candidate:
         only the winner and finalists keep them.
     is_finalist : bool
         Work goes on from its best schedule.
+    rounds : int
+        Rounds of sweeps that it has had.
     """
 
     index: int
@@ -83,6 +85,7 @@ class Candidate:
     rule: WalkRule | None = None
     start: IntArray | None = None
     is_finalist: bool = False
+    rounds: int = 0
 
     @property
     def goodput(self) -> Interval:

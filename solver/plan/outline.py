@@ -239,30 +239,3 @@ def links_of(shown: Outline) -> tuple[IntArray, IntArray]:
     for stage, (a, b) in enumerate(pairwise(shown.device.tolist())):
         there[stage], back[stage + 1] = shown.lag[a, b], shown.lag[b, a]
     return there, back
-
-
-def work_floor(shown: Outline) -> int:
-    """Return a lower bound on the makespan in ticks: per device least head + load + least tail.
-
-    As micro-batches are alike, heads and tails are those of one of them.
-    """
-    there, back = links_of(shown)
-    rows, stages = shown.duration.shape
-    ends = [part for part in (shown.allreduce, shown.optimizer) if part is not None]
-    after = np.sum(ends, axis=0) if ends else np.zeros(stages, dtype=np.int64)
-    head = np.concatenate([[0], np.cumsum(shown.duration[0] + there)[:-1]])
-    weight = shown.duration[2] if rows == 3 else np.zeros(stages, dtype=np.int64)
-    tail = weight + after  # of backwards, from their ends
-    for stage in range(1, stages):
-        path = back[stage] + shown.duration[1, stage - 1] + tail[stage - 1]
-        tail[stage] = max(tail[stage], path)
-    least_tail = np.minimum(tail, after) if rows == 3 else tail
-    load = shown.duration.sum(axis=0) * shown.microbatches
-    devices = range(len(shown.room))
-    floors = (
-        head[shown.device == d].min()
-        + load[shown.device == d].sum()
-        + least_tail[shown.device == d].min()
-        for d in devices
-    )
-    return int(max(floors))

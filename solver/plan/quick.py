@@ -32,7 +32,8 @@ from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.pipeline.kind import PipelineTask
 from ppsolve.solver.plan.building import Builder
-from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
+from ppsolve.solver.plan.floors import makespan_floor
+from ppsolve.solver.plan.outline import Outline, outline, outlined
 from ppsolve.solver.plan.walk import NAME, WalkRule, best_walk, refuse_wrong
 
 MOST_WALKED = 250_000
@@ -90,7 +91,7 @@ class QuickScheduler:
 
     def floor(self, shown: Outline) -> Fraction:
         """Return a time below which no schedule is, in the unit of the request."""
-        return work_floor(shown) * shown.pipeline.layers.tick
+        return makespan_floor(shown) * shown.pipeline.layers.tick
 
     def reach(self, shown: Outline, rules: tuple[WalkRule, ...]) -> Reached | None:
         """Return the best of several rules, None where all of them wait for good.
@@ -202,7 +203,9 @@ class QuickScheduler:
         expect(shown.num_ops * steps)
         first = None if known is None else Schedule(problem, known)
         try:
-            found = list_sweep(problem, clock, known=first, bound=work_floor(shown), steps=steps)
+            found = list_sweep(
+                problem, clock, known=first, bound=makespan_floor(shown), steps=steps
+            )
         except MemoryDeadlockError:
             return None
         refuse_wrong(found, SWEEP)

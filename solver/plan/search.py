@@ -30,9 +30,9 @@ from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, documented, offer_start
+from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
 from ppsolve.solver.plan.space import Space
-from ppsolve.solver.plan.split import SplitUndecidedError
+from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
 from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
 
 
@@ -273,12 +273,18 @@ class PlanSearch:
     def _floor(self, configuration: Configuration) -> Fraction:
         """Return a step time below which no split and no schedule is.
 
-        Some device does at least its share of the work; one micro-batch passes all layers twice.
+        Some device does at least its share of the work; one micro-batch passes all layers twice;
+        and what all of them keep meanwhile takes its time in the memory there is.
         """
         size, builder = configuration.microbatch_size, self._builder
-        share = Fraction(configuration.microbatches, configuration.pipeline_depth)
-        shortest = builder.shortest_step(size, configuration.backward)
-        return max(builder.layers(size).total * share, shortest)
+        count, depth, kind = (
+            configuration.microbatches,
+            configuration.pipeline_depth,
+            configuration.backward,
+        )
+        work = builder.layers(size).total * Fraction(count, depth)
+        held = builder.memory_time(size, depth, kind) * count
+        return max(work, held, builder.shortest_step(size, kind))
 
     def may_refine(self, candidate: Candidate) -> bool:
         """Whether a candidate can be looked at more closely, and the limits allow it."""
@@ -318,15 +324,35 @@ class PlanSearch:
             self._solve(candidate, instance)
 
     def schedule(self, candidate: Candidate) -> None:
-        """Give a candidate a split and a schedule that take milliseconds, if there are such.
+        """Give a candidate a split and a schedule that take milliseconds, if there are such."""
+        self._tried.add(candidate.index)
+        if candidate.shown is None:
+            self.sketch(candidate)
+        if candidate.shown is not None:
+            with suppress(InputError):
+                candidate.take(self._quick_schedule(candidate.shown))
+                self.note(candidate)
+
+    def sketch(self, candidate: Candidate) -> bool:
+        """Give a candidate a split that takes no search; return true if there is one.
 
         The split is final where none has a faster slowest device; the candidate is then shaped.
         """
-        self._tried.add(candidate.index)
-        with suppress(SplitUndecidedError, InputError):
-            self._adopt(candidate, self._builder.split(candidate.configuration, quick=True))
-            if candidate.split_proved is not False and candidate.shown is not None:
-                self._finish_shape(candidate, candidate.shown)
+        try:
+            split = self._builder.split(candidate.configuration, quick=True)
+            if split is None:
+                self._lose_by_memory(candidate)
+            else:
+                self._show(candidate, *split, self.quick.outline(candidate.configuration, split[0]))
+                if candidate.split_proved is not False:
+                    self._finish_shape(candidate)
+        except (SplitUndecidedError, InputError):
+            self._tried.add(candidate.index)
+        return candidate.shown is not None
+
+    def is_tried(self, candidate: Candidate) -> bool:
+        """Whether a candidate was scheduled, refined, or found to have no quick split."""
+        return candidate.index in self._tried
 
     def walk(self, candidate: Candidate, rules: tuple[WalkRule, ...]) -> None:
         """Walk a candidate by some rules, and note it where one of them made it better.
@@ -358,42 +384,48 @@ class PlanSearch:
         if candidate.take(self.quick.swept(candidate.shown, start, steps, self.clock)):
             self.note(candidate)
 
-    def _adopt(
-        self, candidate: Candidate, split: tuple[tuple[int, ...], bool | None] | None
-    ) -> None:
-        """Take over a split, if its schedule is not longer than the one that is known."""
-        if split is None:
-            needed = self._builder.least_memory(candidate.configuration)
-            candidate.rule_out(Rule.MEMORY, self._lack(needed))
-            return
-        boundaries, proved = split
-        shown = self.quick.outline(candidate.configuration, boundaries)
+    def _quick_schedule(self, shown: Outline) -> Reached | None:
         names = self.request.search.schedules
-        reached = candidate.step.reached
         if names is None:
-            candidate.take(self.quick.reach(shown, (FIRST,)))
-        else:
-            candidate.take(self.quick.named(shown, names))
-        if reached is None or candidate.step.reached != reached:
-            candidate.shown, candidate.instance = shown, None
-            candidate.boundaries, candidate.split_proved = boundaries, proved
+            return self.quick.reach(shown, (FIRST,))
+        return self.quick.named(shown, names)
+
+    def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
+        """Take over a split, if its schedule is not longer than the one that is known."""
+        shown = self.quick.outline(candidate.configuration, boundaries)
+        is_first = candidate.step.reached is None
+        if candidate.take(self._quick_schedule(shown)) or is_first:
+            self._show(candidate, boundaries, proved, shown)
             self.note(candidate)
 
-    def _finish_shape(self, candidate: Candidate, shown: Outline) -> None:
+    def _show(
+        self, candidate: Candidate, boundaries: Boundaries, proved: bool | None, shown: Outline
+    ) -> None:
+        candidate.shown, candidate.instance = shown, None
+        candidate.boundaries, candidate.split_proved = boundaries, proved
+
+    def _finish_shape(self, candidate: Candidate) -> None:
+        assert candidate.shown is not None
         candidate.level = Level.SHAPED
-        candidate.step.floor = max(candidate.step.floor, self.quick.floor(shown))
+        candidate.step.floor = max(candidate.step.floor, self.quick.floor(candidate.shown))
 
     def _shape(self, candidate: Candidate) -> None:
         """Find the split that stays; the one that was scheduled better, if there are two."""
         try:
             split = self._builder.split(candidate.configuration)
-            if split is None or candidate.boundaries != split[0]:
+            if split is None:
+                self._lose_by_memory(candidate)
+            elif candidate.boundaries != split[0]:
                 self._builder.refuse_large(candidate.configuration)
-                self._adopt(candidate, split)
+                self._adopt(candidate, *split)
             if candidate.shown is not None:
-                self._finish_shape(candidate, candidate.shown)
+                self._finish_shape(candidate)
         except (SplitUndecidedError, InputError) as error:
             candidate.is_stuck, candidate.reason = True, str(error)
+
+    def _lose_by_memory(self, candidate: Candidate) -> None:
+        needed = self._builder.least_memory(candidate.configuration)
+        candidate.rule_out(Rule.MEMORY, self._lack(needed))
 
     def _lack(self, needed: Fraction | None) -> str:
         capacity = float(self.request.cluster.memory or 0)

@@ -19,10 +19,10 @@ from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
 
 TIME_LIMIT, FINALISTS = 45.0, 12
-"""Defaults. Of ``gpt-80x128``, on two cores with other processes, all 540 configurations that fit
-had a schedule after 14 s of CPU; the best reached 13.17 samples/s after 18 s, 13.46 after 28 s and
-13.55 after 49 s, as after 73 s. Finalists count only where the exact solver is reached: with fewer,
-small pipelines end without a proof."""
+"""Defaults. Of ``gpt-80x128``, on two cores with seven other processes, the best configuration
+reached 12.20 samples/s after 4 s of CPU, 13.10 after 5.5, 13.46 after 13, and 13.55 ends a plan of
+73 s of CPU. Finalists count only where the exact solver is reached: with fewer, small pipelines end
+without a proof."""
 
 RESERVED_SECONDS, RESERVED_SHARE = 1.0, 0.1
 """Part of the limit that is kept for the winner's document and the table. Of 24,576 ops and 1,170

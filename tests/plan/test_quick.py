@@ -18,11 +18,13 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.registry import chosen_heuristics, run_heuristic
 from ppsolve.solver.plan.building import Builder
-from ppsolve.solver.plan.outline import Outline, outline, outlined, work_floor
+from ppsolve.solver.plan.floors import makespan_floor, memory_floor, work_floor
+from ppsolve.solver.plan.outline import Outline, outline, outlined
 from ppsolve.solver.plan.quick import QuickScheduler, documented, walked_start
 from ppsolve.solver.plan.space import enumerate_space
 from ppsolve.solver.plan.split import SplitUndecidedError
 from ppsolve.solver.plan.walk import FIRST, RULES, WalkRule, best_walk, justified
+from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.plan.cases import reduced_document, tiny_document
 
@@ -101,7 +103,7 @@ def test_floors_are_true_and_no_weaker_than_the_work_bound_of_compute(
     for _, _, _, _, shown in outlines(data):
         walked = best_walk(shown, (FIRST, *RULES))
         if walked is not None:
-            assert work_floor(shown) <= walked.schedule.makespan
+            assert makespan_floor(shown) <= walked.schedule.makespan
         if shown.allreduce is None and shown.optimizer is None:
             assert work_floor(shown) == work_bound(outlined(shown)[1])
 
@@ -125,6 +127,22 @@ def test_a_walk_by_hand() -> None:
         builder.instance(chosen, boundaries), shown, walked_start(shown, rule), "walk"
     )
     assert (result.makespan, result.best_by) == (12, "walk")
+    # Each of them is on the first device for 1 + 1 + 2 + 2, where no other can be meanwhile.
+    assert memory_floor(shown) == 12 * unit_ticks(shown)
+    assert work_floor(shown) == 9 * unit_ticks(shown)
+
+
+def unit_ticks(shown: Outline) -> int:
+    """Return the ticks of one unit of time."""
+    return int(1 / shown.pipeline.layers.tick)
+
+
+@pytest.mark.parametrize("seed", first(20, range(60)))
+def test_no_schedule_is_below_a_floor(seed: int) -> None:
+    for *_, shown in outlines(tiny_document(random.Random(seed))):
+        problem = outlined(shown)[1]
+        best = brute_force(problem) if problem.num_ops <= 12 else None
+        assert best is None or max(work_floor(shown), memory_floor(shown)) <= best
 
 
 def test_a_device_without_room_for_one_micro_batch_has_no_walk() -> None:

@@ -92,6 +92,31 @@ def test_every_configuration_has_a_quick_schedule_before_any_is_refined(seed: in
     assert not refined or max(scheduled) < min(refined)
 
 
+class Ordered(PlanSearch):
+    """A search that counts the schedules of what cannot win, and what might while they are made."""
+
+    beaten = 0
+    missed = 0
+
+    def schedule(self, candidate: Candidate) -> None:
+        if self.is_beaten(candidate):
+            self.beaten += 1
+            open_ones = (c for c in self.candidates if c.ruled_out is None)
+            self.missed += sum(not self.is_tried(c) and not self.is_beaten(c) for c in open_ones)
+        super().schedule(candidate)
+
+
+def test_what_is_proved_worse_is_scheduled_after_all_that_may_win() -> None:
+    beaten = 0
+    for seed in range(4):
+        request = parse_request(reduced_document(seed))
+        search = Ordered(request, enumerate_space(request), LIMITS, None, Counter())
+        run_rounds(search)
+        assert search.missed == 0
+        beaten += search.beaten
+    assert beaten > 0
+
+
 WIDER = [
     {"placements": ["linear", "interleaved", "vshape", "wave"]},
     {"batch_sizes": [4, 6, 8], "pipeline_depths": [1, 2, 3]},
