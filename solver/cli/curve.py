@@ -64,7 +64,9 @@ Figure = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("curve", short_help="Best makespan over memory, micro-batches or chunks.")(curve_command)
+    app.command("curve", short_help="Best makespan over memory, micro-batches or chunks.")(
+        curve_command
+    )
 
 
 def curve_command(
