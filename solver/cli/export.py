@@ -17,7 +17,7 @@ from ppsolve.solver.cli.pictures import export_picture, refuse_given
 from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.export.pictures import PICTURES
 from ppsolve.solver.export.program import Program, in_data_order, read_program
-from ppsolve.solver.export.split import parse_counts
+from ppsolve.solver.export.split import counts_of, parse_counts
 from ppsolve.solver.export.targets import NOT_TESTED, chosen
 
 ResultFile = Annotated[
@@ -135,6 +135,7 @@ def export_command(
         program = read_program(read_json(result), pipeline, heuristic=heuristic, replica=replica)
         program = in_data_order(program, may_permute=data_order is not None)
         program = program if counts is None else replace(program, layers=counts)
+        counts_of(program)
         texts = target.files(program, settings, Path(output))
     except InputError as error:
         is_option = error.field is not None and error.field.startswith("--")
