@@ -373,15 +373,6 @@ def test_interrupts_return_what_is_known(calls: int) -> None:
     assert (found.winner is None) == (stop.told[-1].best is None)
 
 
-def test_no_configuration_exceeds_a_bound_that_was_told() -> None:
-    told = list[PlanProgress]()
-    found = planned(reduced_document(16), on_progress=told.append)
-    bounds = [each.bound for each in told]
-    assert bounds == sorted(bounds, reverse=True)
-    assert found.goodput is not None
-    assert bounds[-1] >= found.goodput.high
-
-
 @pytest.mark.parametrize("search", [{}, {"schedules": ["1f1b", "gpipe"]}])
 def test_interrupts_of_heuristics_end_the_plan(
     search: dict[str, Any], monkeypatch: pytest.MonkeyPatch

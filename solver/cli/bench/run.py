@@ -122,8 +122,8 @@ def bench_run_command(
         suite = Suite([i for i in items if part.has(i)], file, retry_failed=retry_failed)
         code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)
-        items = "1 item" if count == 1 else f"{count} items"
-        typer.echo(f"{output}: {items}: {tally(suite.records)}")
+        word = "item" if count == 1 else "items"
+        typer.echo(f"{output}: {count} {word}: {tally(suite.records)}")
     raise typer.Exit(code)
 
 
