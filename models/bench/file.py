@@ -69,7 +69,10 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
             raise InputError("expected UTF-8 text", source=source) from None
         if not text.strip():
             raise InputError("expected a record, the line is empty", source=source)
-        yield BenchRecord.parse(parse_json(text, source), source)
+        data = parse_json(text, source)
+        if isinstance(data, dict) and "wall_seconds" in data:
+            raise InputError("this is a result; `ppsolve bench` writes records", source=path)
+        yield BenchRecord.parse(data, source)
 
 
 def with_machines_once(

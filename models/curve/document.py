@@ -53,6 +53,7 @@ class Curve(Reported):
     time_unit: str
     question: str
     wall_seconds: float = 0.0
+    interrupted: bool = False
     points: tuple[CurvePoint, ...]
 
     def written(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import about_file, say
+from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
 from ppsolve.solver.curve.api import TIME_LIMIT, curve
 from ppsolve.solver.curve.points import Multiple
@@ -114,6 +114,9 @@ def curve_command(
         print_json(found.written())
     else:
         stdout_console().print(curve_report(found))
+    if found.interrupted:
+        say("interrupted; the same command with -o goes on")
+        raise typer.Exit(ExitCode.INTERRUPTED)
 
 
 def _one_of(given: dict[Over, str | None]) -> tuple[Over, str]:

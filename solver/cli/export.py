@@ -13,9 +13,11 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
+from ppsolve.solver.cli.pictures import export_picture, refuse_given
 from ppsolve.solver.cli.pipelines import load_pipeline
+from ppsolve.solver.export.pictures import PICTURES
 from ppsolve.solver.export.program import Program, in_data_order, read_program
-from ppsolve.solver.export.split import parse_counts
+from ppsolve.solver.export.split import counts_of, parse_counts
 from ppsolve.solver.export.targets import NOT_TESTED, chosen
 
 ResultFile = Annotated[
@@ -26,8 +28,9 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
-        metavar="RUNTIME",
-        help="torch, torchtitan, megatron, colossalai, primus, deepspeed or json.",
+        metavar="NAME",
+        help="torch, torchtitan, megatron, colossalai, primus, deepspeed or json; perfetto: a "
+        "trace to look at, of any kind of instance.",
     ),
 ]
 Format = Annotated[
@@ -37,7 +40,7 @@ Format = Annotated[
 InstanceFile = Annotated[
     Path | None,
     typer.Option(
-        "--instance", metavar="FILE", help="Pipeline of what carries none: a schedule is checked."
+        "--instance", metavar="FILE", help="Instance of what carries none: a schedule is checked."
     ),
 ]
 EntryName = Annotated[
@@ -72,6 +75,15 @@ Model = Annotated[
         help="What these layers are, such as Et*10L; decoder layers by default.",
     ),
 ]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside",
+        metavar="RESULT",
+        help="perfetto: show this schedule in the same trace; repeatable.",
+        show_default=False,
+    ),
+]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")
 ]
@@ -79,7 +91,9 @@ Output = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("export", short_help="Write a schedule as a runtime's file.")(export_command)
+    app.command("export", short_help="Write a schedule as a file of a runtime or a viewer.")(
+        export_command
+    )
 
 
 def export_command(
@@ -94,17 +108,26 @@ def export_command(
     layers: Layers = None,
     model: Model = None,
     fsdp: Shards = False,
+    beside: Beside = None,
 ) -> None:
     """Write the schedule of a result, or a plan, as the file that a training runtime reads.
 
     What the runtime cannot say is refused with the rule and the first op that breaks it (exit code
     2). docs/runtimes.md lists what each runtime can say.
+
+    `--to perfetto` writes a trace for ui.perfetto.dev and chrome://tracing instead.
     """
-    inputs: list[str | Path] = [result, *([instance] if instance else [])]
+    inputs: list[str | Path] = [result, *(beside or []), *([instance] if instance else [])]
     check_writable(Path(output), *inputs)
     check_writable(data_order, *inputs, option="--data-order")
+    if to in PICTURES:
+        _refuse_for_pictures(to, format, replica, data_order, layers, model, fsdp=fsdp)
+        files = [result, *(beside or [])]
+        export_picture(to, files, Path(output), instance=instance, heuristic=heuristic)
+        return
 
     target = chosen(to)
+    refuse_given({"--beside": beside}, f"expected --to {' or '.join(PICTURES)}")
     settings = target.settings(format, fsdp=fsdp, model=model)
     counts = None if layers is None else parse_counts(layers)
     pipeline = None if instance is None else load_pipeline(instance, result)
@@ -112,17 +135,34 @@ def export_command(
         program = read_program(read_json(result), pipeline, heuristic=heuristic, replica=replica)
         program = in_data_order(program, may_permute=data_order is not None)
         program = program if counts is None else replace(program, layers=counts)
-        files = target.files(program, settings, Path(output))
+        counts_of(program)
+        texts = target.files(program, settings, Path(output))
     except InputError as error:
         is_option = error.field is not None and error.field.startswith("--")
         raise (error if is_option else error.located(source_name(result))) from None
-    for path in files:
+    for path in texts:
         check_writable(path, *inputs)
-    for path, text in files.items():
+    for path, text in texts.items():
         write_text(path, text)
     _tell_order(program, data_order)
     if not target.is_tested:
         say(f"note: {target.name}: {NOT_TESTED}")
+
+
+def _refuse_for_pictures(
+    to: str,
+    format: str | None,
+    replica: int | None,
+    data_order: Path | None,
+    layers: str | None,
+    model: str | None,
+    *,
+    fsdp: bool,
+) -> None:
+    """Refuse options of runtimes: a picture shows a schedule as it is."""
+    given = {"--format": format, "--replica": replica, "--data-order": data_order}
+    given |= {"--layers": layers, "--model": model, "--fsdp": fsdp}
+    refuse_given(given, f"expected a runtime; {to} shows the schedule as it is")
 
 
 def _tell_order(program: Program, path: Path | None) -> None:

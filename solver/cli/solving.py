@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.core.result import Result, Status, StopReason
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import SolveOptions
@@ -60,7 +61,10 @@ def solve(
     keywords = options.keywords() | {"began": began, "start": start}
     # What a user's heuristic prints must not end up in the result.
     with about_file(instance, path), shown as listener, redirect_stdout(sys.stderr):
-        return api.optimize(instance, on_progress=listener, **keywords)
+        try:
+            return api.optimize(instance, on_progress=listener, **keywords)
+        except InputError as error:
+            raise (error.about("--robust") if error.field == "robust" else error) from None
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:

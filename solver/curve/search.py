@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppsolve.models.core.result import Figure, Result, ScheduleDocument, Status
+from ppsolve.models.core.result import Figure, Result, ScheduleDocument, Status, StopReason
 from ppsolve.models.curve.document import Curve, CurvePoint, Over
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
@@ -104,6 +104,7 @@ class CurveSearch:
         """Start the clock; nothing is known of any point."""
         self._clock = Clock(self.time_limit)
         self._states = [_State(place) for place in self.places]
+        self._interrupted = False
 
     def resume(self, known: Curve) -> None:
         """Take over the points of an earlier curve of the same question.
@@ -121,16 +122,19 @@ class CurveSearch:
             state.reason, state.visits = point.reason, 1
 
     def run(self) -> Curve:
-        """Search until all points are closed or time is over; return the curve."""
+        """Search until all points are closed, time is over or Ctrl-C; return the curve."""
         self._spread()
         for place in ends_first(len(self._states)):
             if not self._states[place].visits:
                 left = sum(not state.is_closed and not state.visits for state in self._states)
                 self._visit(place, self._clock.left / max(1, left))
-        while (widest := self._widest()) is not None and self._clock.left > LEAST_SECONDS:
+        while (widest := self._widest()) is not None and not self._is_over():
             open_points = sum(not state.is_closed for state in self._states)
             self._visit(widest, GROWTH * self._clock.left / open_points)
         return self.curve()
+
+    def _is_over(self) -> bool:
+        return self._interrupted or self._clock.left <= LEAST_SECONDS
 
     def curve(self) -> Curve:
         """Return the curve so far."""
@@ -141,6 +145,7 @@ class CurveSearch:
             time_unit=self.instance.time_unit,
             question=question_of(self.instance, self.over),
             wall_seconds=round(self._clock.elapsed, 3),
+            interrupted=self._interrupted,
             points=tuple(state.document() for state in self._states),
         )
 
@@ -156,12 +161,14 @@ class CurveSearch:
     def _visit(self, index: int, seconds: float) -> None:
         """Search one point, and tell its neighbours what was found."""
         state = self._states[index]
-        if state.is_closed or (state.visits and self._clock.left <= LEAST_SECONDS):
+        is_over = state.visits and self._clock.left <= LEAST_SECONDS
+        if self._interrupted or state.is_closed or is_over:
             return
         seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
         result = optimize(
             state.place.instance, time_limit=seconds, start=state.schedule, **self.options
         )
+        self._interrupted = result.stop_reason is StopReason.INTERRUPTED
         state.visits += 1
         self._take(state, result)
         self._spread()

@@ -128,10 +128,10 @@ def read_program(
     layers: tuple[int, ...] | None = None
     sizes: dict[str, int] = {}
     if data.get("kind") == "plan-result":
-        data, instance, layers, sizes = _winner(data)
+        data, instance, layers, sizes = winner_in(data)
     instance = instance or _carried(data)
     if heuristic is not None:
-        data = _entry(data, heuristic)
+        data = entry_in(data, heuristic)
     if data.get("kind") not in {None, "pipeline"}:
         raise InputError(
             f"expected the result of a pipeline, got {describe(data['kind'])}", field="kind"
@@ -178,10 +178,16 @@ def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
         raise InputError(error.message, field="orders") from None
 
 
-def _winner(
+def winner_in(
     plan: dict[str, Any],
 ) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
-    """Return the result, the pipeline, the split and the sizes of the winner of a plan."""
+    """Return the result, the pipeline, the split and the sizes of the winner of a plan.
+
+    Raises
+    ------
+    InputError
+        The plan has no winner, or its parts cannot be read.
+    """
     result, instance, row = (plan.get(name) for name in ("result", "instance", "winner"))
     for name, part in (("result", result), ("instance", instance), ("winner", row)):
         if not isinstance(part, dict):
@@ -201,7 +207,26 @@ def _winner(
     return result, PIPELINE.parse(instance), tuple(split), sizes
 
 
-def _entry(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
+def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
+    """Return the entry of a heuristic of a result.
+
+    Parameters
+    ----------
+    data : dict
+        A result as read from JSON.
+    heuristic : str
+        Name of the heuristic.
+
+    Returns
+    -------
+    dict
+        The entry, with the name of the instance.
+
+    Raises
+    ------
+    InputError
+        The result has no such heuristic.
+    """
     entries = data.get("heuristics")
     rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
     found = {str(row.get("name")): row for row in rows}

@@ -12,6 +12,7 @@ from ppsolve.solver.export.colossalai import colossalai_nodes
 from ppsolve.solver.export.deepspeed import deepspeed_parts
 from ppsolve.solver.export.megatron import megatron_flags
 from ppsolve.solver.export.neutral import neutral_json
+from ppsolve.solver.export.pictures import PICTURES
 from ppsolve.solver.export.primus import primus_table
 from ppsolve.solver.export.program import Program
 from ppsolve.solver.export.settings import Settings
@@ -155,5 +156,6 @@ def chosen(name: str) -> Target:
     """
     known = {target.name: target for target in TARGETS}
     if name not in known:
-        raise InputError(f'unknown runtime "{name}"' + did_you_mean(name, known), field="--to")
+        hint = did_you_mean(name, [*known, *PICTURES])
+        raise InputError(f'unknown runtime "{name}"' + hint, field="--to")
     return known[name]

@@ -158,7 +158,10 @@ class ScheduleTask(Task):
             return Schedule(self.problem, given.start)
         data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
         schedule: Schedule | None
-        schedule, violations = self.kind.read(self.instance, self.problem, data)
+        try:
+            schedule, violations = self.kind.read(self.instance, self.problem, data)
+        except InputError as error:
+            raise InputError(str(error), field="start") from None
         if schedule is None:
             raise InputError(f"not a whole schedule: {violations[0]}", field="start")
         return schedule

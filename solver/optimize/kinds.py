@@ -129,7 +129,9 @@ def load_instance(path: str | Path) -> Instance:
     return parse_instance(read_json(path), source_name(path))
 
 
-def instance_in(data: Any, source: str | None = None) -> Instance:
+def instance_in(
+    data: Any, source: str | None = None, *, otherwise: Instance | None = None
+) -> Instance:
     """Return the instance that a result carries.
 
     Parameters
@@ -138,6 +140,8 @@ def instance_in(data: Any, source: str | None = None) -> Instance:
         Parsed JSON of a result.
     source : str, optional
         How errors name it.
+    otherwise : Instance, optional
+        What to return where the result carries none.
 
     Returns
     -------
@@ -152,6 +156,8 @@ def instance_in(data: Any, source: str | None = None) -> Instance:
     if not is_result(data):
         raise InputError("expected a result", source=source)
     document = data.get(CARRIED)
+    if document is None and otherwise is not None:
+        return otherwise
     if document is None:
         raise InputError(
             "this result carries no instance; give the instance too", source=source, field=CARRIED
@@ -162,15 +168,19 @@ def instance_in(data: Any, source: str | None = None) -> Instance:
         raise error.located(f"{source}: {CARRIED}" if source else CARRIED) from None
 
 
-def schedule_in(data: Any, source: str | None = None) -> tuple[Instance, Schedule]:
+def schedule_in(
+    data: Any, source: str | None = None, *, otherwise: Instance | None = None
+) -> tuple[Instance, Schedule]:
     """Read the instance and the schedule that a result carries.
 
     Parameters
     ----------
     data : object
-        Parsed JSON of a result.
+        Parsed JSON of a result, a heuristic's entry or a bare schedule.
     source : str, optional
         How errors name it.
+    otherwise : Instance, optional
+        The instance of a document that carries none.
 
     Returns
     -------
@@ -182,8 +192,8 @@ def schedule_in(data: Any, source: str | None = None) -> tuple[Instance, Schedul
     InputError
         There is no instance or no whole schedule, or its claims contradict each other.
     """
-    instance = instance_in(data, source)
-    if data.get("schedule") is None:
+    instance = instance_in(data, source, otherwise=otherwise)
+    if data.get("schedule", data.get("ops")) is None:
         raise InputError("there is no schedule in it", source=source, field="schedule")
     kind = kind_of(instance)
     problem = kind.lower(instance, document=data)

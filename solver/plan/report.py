@@ -41,8 +41,7 @@ def report(search: PlanSearch, space: Space) -> Plan:
     winner = search.winner
     ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
     rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
-    most = max((c.high for c in search.candidates if c.ruled_out is None), default=0.0)
-    reached = None if winner is None else Range(low=winner.low, high=max(most, winner.low))
+    reached = None if winner is None else Range(low=winner.low, high=search.most)
     return Plan(
         request=search.request.name,
         status=_status(search, reached),

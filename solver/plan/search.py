@@ -201,7 +201,7 @@ class PlanSearch:
         phase = phase or PHASES[min(candidate.level, 3)]
         with self._telling:
             if self._listener is not None and self._is_news(phase):
-                self._last = self._progress(candidate, phase)
+                self._last = self._progress(phase)
                 self._listener(self._last)
 
     def tick(self) -> None:
@@ -224,7 +224,13 @@ class PlanSearch:
         """Whether anybody listens."""
         return self._listener is not None
 
-    def _progress(self, candidate: Candidate, phase: str) -> PlanProgress:
+    @property
+    def most(self) -> float:
+        """Goodput that no configuration exceeds, whether it is looked at next or not."""
+        low = 0.0 if self.winner is None else self.winner.low
+        return max(low, *(c.high for c in self.candidates if c.ruled_out is None), 0.0)
+
+    def _progress(self, phase: str) -> PlanProgress:
         low = 0.0 if self.winner is None else self.winner.low
         return PlanProgress(
             seconds=self.elapsed,
@@ -232,7 +238,7 @@ class PlanSearch:
             examined=sum(map(self._is_examined, self.candidates)),
             enumerated=len(self.candidates),
             best=None if self.winner is None else low,
-            bound=max(candidate.high, low),
+            bound=self.most,
         )
 
     def _is_examined(self, candidate: Candidate) -> bool:

@@ -45,9 +45,10 @@ def _sentence(found: StressReport) -> Text:
     )
     slow = "".join(f", device {device} x {factor:g}" for device, factor in found.slow.items())
     later = best.mean / best.planned - 1 if best.planned else 0.0
+    way = "longer" if later >= 0 else "less"
     return Text(
         f"{found.instance}: {found.runs:,} runs, jitter {spread}{slow}. {best.name} takes "
-        f"{percent(later)} longer than planned on average; 95 % of its runs end by "
+        f"{percent(abs(later))} {way} than planned on average; 95 % of its runs end by "
         f"{figure(best.p95)} {found.time_unit}.",
         "bold",
     )

@@ -131,3 +131,10 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         BenchFile(tmp_path)
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
         BenchFile(tmp_path / "none" / "x.jsonl")
+
+
+def test_a_result_in_place_of_records_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text('{"instance": "tiny", "wall_seconds": 1}\n')
+    with pytest.raises(InputError, match=r"result.json: this is a result; `ppsolve bench` writes"):
+        read_records(file)

@@ -1,12 +1,16 @@
 """``ppsolve stress``: a table, JSON, and options that name what is wrong."""
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import ppsolve
+from ppsolve.models.stress.report import StressEntry, StressReport
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.render.stress import stress_report
 from tests.paths import DATA
 
 PIPELINE = ppsolve.PipelineInstance(
@@ -46,6 +50,17 @@ def test_jitter_comes_from_a_recorded_run(result):
     done = run("stress", result, "--trace", trace, "--runs", 10, "--json")
     assert done.exit_code == 0, done.stderr
     assert set(json.loads(done.stdout)["jitter"]) == {"F", "B"}
+
+
+def test_a_mean_below_the_plan_is_less_not_longer_by_a_negative_share():
+    one = {"planned": 100, "mean": 99, "p5": 90, "p95": 110, "p99": 111, "worst": 112}
+    entry = StressEntry.model_construct(name="best", stays_ahead=None, **one)
+    found = StressReport.model_construct(
+        instance="two", runs=9, jitter={"*": 0.1}, slow={}, time_unit="us", entries=(entry,)
+    )
+    console = Console(width=200, file=StringIO())
+    console.print(stress_report(found))
+    assert "best takes 1.00 % less than planned on average" in console.file.getvalue()
 
 
 @pytest.mark.parametrize(

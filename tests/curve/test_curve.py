@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ppsolve
+from ppsolve.models.core.result import StopReason
 from ppsolve.models.curve.document import Over
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.curve import values_of
@@ -179,6 +180,21 @@ def test_a_pipeline_without_memory_and_other_kinds_are_refused():
     uneven = PIPELINE.model_copy(update={"num_microbatches": 2, "placement": "vshape"})
     with pytest.raises(InputError, match="expected a pipeline with one stage per device"):
         ppsolve.curve(uneven, "chunks", [2])
+
+
+def test_ctrl_c_ends_the_curve_not_one_point(monkeypatch):
+    seen = []
+
+    def interrupted(instance, **keywords):
+        seen.append(instance)
+        found = ppsolve.optimize(instance, **keywords)
+        return found.model_copy(update={"stop_reason": StopReason.INTERRUPTED, "bound": 0})
+
+    monkeypatch.setattr(search, "optimize", interrupted)
+    found = ppsolve.curve(PIPELINE, "capacity", [1, 2, 3], time_limit=20)
+    assert found.interrupted
+    assert len(seen) == 1
+    assert found.points[-1].value is not None
 
 
 def invoke(*arguments):

@@ -176,3 +176,11 @@ def test_one_file_is_standard_input(run):
         done = run(*command)
         assert done.exit_code == 2
         assert "only one of the two files can be standard input" in done.stderr
+
+
+@pytest.mark.parametrize("runtime", ["torch", "deepspeed", "json"])
+def test_layers_are_of_every_stage(run, tmp_path, runtime):
+    done = run("export", "two.json", "--to", runtime, "--layers", "1,2,3", "-o", "order.csv")
+    assert done.exit_code == 2
+    assert done.stderr == "error: --layers: expected the layers of 2 stages, got 3 numbers\n"
+    assert not (tmp_path / "order.csv").exists()

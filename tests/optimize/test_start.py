@@ -95,3 +95,30 @@ def test_the_command_names_the_file_of_a_wrong_start(best, tmp_path):
     options = ["-t", "0", "--heuristics", "gpipe", "--json", "--start", str(right)]
     done = CliRunner().invoke(build(), ["optimize", str(instance), *options])
     assert json.loads(done.stdout)["best_by"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"status": "UNKNOWN"}', "start: ops: expected a list of ops"),
+        (
+            '{"time_unit": "us", "ops": [{"id": "odd", "start": 0}]}',
+            'start: ops[0].id: unknown op "odd"',
+        ),
+    ],
+)
+def test_the_command_names_the_file_of_what_is_no_start(tmp_path, text, message):
+    instance, wrong = tmp_path / "instance.json", tmp_path / "wrong.json"
+    instance.write_text(PIPELINE.model_dump_json())
+    wrong.write_text(text)
+    done = CliRunner().invoke(build(), ["optimize", str(instance), "--start", str(wrong)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {wrong}: {message}")
+
+
+def test_the_command_names_the_option_of_wrong_jitter(tmp_path):
+    instance = tmp_path / "instance.json"
+    instance.write_text(PIPELINE.model_dump_json())
+    done = CliRunner().invoke(build(), ["optimize", str(instance), "--robust", "-1"])
+    assert done.exit_code == 2
+    assert "--robust: expected a coefficient of variation" in done.stderr

@@ -13,7 +13,7 @@ from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanProgress, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
 from tests.marks import first
-from tests.plan.cases import reduced_document
+from tests.plan.cases import planned, reduced_document
 
 LIMITS = PlanLimits(
     seconds=None, finalists=12, workers=1, seed=0, deterministic=True, gap=0.0, exhaustive=False
@@ -220,3 +220,12 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
     broken.tick()
     with pytest.raises(BrokenPipeError):
         broken.tell(broken.candidates[0], "more schedules")
+
+
+def test_no_configuration_exceeds_a_bound_that_was_told() -> None:
+    told = list[PlanProgress]()
+    found = planned(reduced_document(16), on_progress=told.append)
+    bounds = [each.bound for each in told]
+    assert bounds == sorted(bounds, reverse=True)
+    assert found.goodput is not None
+    assert bounds[-1] >= found.goodput.high

@@ -121,7 +121,9 @@ def bench_run_command(
             say(f"note: {output}: the last line was not written whole; it is run again")
         suite = Suite([i for i in items if part.has(i)], file, retry_failed=retry_failed)
         code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
-        typer.echo(f"{output}: {len(suite.records)} items: {tally(suite.records)}")
+        count = len(suite.records)
+        word = "item" if count == 1 else "items"
+        typer.echo(f"{output}: {count} {word}: {tally(suite.records)}")
     raise typer.Exit(code)
 
 
