@@ -35,7 +35,7 @@ COMMANDS = {
     "curve": ("curve", "Best makespan over memory, micro-batches or chunks."),
     "stress": ("stress", "Replay a schedule with random durations."),
     "diagnose": ("diagnose", "Say how far from optimal a recorded run was."),
-    "export": ("export", "Write a schedule as a runtime's file."),
+    "export": ("export", "Write a schedule as a file of a runtime or a viewer."),
     "convert": ("convert", "Convert other programs' files."),
 }
 """Module of each command in this package, with a ``register(app)``, and its line in the help."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -30,6 +29,7 @@ from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
+from ppsolve.solver.plan.progress import PHASES, PlanListener, PlanProgress
 from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
 from ppsolve.solver.plan.space import Space
 from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
@@ -48,37 +48,6 @@ class PlanLimits:
     gap: float
     exhaustive: bool
 
-
-@dataclass(frozen=True)
-class PlanProgress:
-    """State of a plan.
-
-    Parameters
-    ----------
-    seconds : float
-        Wall time since the start.
-    phase : str
-        What the configuration at hand is given to.
-    examined, enumerated : int
-        Configurations decided or looked at more closely than all are, and all of them.
-    best : float or None
-        Best goodput reached, in samples per second.
-    bound : float
-        Goodput that no configuration exceeds.
-    """
-
-    seconds: float
-    phase: str
-    examined: int
-    enumerated: int
-    best: float | None
-    bound: float
-
-
-PlanListener = Callable[[PlanProgress], None]
-
-PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
-"""What a candidate of each level is given to next."""
 
 TELL_EVERY = 0.1
 """Seconds between reports of progress within a phase."""

@@ -13,9 +13,10 @@ from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.registry import known_heuristic
+from ppsolve.solver.plan.progress import PlanListener
 from ppsolve.solver.plan.report import report
 from ppsolve.solver.plan.rounds import run_rounds
-from ppsolve.solver.plan.search import PlanLimits, PlanListener, PlanSearch
+from ppsolve.solver.plan.search import PlanLimits, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
 
 TIME_LIMIT, FINALISTS = 45.0, 12

@@ -15,7 +15,7 @@ from ppsolve.solver.cli.main import build
 from ppsolve.solver.optimize.api import check
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.plan import service
-from ppsolve.solver.plan.search import PlanProgress
+from ppsolve.solver.plan.progress import PlanProgress
 
 REQUEST = {
     "kind": "plan",

@@ -9,8 +9,9 @@ import pytest
 from ppsolve.models.plan.request import parse_request
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.plan.candidate import Candidate
+from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.rounds import run_rounds
-from ppsolve.solver.plan.search import PlanLimits, PlanProgress, PlanSearch
+from ppsolve.solver.plan.search import PlanLimits, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
 from tests.marks import first
 from tests.plan.cases import planned, reduced_document

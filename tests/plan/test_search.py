@@ -22,7 +22,7 @@ from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.plan.building import Builder
-from ppsolve.solver.plan.search import PlanProgress
+from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.service import plan
 from tests.bruteforce import brute_force
 from tests.marks import first

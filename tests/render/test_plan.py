@@ -14,7 +14,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.cluster import RankOrder
 from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Range, Rule
-from ppsolve.solver.plan.search import PlanProgress
+from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.service import plan
 from ppsolve.solver.render.axis import round_step
 from ppsolve.solver.render.charts import LineChart, Point, Series

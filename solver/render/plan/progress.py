@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from ppsolve.solver.plan.search import PlanListener, PlanProgress
+from ppsolve.solver.plan.progress import PlanListener, PlanProgress
 from ppsolve.solver.render.figures import figures, percent, seconds
 from ppsolve.solver.render.terminal import TerminalConsole
 
