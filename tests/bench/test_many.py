@@ -19,6 +19,8 @@ from ppsolve.solver.bench.machine import group_memory
 from ppsolve.solver.optimize.kinds import load_instance
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.processes
+
 
 def instance(forward: int) -> PipelineInstance:
     times = {"forward": forward, "backward": 20}

@@ -17,6 +17,8 @@ from ppsolve.solver.cli import output
 from ppsolve.solver.cli.guard import ExitCode, guarded, is_out_of_memory
 from ppsolve.solver.cli.main import build
 
+pytestmark = pytest.mark.processes
+
 EASY = {
     "kind": "pipeline",
     "name": "easy",

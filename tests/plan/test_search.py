@@ -124,7 +124,7 @@ def check_against_truth(request: PlanRequest, found: Plan) -> None:
         assert found.goodput.low == pytest.approx(best, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", first(15, range(30)))
+@pytest.mark.parametrize("seed", first(8, range(30)))
 def test_the_winner_is_the_best_of_all_schedules(seed: int) -> None:
     data = tiny_document(random.Random(seed))
     check_against_truth(parse_request(data), planned(data))
