@@ -6,16 +6,16 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
 from tests.bench.results import bounds, crashed, proved, unproved, written
 
-Run = Callable[..., Result]
+Run = Callable[..., Any]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(here: Path) -> Run:
-    def invoke(*arguments: str) -> Result:
+    def invoke(*arguments: str) -> Any:
         return CliRunner().invoke(build(), ["bench", "report", *arguments])
 
     return invoke
