@@ -194,6 +194,10 @@ class Run:
 
     def _find_bounds(self) -> None:
         self._teller.phase = "bounds"
+        if self.clock.is_limited:
+            # The first kernel of a process loads numba, a second that is no part of their share.
+            first = self.clock.share(2 * BOUNDS_SHARE)
+            self._work.within(first, lambda: self.task.find_bounds(Clock(0.0)))
         asked, hard = self.clock.share(BOUNDS_SHARE), self.clock.share(2 * BOUNDS_SHARE)
         self._work.within(hard, lambda: self.task.find_bounds(asked))
         self.tell("bound", self.task.bound.name)
