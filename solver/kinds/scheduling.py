@@ -201,9 +201,6 @@ class ScheduleTask(Task):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic lower bound of the problem, or those that the time allows."""
-        if clock is not None and clock.is_limited:
-            # The cheapest at once: one that takes too long is broken off.
-            self._note_bounds(lower_bounds(self.implied, Clock(0.0)))
         self._note_bounds(lower_bounds(self.implied, clock))
 
     def _note_bounds(self, bounds: list[Bound]) -> None:

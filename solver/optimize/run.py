@@ -195,7 +195,8 @@ class Run:
     def _find_bounds(self) -> None:
         self._teller.phase = "bounds"
         if self.clock.is_limited:
-            # The first kernel of a process loads numba, a second that is no part of their share.
+            # The cheapest apart: one that takes too long is broken off, and the first kernel of a
+            # process loads numba, a second that is no part of their share.
             first = self.clock.share(2 * BOUNDS_SHARE)
             self._work.within(first, lambda: self.task.find_bounds(Clock(0.0)))
         asked, hard = self.clock.share(BOUNDS_SHARE), self.clock.share(2 * BOUNDS_SHARE)
