@@ -11,7 +11,7 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
-from ppsolve.solver.torch.again import measured_again, timed_again
+from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
 from ppsolve.solver.torch.comparison import Compared, compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
 from ppsolve.solver.torch.recording import record_steps, steps_of
@@ -25,6 +25,7 @@ __all__ = [
     "compare_run",
     "feeding_order",
     "measured_again",
+    "predictions_of",
     "profile_stages",
     "record_steps",
     "steps_of",

@@ -9,7 +9,7 @@ from ppsolve.models.trace.table import Trace
 from ppsolve.solver.export.program import read_program
 from ppsolve.solver.pipeline.programs.timing import simulated_entry
 from ppsolve.solver.traces.fits import fit
-from ppsolve.solver.traces.instances import median_instance
+from ppsolve.solver.traces.instances import median_instance, pipeline_of
 
 AGAIN = "timed-again"
 """Name of the entry of an order that was timed by another instance."""
@@ -76,3 +76,29 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
     """
     program = read_program(result.model_dump(mode="json"))
     return simulated_entry(program.rows, instance, AGAIN)[0]
+
+
+def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]:
+    """Return what recorded steps of another schedule predict for a step of this one.
+
+    Where ops jitter, a step is longer than their medians say: the latest of several ops decides
+    when another begins. So the orders of the result are timed with the durations of each step.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    trace : Trace
+        Recorded steps of the same pipeline, in any order of ops.
+
+    Returns
+    -------
+    list of float
+        A makespan per step, microseconds; transfers take the latency fitted to the whole trace.
+    """
+    p2p = median_instance(trace, fit(trace)).p2p
+    found = []
+    for _, _, part in trace.parts():
+        step = pipeline_of(part, "us")
+        found.append(float(timed_again(result, step.model_copy(update={"p2p": p2p})).makespan or 0))
+    return found

@@ -9,7 +9,7 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import COLUMNS, KINDS, Trace
-from ppsolve.solver.torch.again import measured_again, timed_again
+from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
 from ppsolve.solver.torch.comparison import compare_run
 from ppsolve.solver.torch.recording import steps_of
 
@@ -118,3 +118,11 @@ def test_schedules_run_in_turn_are_told_apart() -> None:
     assert set(steps_of(run, 1, 2).step.tolist()) == {1, 3}
     with pytest.raises(InputError, match="expected steps of schedule 1 of 2, there is none"):
         steps_of(trace(step()), 1, 2)
+
+
+def test_each_step_predicts_with_its_own_durations() -> None:
+    # 100 us of work and two transfers of 2 us; the second step is three times as slow. The latency
+    # is that of the fastest transfers, half of a median of 4 and 12 us there and back.
+    found = ppsolve.simulate(pipeline(), "1f1b")
+    run = trace([*step(0), *step(1, slower=3)])
+    assert predictions_of(found, run) == [108, 308]
