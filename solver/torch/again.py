@@ -79,7 +79,7 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
 
 
 def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]:
-    """Return what recorded steps of another schedule predict for a step of this one.
+    """Return the makespans of a schedule with the durations of recorded steps of another.
 
     Where ops jitter, a step is longer than their medians say: the latest of several ops decides
     when another begins. So the orders of the result are timed with the durations of each step.

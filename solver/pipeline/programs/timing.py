@@ -74,7 +74,7 @@ def simulated_entry(
     *,
     exact: bool = False,
 ) -> tuple[HeuristicEntry, Proposal]:
-    """Return what a program reaches on a pipeline, as the entry of a heuristic.
+    """Return the schedule of a program on a pipeline as the entry of a heuristic.
 
     Parameters
     ----------
