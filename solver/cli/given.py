@@ -106,7 +106,7 @@ def read_given(files: list[Path]) -> Given:
 
 
 def _whole(data: Any, source: str) -> Given | None:
-    """Return what a plan or a curve holds, which is all there is to show; None for other files."""
+    """Return the content of a plan or a curve, which stand alone; None for other files."""
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind == "curve":
         try:
@@ -123,7 +123,7 @@ def _whole(data: Any, source: str) -> Given | None:
 
 
 def _with(given: Given, data: Any, source: str) -> Given:
-    """Return what is given so far with one more file."""
+    """Return the content of the files so far with one more."""
     if is_result(data):
         if given.data is not None:
             raise InputError("expected an instance, this is a second result", source=source)
