@@ -33,10 +33,10 @@ QUESTION_SHARE = 0.15
 """Share of the time that is left for one question."""
 
 PROOF_SHARE = 0.4
-"""The same for the question whether there is any better schedule, which is asked first where
-somebody else looks for schedules. An uneven 16 x 16 with memory for 8 (768 ops) was proved by it in
-0.3 units, 2.4 s of CPU time, and a 16 x 64 (3,072 ops) in 0.7 s, where halving from the analytic
-bound was 0.5 % off after 20 s on two threads with shares of 0.15."""
+"""The same for the question which better schedule there is, asked first where somebody else looks
+for schedules: what is left may be the proof that there is none. An uneven 16 x 16 with memory for
+8 (768 ops) was proved by it in 0.3 units, 2.4 s of CPU time, and a 16 x 64 (3,072 ops) in 0.7 s,
+where halving from the analytic bound was 0.5 % off after 20 s on two threads."""
 
 BISECTION_SHARE = 0.8
 """Share of the time for all rounds, about half of which minimise; the rest minimises alone. With
@@ -122,7 +122,7 @@ class Bisection:
 
     def _round(self) -> None:
         if self._feed is not None:
-            self._ask_for_better()
+            self._ask(self.schedule.value - 1, LONGER, to_the_end=True)
         # Schedules first: halves of a large gap are met one by one.
         if self._may_ask() and self.lower == self._analytic:
             self._ask(self.lower, LONGER)
@@ -132,13 +132,6 @@ class Bisection:
         while self._may_ask() and not self._is_round_over():
             ceiling = self.schedule.value if self._open is None else self._open
             self._ask((self.lower + ceiling - 1) // 2)
-
-    def _ask_for_better(self) -> None:
-        """Ask whether there is any better schedule, for each that is found elsewhere."""
-        value = None
-        while self._may_ask() and self.schedule.value != value:
-            value = self.schedule.value
-            self._ask(value - 1, LONGER, PROOF_SHARE)
 
     def _is_round_over(self) -> bool:
         gap = self.schedule.value - self.lower
@@ -160,11 +153,12 @@ class Bisection:
         done = self.is_closed or self.is_interrupted or not self._is_exact
         return not (done or used_up or self._clock.is_over)
 
-    def _ask(self, target: int, longer: int = 1, share: float = QUESTION_SHARE) -> None:
-        """Ask whether a schedule of at most so many ticks exists."""
-        limits = self._question(longer, share)
+    def _ask(self, target: int, longer: int = 1, *, to_the_end: bool = False) -> None:
+        """Ask whether a schedule of at most so many ticks exists, or which is the best one."""
+        limits = self._question(longer, PROOF_SHARE if to_the_end else QUESTION_SHARE)
+        gap = self._limits.gap if to_the_end else 1.0
         workers = 1 if limits.workers <= FEW_WORKERS else limits.workers
-        limits = replace(limits, gap=1.0, workers=workers, dynamic_orders=True)
+        limits = replace(limits, gap=gap, workers=workers, dynamic_orders=True)
         answer = self._search(lower=self.lower, incumbent=None, upper=target, limits=limits)
         is_better = self._learn(answer)
         if answer.infeasible:
