@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bench.engine import Limits
 from ppsolve.solver.bench.local import InlineEngine, LocalEngine
 from ppsolve.solver.bench.machine import group_memory
+from ppsolve.solver.kernels.cache import is_complete
+from ppsolve.solver.kernels.compilation import PAYING_STEPS, expect
 from ppsolve.solver.optimize.kinds import load_instance
 from tests.paths import ROOT
 
@@ -103,6 +106,41 @@ def test_what_cannot_be_sent_is_an_error() -> None:
         "error",
         "the item cannot be sent",
     )
+
+
+def needs_kernels(_: int) -> tuple[bool, list[str]]:
+    """Return whether numba was there before it was needed, and the threads."""
+    had = "numba" in sys.modules
+    expect(PAYING_STEPS)
+    return had, [thread.name for thread in threading.enumerate()]
+
+
+def test_kernels_that_one_process_needed_are_loaded_for_the_next() -> None:
+    found = list(LocalEngine().map(needs_kernels, range(3), Limits()))
+    # Where the cache does not hold them, no process waits for others to compile them.
+    wanted = [(False, ["MainThread"]), *[(is_complete(), ["MainThread"])] * 2]
+    assert [one.value for one in found] == wanted
+
+
+def test_kernels_that_nobody_needs_are_not_loaded() -> None:
+    found = [one.value for one in LocalEngine().map(has_numba, range(2), Limits())]
+    assert found == [False, False]
+
+
+def has_numba(_: int) -> bool:
+    return "numba" in sys.modules
+
+
+def test_the_next_process_begins_before_an_answer_is_taken() -> None:
+    taken = []
+
+    def given() -> Iterator[int]:
+        for number in range(3):
+            taken.append(number)
+            yield number
+
+    answers = LocalEngine().map(operator.inv, given(), Limits())
+    assert [next(answers).value, list(taken)] == [-1, [0, 1]]
 
 
 def test_memory_of_groups_is_known() -> None:
