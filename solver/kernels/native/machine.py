@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -16,6 +15,9 @@ import numpy as np
 from ppsolve.solver.kernels.cache import store, stored
 from ppsolve.solver.kernels.native.translate import SYMBOL, translate
 from ppsolve.solver.kernels.native.values import FLOAT, POINTER, Layout, layout_of
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
 
 OPTIMIZATION = 2
 
@@ -67,15 +69,8 @@ def _key(function: FunctionType, layouts: Sequence[Layout]) -> str:
     return hashlib.sha256(f"{text!r} {processor} {features}".encode()).hexdigest()[:16]
 
 
-@cache
-def _prepare() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
 def _target() -> Any:
     """Return the machine that runs this; each engine owns one."""
-    _prepare()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
