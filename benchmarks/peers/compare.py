@@ -22,9 +22,6 @@ from ppsolve import optimize
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.generate.flags import PerDevice, Range
 from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.kernels.cache import is_complete, note_complete
-from ppsolve.solver.kernels.compilation import PAYING_STEPS, expect
-from ppsolve.solver.optimize.ahead import compile_first, compile_rest
 from ppsolve.solver.optimize.kinds import lower
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -164,11 +161,6 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted([*FAMILIES, UNEQUAL]), metavar="FAMILY")
     parser.add_argument("--first", type=int, metavar="N", help="only the first instances")
     options = parser.parse_args()
-    if not is_complete() and expect(PAYING_STEPS):
-        # Else the first limits would be spent on that: of 30 s on a busy machine nothing was left.
-        compile_first()
-        compile_rest()
-        note_complete()
     run(options.file, options.limit, options.only, options.first)
     print("\n".join(table(rows(options.file, options.limit), options.limit)))
 
