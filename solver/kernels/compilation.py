@@ -14,6 +14,7 @@ import numpy as np
 
 from ppsolve.solver.attended import unbroken
 from ppsolve.solver.kernels.cache import is_stored, is_warm
+from ppsolve.solver.kernels.native.values import NoSourceError
 
 PAYING_STEPS = 150_000
 """Steps of kernels (an op placed, an edge relaxed) from which compiled code pays, cold too.
@@ -132,6 +133,9 @@ class Kernel:
                 self._machine_code = self._compile(arguments)
             if self._machine_code is not None:
                 return self._machine_code(*arguments)
+        return self._by_python(*arguments)
+
+    def _by_python(self, *arguments: Any) -> Any:
         plain = [_as_lists(argument) for argument in arguments]
         answer = self.function(*plain)
         for argument, values in zip(arguments, plain, strict=True):
@@ -154,7 +158,10 @@ class Kernel:
             if self._machine_code is None:
                 from ppsolve.solver.kernels.native.machine import machine_code
 
-                self._machine_code = machine_code(self.function, arguments, _parts)
+                try:
+                    self._machine_code = machine_code(self.function, arguments, _parts)
+                except NoSourceError:
+                    self._machine_code = self._by_python
             return self._machine_code
 
 
