@@ -25,7 +25,7 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 KEPT_FREE = 0.1
 """Share of the memory that items are not given by default: the helper they are forked from has 0.15
-GiB, and where the last pages are gone the system kills by itself."""
+GiB, with kernels 0.3, and where the last pages are gone the system kills by itself."""
 
 
 @cache
@@ -76,7 +76,7 @@ def group_memory() -> dict[int, int]:
     """Return the resident bytes of each process group.
 
     Pages that processes share count for each of them: those of the helper that they were forked
-    from, 0.1 GiB.
+    from, 0.15 GiB, and 0.3 once it has loaded kernels.
     """
     if not (_PROC / "self" / "stat").exists():
         return _group_memory_by_ps()

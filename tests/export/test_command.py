@@ -123,6 +123,19 @@ def test_a_plan_has_its_split(run, tmp_path):
     ]
 
 
+def test_layers_are_recomputed(run):
+    given = "export", "two.json", "--to", "megatron", "--layers", "3,1", "--recompute"
+    done = run(*given, "2,1")
+    assert done.exit_code == 0, done.stderr
+    assert "--recompute-num-layers 2" in done.stdout.splitlines()
+    done = run(*given, "2,x")
+    assert done.exit_code == 2
+    assert "error: --recompute: expected a number of layers for each stage" in done.stderr
+    done = run("export", "two.json", "--to", "perfetto", "--recompute", "1,1")
+    assert done.exit_code == 2
+    assert "--recompute" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
