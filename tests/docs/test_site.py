@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import catalogue
@@ -66,6 +67,13 @@ def test_what_is_not_proved_is_never_called_best(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("ppsolve.optimize", lambda *_, **__: stopped, raising=False)
     with pytest.raises(ValueError, match="capped-9 is not proved"):
         best(capped(9))
+
+
+@pytest.mark.parametrize("module", ["ppsolve", "ppsolve.torch"])
+def test_the_reference_has_every_public_name_once(module: str) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "api").iterdir()]
+    named = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    assert sorted(named) == sorted(set(import_module(module).__all__) - {"__version__"})
 
 
 @pytest.mark.parametrize("name", [n for n, one in all_heuristics().items() if not one.is_search])
