@@ -4,9 +4,6 @@ Python and the library take more than a second to start, a fork of a process tha
 ms. Whoever solves cannot fork: its threads are not copied, and locks that they hold stay held. So a
 helper is started afresh, imports everything, and forks a process for each call.
 
-Compiled kernels take more than a second of processor time to load. A process that needed them says
-so by the status that it ends with; the helper then loads them, once, for all processes to come.
-
 It is given one end of a pair of sockets for each call, over which go, in this order,
 
 1. from here: the number of the process, which leads a process group of its own;
@@ -29,20 +26,15 @@ import signal
 import socket
 import struct
 import sys
-import threading
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from ppsolve.models.bench.record import Failure
-from ppsolve.solver.kernels.compilation import is_compiled
 
 START, LENGTH, END = struct.Struct("!q"), struct.Struct("!q"), struct.Struct("!qq")
 READY = b"r"
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux's ``prctl``."""
-
-USED_KERNELS = 3
-"""Status of a process that answered and ran compiled kernels; 0 of one that did without."""
 
 OOM_SCORE = 500
 """Added to the score by which Linux chooses whom to kill where memory runs out (up to 1000): a
@@ -62,8 +54,10 @@ def main(handle: int) -> None:
 
 
 def _import_library() -> None:
-    """Import all that an item needs, OR-tools too, and look up what is installed."""
-    import ppsolve.solver.bench.item  # noqa: F401
+    """Import all that an item needs, OR-tools and LLVM too, and look up what is installed."""
+    import ppsolve.solver.bench.item
+    import ppsolve.solver.kernels.native.machine  # noqa: F401
+    from ppsolve.solver.bench.code import code_of
     from ppsolve.solver.kinds.entries import versions
     from ppsolve.solver.kinds.task import load_exact_solver
     from ppsolve.solver.optimize.registry import installed
@@ -71,26 +65,8 @@ def _import_library() -> None:
     load_exact_solver()
     # Each process that looked by itself took 20 ms of processor time for it.
     installed()
+    code_of({})
     versions()
-
-
-def _load_kernels() -> None:
-    """Load all kernels where the cache holds them; they run compiled from then on.
-
-    Small pipelines are solved for that. A fork copies one thread only, so all others must have
-    ended.
-    """
-    from ppsolve.solver.kernels.cache import is_complete
-    from ppsolve.solver.kernels.compilation import PAYING_STEPS, expect
-    from ppsolve.solver.optimize.ahead import compile_first, compile_rest
-
-    if is_complete() and expect(PAYING_STEPS):
-        compile_first()
-        compile_rest()
-        for thread in set(threading.enumerate()) - {threading.current_thread()}:
-            thread.join()
-        gc.collect()
-        gc.freeze()
 
 
 class _Nursery:
@@ -99,7 +75,6 @@ class _Nursery:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._children: dict[int, socket.socket] = {}
-        self._has_kernels = False
         self._woken, self._waking = os.pipe()
         for handle in (self._woken, self._waking):
             os.set_blocking(handle, False)
@@ -150,7 +125,7 @@ class _Nursery:
             _settle(helper)
             _answer(connection)
         finally:
-            os._exit(USED_KERNELS if is_compiled() else 0)
+            os._exit(0)
 
     def _bury(self) -> None:
         """Tell how processes ended, and kill what they left behind."""
@@ -165,9 +140,6 @@ class _Nursery:
             code = os.waitstatus_to_exitcode(status)
             with self._children.pop(child) as connection, suppress(OSError):
                 connection.sendall(END.pack(child, code))
-            if code == USED_KERNELS and not self._has_kernels:
-                self._has_kernels = True
-                _load_kernels()
 
 
 def _kill_group(leader: int) -> None:

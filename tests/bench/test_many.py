@@ -17,8 +17,6 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bench.engine import Limits
 from ppsolve.solver.bench.local import InlineEngine, LocalEngine
 from ppsolve.solver.bench.machine import group_memory
-from ppsolve.solver.kernels.cache import is_complete
-from ppsolve.solver.kernels.compilation import PAYING_STEPS, expect
 from ppsolve.solver.optimize.kinds import load_instance
 from tests.paths import ROOT
 
@@ -108,27 +106,14 @@ def test_what_cannot_be_sent_is_an_error() -> None:
     )
 
 
-def needs_kernels(_: int) -> tuple[bool, list[str]]:
-    """Return whether numba was there before it was needed, and the threads."""
-    had = "numba" in sys.modules
-    expect(PAYING_STEPS)
-    return had, [thread.name for thread in threading.enumerate()]
+def with_llvm(_: int) -> tuple[bool, list[str]]:
+    """Return whether LLVM was there before it was needed, and the threads."""
+    return "llvmlite" in sys.modules, [thread.name for thread in threading.enumerate()]
 
 
-def test_kernels_that_one_process_needed_are_loaded_for_the_next() -> None:
-    found = list(LocalEngine().map(needs_kernels, range(3), Limits()))
-    # Where the cache does not hold them, no process waits for others to compile them.
-    wanted = [(False, ["MainThread"]), *[(is_complete(), ["MainThread"])] * 2]
-    assert [one.value for one in found] == wanted
-
-
-def test_kernels_that_nobody_needs_are_not_loaded() -> None:
-    found = [one.value for one in LocalEngine().map(has_numba, range(2), Limits())]
-    assert found == [False, False]
-
-
-def has_numba(_: int) -> bool:
-    return "numba" in sys.modules
+def test_llvm_is_loaded_once_for_all_processes() -> None:
+    found = [one.value for one in LocalEngine().map(with_llvm, range(2), Limits())]
+    assert found == [(True, ["MainThread"])] * 2
 
 
 def test_the_next_process_begins_before_an_answer_is_taken() -> None:
