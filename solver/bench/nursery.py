@@ -57,6 +57,7 @@ def _import_library() -> None:
     """Import all that an item needs, OR-tools and LLVM too, and look up what is installed."""
     import ppsolve.solver.bench.item
     import ppsolve.solver.kernels.native.machine  # noqa: F401
+    from ppsolve.solver.bench.code import code_of
     from ppsolve.solver.kinds.entries import versions
     from ppsolve.solver.kinds.task import load_exact_solver
     from ppsolve.solver.optimize.registry import installed
@@ -64,6 +65,7 @@ def _import_library() -> None:
     load_exact_solver()
     # Each process that looked by itself took 20 ms of processor time for it.
     installed()
+    code_of({})
     versions()
 
 

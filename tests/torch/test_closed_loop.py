@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -16,20 +15,15 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.torch.again import predictions_of
 from ppsolve.solver.torch.comparison import compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.recording import steps_of
-from ppsolve.solver.traces.clocks import recorded_span
 from ppsolve.solver.traces.detect import read_trace
 from tests.paths import ROOT
+from tests.torch.judging import CLOSE, judge
 from tests.torch.world import World
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-CLOSE = 0.05
-"""Relative difference of recorded times from predicted ones."""
 
 TOLD = [(0.12, 0.0, 0.28), (0.20, 0.24, 0.16), (0.16, 0.14, 0.18), (0.24, 0.20, 0.12)]
 """Seconds of the ops of each stage; on the first the whole backward is a weight gradient."""
@@ -131,15 +125,4 @@ def test_the_example_prints_predictions_and_ops(example: tuple[Path, str]) -> No
 def test_a_transformer_takes_the_predicted_time(example: tuple[Path, str]) -> None:
     folder, _ = example
     result = ppsolve.Result.model_validate_json((folder / "result.json").read_text())
-    before, both = (read_trace([folder / name]) for name in ("first", "run"))
-    beside, run = (steps_of(both, number, 2) for number in (0, 1))
-    step, replay, *_ = compare_run(result, run)
-    # Whatever the machine does: the recorded order with the recorded durations explains the step.
-    assert abs(replay.error) <= CLOSE
-    others = [recorded_span(part) for trace in (before, beside) for _, _, part in trace.parts()]
-    drift = max(others) / min(others) - 1
-    print(f"steps of one schedule differ by {drift:.1%}, of the prediction by {step.error:.1%}")
-    if drift > CLOSE:
-        pytest.skip(f"the machine is not steady: steps of one schedule differ by {drift:.1%}")
-    assert abs(step.error) <= CLOSE
-    assert abs(step.measured / median(predictions_of(result, beside)) - 1) <= CLOSE
+    judge(result, *(read_trace([folder / name]) for name in ("first", "run")))

@@ -130,16 +130,27 @@ def draw_amounts(
 
 
 def _draw(axes: Axes, amount: Amount, window: Window, bottom: int, points: float) -> None:
-    count = round(2 * points)
-    heights = amount.curve.columns(window, count)
-    step = (window[1] - window[0]) / count
-    times = [window[0] + place * step for place in range(count + 1)]
+    steps = _steps(amount.curve, window, round(points))
     share = FILLED / amount.height
-    tops = [bottom + height * share for height in [*heights, heights[-1]]]
+    times, tops = [time for time, _ in steps], [bottom + height * share for _, height in steps]
     axes.fill_between(times, tops, bottom, step="post", color=FILL, linewidth=0)
     if amount.cap is not None:
         level = bottom + amount.cap * share
         axes.plot(window, [level, level], **CAP)
+
+
+def _steps(curve: Curve, window: Window, most: int) -> list[tuple[float, float]]:
+    """Return the amounts from each time on, to the end of the window; columns of many steps."""
+    first, last = window
+    if len(curve.points) <= most:
+        inside = [(time, height) for time, height in curve.points if first < time < last]
+        before = [height for time, height in curve.points if time <= first]
+        steps = [(first, before[-1] if before else 0.0), *inside]
+    else:
+        heights = curve.columns(window, most)
+        step = (last - first) / most
+        steps = [(first + place * step, height) for place, height in enumerate(heights)]
+    return [*steps, (last, steps[-1][1])]
 
 
 def write_beside(axes: Axes, texts: Sequence[str], row: float, middle: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
@@ -34,7 +35,7 @@ class Drawn:
     shown: Shown
     drawing: Drawing
 
-    @property
+    @cached_property
     def chart(self) -> Gantt:
         """Its rows."""
         return self.drawing.chart(self.shown)
@@ -59,13 +60,34 @@ class Drawn:
     def caption(self) -> str:
         """Value, bound and gap in one line; the end where no more is known."""
         found = self.shown.source
-        if not isinstance(found, Result):
-            return f"makespan {figure(self.shown.end)} {self.shown.unit}"
-        texts = [(name, " ".join(text.split())) for name, text in reached(found)]
-        facts = [text if text.endswith(name) else f"{name} {text}" for name, text in texts]
-        if found.gap == 0 and found.bound_by:
-            facts[-2:] = [f"proved optimal by {found.bound_by}"]
-        return separated(", ".join(facts), self.shown.unit)
+        if isinstance(found, Result):
+            return caption_of(found)
+        return f"makespan {figure(self.shown.end)} {self.shown.unit}"
+
+
+def caption_of(found: Result, *, with_methods: bool = True) -> str:
+    """Return value, bound and gap of a result in one line.
+
+    Parameters
+    ----------
+    found : Result
+        The result.
+    with_methods : bool
+        Also say what found the value and what proved the bound.
+
+    Returns
+    -------
+    str
+        A sentence without its full stop.
+    """
+    rows = list(reached(found))
+    if not with_methods:
+        rows = [(name, text.partition("  by ")[0]) for name, text in rows]
+    texts = [(name, " ".join(text.split())) for name, text in rows]
+    facts = [text if text.endswith(name) else f"{name} {text}" for name, text in texts]
+    if found.gap == 0 and found.bound_by:
+        facts[-2:] = ["proved optimal" + f" by {found.bound_by}" * with_methods]
+    return separated(", ".join(facts), found.time_unit)
 
 
 def drawn_of(

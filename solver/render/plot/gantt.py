@@ -31,6 +31,9 @@ LEAST_LETTER = 4.0
 PARTED = 3.0
 """Points: ops of this width are parted by white lines, which narrower ones would drown in."""
 
+MOST_TICKS = 8
+"""Steps of the axis of time at most, as few as matplotlib makes of usual figures."""
+
 HATCH, SHADOW = "/////", "#00000073"
 
 Box = tuple[float, float, float, float]
@@ -89,7 +92,8 @@ def _draw_pieces(
         is_parted = (piece.end - piece.start) * scale >= PARTED
         looks[piece.bar.kind, piece.bar.shade % 2, is_parted].append(box)
     for (kind, shade, is_parted), boxes in looks.items():
-        axes.add_patch(PathPatch(_path(boxes), **_face(kind, shade, 0.5 * is_parted)))
+        # `add_patch` would look at every edge for the limits of the axes, which are set anyway.
+        axes.add_artist(PathPatch(_path(boxes), **_face(kind, shade, 0.5 * is_parted)))
 
 
 def _path(boxes: Sequence[Box]) -> Path:
@@ -207,7 +211,7 @@ def busy_shares(chart: Gantt) -> list[str]:
     ]
 
 
-def set_times(axes: Axes, unit: str) -> None:
+def set_times(axes: Axes, unit: str, points: float) -> None:
     """Name the axis of time and write round times below it.
 
     Parameters
@@ -216,6 +220,13 @@ def set_times(axes: Axes, unit: str) -> None:
         The lowest panel.
     unit : str
         Unit of times.
+    points : float
+        Width of the panel.
     """
+    from matplotlib.ticker import MaxNLocator
+
+    room = width_of(f"{axes.get_xlim()[1]:,.0f}") + 2 * NAME_SIZE
+    steps = max(1, min(MOST_TICKS, int(points / room)))
+    axes.xaxis.set_major_locator(MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(lambda time, _: figure(float(f"{time:.12g}")))
     axes.set_xlabel(f"time ({printable(unit)})", labelpad=1)

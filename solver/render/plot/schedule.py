@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.plot.amounts import (
     Amount,
@@ -27,13 +26,14 @@ from ppsolve.solver.render.plot.gantt import (
     set_times,
 )
 from ppsolve.solver.render.plot.sheet import (
-    FAINT,
+    ABOVE,
+    AXIS,
+    EDGE,
     LEGEND_LINE,
+    LINE,
     POINTS,
     PROSE,
-    TITLE_SIZE,
     Sheet,
-    cut,
     legend_lines,
     named,
     width_of,
@@ -49,13 +49,9 @@ ROW, STRIP, TALL_STRIP = 14.0, 11.0, 26.0
 MOST_ROWS, MOST_BELOW = 210.0, 120.0
 """Points: rows and strips of many devices get narrower, so that text stays on the page."""
 
-GAP, AXIS, EDGE = 7.0, 24.0, 4.0
-"""Points between panels, below the lowest one for times and their name, and at the edges."""
+GAP = 7.0
+"""Points between panels."""
 
-ABOVE = 11.0
-"""Points above a chart for the word at the bound and the numbers of iterations."""
-
-LINE = 1.4 * TITLE_SIZE
 LEAST_ROOM = 60.0
 """Points of a chart's width, however long names beside it are."""
 
@@ -168,10 +164,9 @@ def schedule_figure(
     bottom = layout.foot + AXIS
     height = bottom + LEGEND_LINE * len(legend_lines(legend, room)) + EDGE
     sheet = Sheet.of(inches, height, layout.left, layout.right)
-    if layout.has_title:
-        _write_title(sheet, title or drawn.shown.title, drawn.caption)
+    sheet.title(drawn.shown.title if title is None else title, drawn.caption)
     lowest = _draw_panels(sheet, layout, drawn.bound)
-    set_times(lowest, chart.unit)
+    set_times(lowest, chart.unit, room)
     sheet.legend(legend, bottom)
     return sheet.figure
 
@@ -184,19 +179,6 @@ def _refuse_nothing(chart: Gantt, amounts: Sequence[Amount], *, has_rows: bool) 
         raise InputError(
             "there is no memory to draw; it needs an instance with a capacity", field="memory"
         )
-
-
-def _write_title(sheet: Sheet, title: str, caption: str) -> None:
-    width, height = sheet.size
-    room = width - EDGE - sheet.left
-    look: dict[str, Any] = {"ha": "left", "va": "top"}
-    left, top = sheet.left / width, 1 - EDGE / height
-    line = LINE / height
-    sheet.figure.text(
-        left, top, cut(printable(title), room, TITLE_SIZE), fontsize=TITLE_SIZE,
-        fontweight="bold", **look,
-    )  # fmt: skip
-    sheet.figure.text(left, top - line, cut(printable(caption), room), color=FAINT, **look)
 
 
 def _draw_panels(sheet: Sheet, layout: _Layout, bound: float | None) -> Axes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.figure_file import STYLE
@@ -31,10 +31,16 @@ NAME_SIZE, TITLE_SIZE = 7.0, 8.0
 LETTER = 0.64
 """Width of a digit of DejaVu Sans in multiples of its size; most other letters are narrower."""
 
-PROSE = 0.86
+PROSE = 0.85
 """Width of a letter of a sentence in multiples of that of a digit, blanks included."""
 
-LONGEST_NAME, LONGEST_TITLE = 18, 90
+LONGEST_NAME = 20
+
+EDGE, AXIS = 4.0, 24.0
+"""Points at the edges, and below the lowest panel for its axis and what that counts."""
+
+LINE, ABOVE = 1.4 * TITLE_SIZE, 11.0
+"""Points of a line above panels, and between lines and panels for words at bounds."""
 
 INK, FAINT, PALE = "#000000", "#666666", "#efefef"
 
@@ -147,9 +153,10 @@ class Sheet:
             The sheet.
         """
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(inches, height / POINTS))
+        from ppsolve.solver.render.plot.paper import PaperFigure
+
+        figure = PaperFigure(figsize=(inches, height / POINTS))
         FigureCanvasAgg(figure)
         return cls(figure, left, right)
 
@@ -182,6 +189,29 @@ class Sheet:
         width, whole = self.size
         bottom = 1 - (top + height) / whole
         return self.figure.add_axes((self.left / width, bottom, self.room / width, height / whole))
+
+    def title(self, title: str, caption: str) -> None:
+        """Write the lines above all panels, cut to the width of the sheet.
+
+        Parameters
+        ----------
+        title : str
+            First line; where it is empty nothing is written.
+        caption : str
+            Second line.
+        """
+        width, height = self.size
+        longest = max(width_of(title, TITLE_SIZE), width_of(caption)) * PROSE
+        left = self.left if self.left + longest <= width - EDGE else EDGE
+        room = width - EDGE - left
+        place = left / width, 1 - EDGE / height
+        look: dict[str, Any] = {"ha": "left", "va": "top"}
+        if title:
+            bold = cut(printable(title), room, TITLE_SIZE)
+            self.figure.text(*place, bold, fontsize=TITLE_SIZE, fontweight="bold", **look)
+        if title and caption:
+            below = place[1] - LINE / height
+            self.figure.text(place[0], below, cut(printable(caption), room), color=FAINT, **look)
 
     def legend(self, entries: Sequence[Artist], top: float) -> None:
         """Write a legend, as many entries in a line as fit.
