@@ -412,17 +412,10 @@ def scaled(data: dict[str, Any], factor: float) -> dict[str, Any]:
     return data
 
 
-UNEVEN_REQUEST = document(model=UNEVEN, search={"pipeline_depths": [1, 2, 3]})
-
-
-@cache
-def in_usual_times() -> Plan:
-    return planned(UNEVEN_REQUEST)
-
-
 @pytest.mark.parametrize("power", [-12, -9, 3, 9, 12])
 def test_tiny_and_huge_times(power: int) -> None:
-    usual, other = in_usual_times(), planned(scaled(UNEVEN_REQUEST, float(f"1e{power}")))
+    data = document(model=UNEVEN, search={"pipeline_depths": [1, 2, 3]})
+    usual, other = planned(data), planned(scaled(data, float(f"1e{power}")))
     assert usual.goodput is not None
     assert other.goodput is not None
     assert other.goodput.low * 10.0**power == pytest.approx(usual.goodput.low, rel=1e-6)
