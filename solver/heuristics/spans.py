@@ -53,7 +53,7 @@ def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:
         A schedule with no larger device span.
     """
     problem, clock = schedule.problem, clock or Clock()
-    if np.any(problem.pinned != FREE) or not _orders_decide_memory(problem):
+    if np.any(problem.pinned != FREE) or not orders_decide_memory(problem):
         return schedule
     tables = _order_tables(schedule)
     best = _right_shift(schedule, *tables)
@@ -90,7 +90,7 @@ def _order_tables(schedule: Schedule) -> tuple[Graph, IntArray]:
     return graph, order
 
 
-def _orders_decide_memory(problem: Problem) -> bool:
+def orders_decide_memory(problem: Problem) -> bool:
     """Return true if all ops that use a pool occupy one common resource, for every pool."""
     for pool in problem.pools:
         ops = np.union1d(pool.acquire_op, pool.release_op)

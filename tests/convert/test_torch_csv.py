@@ -187,10 +187,11 @@ def any_row(rows: Rows, rng: random.Random, word: str, least: int = 1) -> list[s
 
 
 def swapped_receives(rows: Rows, rng: random.Random) -> set[str]:
-    """Swap two inputs of one stage: they come from one rank."""
-    row = any_row(rows, rng, "RECV_F", 2)
-    stage = rng.choice([cell.split("RECV")[0] for cell in cells(row, "RECV_F")])
-    one, two = rng.sample([i for i, cell in enumerate(row) if cell.startswith(f"{stage}RECV_F")], 2)
+    """Swap two inputs or two gradients of one stage: they come from one rank."""
+    word = rng.choice(["RECV_F", "RECV_B"])
+    row = any_row(rows, rng, word, 2)
+    stage = rng.choice([cell.split("RECV")[0] for cell in cells(row, word)])
+    one, two = rng.sample([i for i, cell in enumerate(row) if cell.startswith(f"{stage}{word}")], 2)
     row[one], row[two] = row[two], row[one]
     return {"receive-order", "receive"}
 
@@ -211,9 +212,11 @@ def missing_reduction(rows: Rows, rng: random.Random) -> set[str]:
 
 
 def early_send(rows: Rows, rng: random.Random) -> set[str]:
-    row = any_row(rows, rng, "SEND_F")
-    send = rng.choice(places(row, "SEND_F"))
-    op = row.index(row[send].replace("SEND_F", "F"))
+    word = rng.choice(["SEND_F", "SEND_B"])
+    row = any_row(rows, rng, word)
+    send = rng.choice(places(row, word))
+    makers = [row[send].replace(word, kind) for kind in ("F" if word == "SEND_F" else "BI")]
+    op = next(i for i, cell in enumerate(row) if cell in makers)
     row.insert(rng.randint(0, op), row.pop(send))
     return {"send"}
 
@@ -222,6 +225,17 @@ def lost_op(rows: Rows, rng: random.Random) -> set[str]:
     row = rng.choice(rows)
     del row[rng.choice([i for i, cell in enumerate(row) if "_" not in cell])]
     return {"missing"}
+
+
+def late_receive(rows: Rows, rng: random.Random) -> set[str]:
+    """Put a receive behind the op that needs it."""
+    word = rng.choice(["RECV_F", "RECV_B"])
+    row = any_row(rows, rng, word)
+    receive = rng.choice(places(row, word))
+    users = [row[receive].replace(word, kind) for kind in ("F" if word == "RECV_F" else "BI")]
+    op = next(i for i, cell in enumerate(row) if cell in users)
+    row.insert(rng.randint(op, len(row)), row.pop(receive))
+    return {"receive"}
 
 
 def two_ranks(rows: Rows, rng: random.Random) -> set[str]:
@@ -236,6 +250,7 @@ CORRUPTIONS: list[Corruption] = [
     permuted_forwards,
     missing_reduction,
     early_send,
+    late_receive,
     lost_op,
     two_ranks,
 ]
