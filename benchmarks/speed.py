@@ -39,8 +39,8 @@ def main() -> None:
     for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
             if options.fresh:
-                report(name, "empty", {"NUMBA_CACHE_DIR": folder})
-                report(name, "filled", {"NUMBA_CACHE_DIR": folder})
+                report(name, "empty", {"PPSOLVE_CACHE_DIR": folder})
+                report(name, "filled", {"PPSOLVE_CACHE_DIR": folder})
             else:
                 measured(name, {})
                 report(name, "filled", {})

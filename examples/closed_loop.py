@@ -1,11 +1,18 @@
 """Run the best schedule of a measured transformer in PyTorch, and compare times.
 
-Its four uneven stages lie on two processes as a V. Needs ppsolve[torch]; an argument names a folder
-for the traces, which `ppsolve diagnose` reads.
+Its four uneven stages lie on two processes as a V. They are measured by themselves, then in the
+steps of a first schedule, from which the best one follows; both are then run in turn. Needs
+ppsolve[torch]; an argument names a folder for traces and results, `ppsolve diagnose` reads its
+folder `run`.
 """
 
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -13,9 +20,20 @@ from torch.distributed.pipelining import PipelineStage
 
 import ppsolve
 from ppsolve.solver.traces.detect import read_trace
-from ppsolve.torch import build_schedule, compare_run, profile_stages, record_steps
+from ppsolve.torch import (
+    Compared,
+    build_schedule,
+    compare_run,
+    measured_again,
+    predictions_of,
+    profile_stages,
+    record_steps,
+    steps_of,
+    timed_again,
+)
 
 PLACES, LAYERS, WIDTH, WORDS, BATCH = [0, 1, 1, 0], (1, 3, 2, 2), 256, 2000, 2
+CPU = torch.device("cpu")
 
 
 def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -32,25 +50,57 @@ def model() -> list[nn.Module]:
     return [nn.Sequential(*layers) for layers in each]
 
 
-def work(rank: int, folder: str) -> None:
-    """Measure stages on both processes at once, as they run; solve on the first; run and record."""
+def best(of: Callable[[], ppsolve.PipelineInstance]) -> ppsolve.Result:
+    """Return the best schedule of an instance, found by the first process for both."""
+    texts: list[Any] = [None]
+    if distributed.get_rank() == 0:
+        texts = [ppsolve.optimize(of(), time_limit=10).model_dump_json()]
+    distributed.broadcast_object_list(texts)
+    return ppsolve.Result.model_validate_json(texts[0])
+
+
+def work(rank: int, place: str) -> None:
+    """Measure and run the stages of one process; the first one solves and compares."""
     torch.set_num_threads(1)
+    folder = Path(place)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     words, modules = torch.randint(WORDS, (6 * BATCH, 128)), model()
     given = {"num_microbatches": 6, "loss_fn": loss, "target": words[:BATCH]}
-    instance = profile_stages(modules, words[:BATCH], stage_to_device=PLACES, **given)
-    texts = [ppsolve.optimize(instance, time_limit=30).model_dump_json() if rank == 0 else ""]
-    distributed.broadcast_object_list(texts)
-    result = ppsolve.Result.model_validate_json(texts[0])
-    own = [stage for stage, place in enumerate(PLACES) if place == rank]
-    stages = [PipelineStage(modules[n], n, len(PLACES), torch.device("cpu")) for n in own]
-    schedule = build_schedule(result, stages, loss)
-    record_steps(schedule, folder, *([words] if rank == 0 else []), target=words)
-    distributed.barrier()
-    for row in compare_run(result, read_trace([folder])) if rank == 0 else ():
-        print(f"{row.name:5}{row.predicted:9.0f} us{row.measured:9.0f} us{row.error:7.1%}")
+    alone = profile_stages(modules, words[:BATCH], stage_to_device=PLACES, **given)
+    own = [stage for stage, device in enumerate(PLACES) if device == rank]
+
+    def schedule(result: ppsolve.Result) -> Any:
+        stages = [PipelineStage(modules[stage], stage, len(PLACES), CPU) for stage in own]
+        return build_schedule(result, stages, loss)
+
+    def record(name: str, schedules: list[Any], steps: int) -> None:
+        (folder / name).mkdir(exist_ok=True)
+        inputs = [words] if rank == 0 else []
+        record_steps(schedules, folder / name, *inputs, steps=steps, target=words)
+        distributed.barrier()
+
+    first = schedule(best(lambda: alone))
+    record("first", [first], 3)
+    found = best(lambda: measured_again(alone, read_trace([folder / "first"])))
+    record("run", [first, schedule(found)], 5)
+    if rank == 0:
+        report(alone, found, folder)
+
+
+def report(alone: ppsolve.PipelineInstance, found: ppsolve.Result, folder: Path) -> None:
+    """Print the step as predicted by stages alone and by steps between, then as it was promised."""
+    (folder / "result.json").write_text(found.model_dump_json())
+    trace = read_trace([folder / "run"])
+    beside, run = (steps_of(trace, number, 2) for number in (0, 1))
+    rows = compare_run(found, run)
+    between = Compared("step, by others", median(predictions_of(found, beside)), rows[0].measured)
+    by_stages = replace(compare_run(timed_again(found, alone), run)[0], name="step, by stages")
+    for row in (by_stages, between, *rows):
+        print(f"{row.name:15}{row.predicted:9.0f} us{row.measured:9.0f} us{row.error:8.1%}")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        torch.multiprocessing.spawn(work, (sys.argv[1] if sys.argv[1:] else made,), nprocs=2)
+        folder = Path(sys.argv[1] if sys.argv[1:] else made)
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.multiprocessing.spawn(work, (str(folder),), nprocs=2)

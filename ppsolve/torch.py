@@ -11,9 +11,10 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
 from ppsolve.solver.torch.comparison import Compared, compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.recording import record_steps
+from ppsolve.solver.torch.recording import record_steps, steps_of
 from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 
 __all__ = [
@@ -23,6 +24,10 @@ __all__ = [
     "build_schedule",
     "compare_run",
     "feeding_order",
+    "measured_again",
+    "predictions_of",
     "profile_stages",
     "record_steps",
+    "steps_of",
+    "timed_again",
 ]

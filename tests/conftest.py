@@ -1,15 +1,12 @@
 """Settings of all tests: none of them judges how fast the machine is."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kernels.cache import is_complete
 
 # 25 examples in place of hypothesis' 100, so that the default run ends within three minutes; each
 # run draws others.
@@ -24,25 +21,11 @@ settings.load_profile("any-machine")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Keep each test process on a core of its own: searches then use one thread, not all."""
-    if not WORKER and config.getoption("numprocesses", None):
-        _compile_once()
     if WORKER and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(WORKER.removeprefix("gw")) % len(cores)]})
-
-
-def _compile_once() -> None:
-    """Compile kernels into the cache where it has none: a minute once, in place of one for each
-    test process and each program that tests start."""
-    if not is_complete():
-        with subprocess.Popen(
-            [sys.executable, "-m", "ppsolve.solver.optimize.ahead"],
-            stdin=subprocess.PIPE,
-            env={**os.environ, compilation.SWITCH: "always"},
-        ) as process:
-            process.wait()
 
 
 @pytest.fixture(autouse=True)

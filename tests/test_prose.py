@@ -16,8 +16,8 @@ from tests.paths import ROOT
 LONGEST = 120
 PAGES = sorted(
     path
-    for folder in ("", "benchmarks", "docs", "examples", "instances", "tests")
-    for path in (ROOT / folder).glob("*.md")
+    for pattern in ("", "benchmarks/", "docs/**/", "examples/", "instances/", "tests/")
+    for path in ROOT.glob(f"{pattern}*.md")
 )
 PATH = re.compile(r"(?:models|solver|tests|benchmarks|examples|docs|instances)/[\w/.-]*\w")
 

@@ -66,8 +66,8 @@ def instances(only: str | None = None) -> Iterator[tuple[str, PipelineInstance]]
             yield UNEQUAL, drawn.model_copy(update={"name": name})
 
 
-def our_answer(instance: PipelineInstance, limit: float) -> dict[str, Any]:
-    result = optimize(instance, time_limit=limit, workers=WORKERS)
+def our_answer(instance: PipelineInstance, limit: float, workers: int = WORKERS) -> dict[str, Any]:
+    result = optimize(instance, time_limit=limit, workers=workers)
     return {
         "name": OURS,
         "status": str(result.status),
@@ -77,20 +77,24 @@ def our_answer(instance: PipelineInstance, limit: float) -> dict[str, Any]:
     }
 
 
-def pyjobshop_answer(instance: PipelineInstance, limit: float) -> dict[str, Any]:
+def pyjobshop_answer(
+    instance: PipelineInstance, limit: float, workers: int = WORKERS
+) -> dict[str, Any]:
     from peers.pyjobshop_model import solve_with_pyjobshop
 
     problem = lower(instance)
-    answer = solve_with_pyjobshop(problem, seconds=limit, workers=WORKERS)
+    answer = solve_with_pyjobshop(problem, seconds=limit, workers=workers)
     return answer.record("pyjobshop", problem)
 
 
-def plain_answer(instance: PipelineInstance, limit: float) -> dict[str, Any]:
+def plain_answer(
+    instance: PipelineInstance, limit: float, workers: int = WORKERS
+) -> dict[str, Any]:
     problem = lower(instance)
-    return solve_plainly(problem, seconds=limit, workers=WORKERS).record("plain-cpsat", problem)
+    return solve_plainly(problem, seconds=limit, workers=workers).record("plain-cpsat", problem)
 
 
-Solver = Callable[[PipelineInstance, float], dict[str, Any]]
+Solver = Callable[..., dict[str, Any]]
 SOLVERS: Mapping[str, Solver] = {
     OURS: our_answer,
     "pyjobshop": pyjobshop_answer,

@@ -90,7 +90,7 @@ class Machine(BenchLine):
 class BenchRecord(BenchLine):
     """One item: every heuristic and the solver on one instance, or how that failed.
 
-    `key` is a hash of the instance, the settings and the version. `gap` is
+    `key` is a hash of the instance, the settings, the version and users' code. `gap` is
     (value - bound) / value. `seconds_to_proof` is null where nothing was proved. `machine` stands
     on the first line of a file that has its `machine_id`.
     """

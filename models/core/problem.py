@@ -403,15 +403,8 @@ class ProblemBuilder:
         Problem
             The problem; its resources and kinds are numbered in the order of their addition.
         """
-
-        def column(key: str) -> IntArray:
-            parts = [block[key] for block in self._blocks]
-            return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-        def edge(position: int) -> IntArray:
-            parts = [edges[position] for edges in self._edges]
-            return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
+        column = self._column
+        before, after, lag = (_joined([edges[part] for edges in self._edges]) for part in range(3))
         pointer = np.concatenate(([0], np.cumsum(column("resource_count")))).astype(np.int64)
         return Problem(
             name=name,
@@ -421,9 +414,9 @@ class ProblemBuilder:
             resource_names=tuple(self._resource_names),
             resource_ptr=pointer,
             resource_idx=column("resource_idx"),
-            before=edge(0),
-            after=edge(1),
-            lag=edge(2),
+            before=before,
+            after=after,
+            lag=lag,
             release=column("release"),
             pinned=column("pinned"),
             pools=tuple(pools),
@@ -439,3 +432,10 @@ class ProblemBuilder:
             weight=np.zeros(0, dtype=np.int64) if weight is None else weight,
             points=np.zeros(0, dtype=np.int64) if points is None else points,
         )
+
+    def _column(self, key: str) -> IntArray:
+        return _joined([block[key] for block in self._blocks])
+
+
+def _joined(parts: Sequence[IntArray]) -> IntArray:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

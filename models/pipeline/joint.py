@@ -62,8 +62,9 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     rows = _starts([len(problem.resource_idx) for problem in problems])
 
     def shifted(column: Callable[[Problem], IntArray], by: IntArray) -> IntArray:
-        parts = [column(p) + int(shift) for p, shift in zip(problems, by[:-1], strict=True)]
-        return np.concatenate(parts)
+        return np.concatenate(
+            [column(p) + int(shift) for p, shift in zip(problems, by[:-1], strict=True)]
+        )
 
     def joined(column: Callable[[Problem], IntArray]) -> IntArray:
         return np.concatenate([column(problem) for problem in problems])
@@ -74,11 +75,7 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     return replace(
         first,
         duration=joined(lambda problem: problem.duration),
-        resource_names=tuple(
-            _renumbered(name, number * devices)
-            for number, problem in enumerate(problems)
-            for name in problem.resource_names
-        ),
+        resource_names=_resource_names(problems, devices),
         resource_ptr=np.append(shifted(lambda problem: problem.resource_ptr[:-1], rows), rows[-1]),
         resource_idx=shifted(lambda problem: problem.resource_idx, resources),
         before=shifted(lambda problem: problem.before, ops),
@@ -86,16 +83,8 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
         lag=joined(lambda problem: problem.lag),
         release=joined(lambda problem: problem.release),
         pinned=joined(lambda problem: problem.pinned),
-        pools=tuple(
-            _moved(pool, int(ops[number]), number * devices)
-            for number, problem in enumerate(problems)
-            for pool in problem.pools
-        ),
-        families=tuple(
-            rows_of_family + int(ops[number])
-            for number, problem in enumerate(problems)
-            for rows_of_family in problem.families
-        ),
+        pools=_pools(problems, ops, devices),
+        families=_families(problems, ops),
         span_resources=shifted(lambda problem: problem.span_resources, resources),
         kind=joined(lambda problem: problem.kind),
         stage=joined(lambda problem: problem.stage),
@@ -108,6 +97,30 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
 
 def _starts(counts: Sequence[int]) -> IntArray:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+
+
+def _resource_names(problems: Sequence[Problem], devices: int) -> tuple[str, ...]:
+    return tuple(
+        _renumbered(name, number * devices)
+        for number, problem in enumerate(problems)
+        for name in problem.resource_names
+    )
+
+
+def _pools(problems: Sequence[Problem], ops: IntArray, devices: int) -> tuple[Pool, ...]:
+    return tuple(
+        _moved(pool, int(ops[number]), number * devices)
+        for number, problem in enumerate(problems)
+        for pool in problem.pools
+    )
+
+
+def _families(problems: Sequence[Problem], ops: IntArray) -> tuple[IntArray, ...]:
+    return tuple(
+        rows + int(ops[number])
+        for number, problem in enumerate(problems)
+        for rows in problem.families
+    )
 
 
 def _renumbered(name: str, by: int) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
@@ -15,6 +15,7 @@ from ppsolve.models.bench.record import MOST_MOMENTS, BenchRecord
 from ppsolve.models.core.result import Figure, HeuristicEntry, Result, Status
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
+from ppsolve.solver.bench.code import check_code
 from ppsolve.solver.bench.engine import Finished
 from ppsolve.solver.bench.machine import machine_id, this_machine
 from ppsolve.solver.optimize import api
@@ -39,18 +40,22 @@ class Item:
         Its file, None where it has none.
     options : mapping
         Keywords of `ppsolve.optimize`, plain data.
+    code : mapping of str to str
+        Hash of the file of each user's heuristic among them (`code_of`).
     """
 
     instance: Instance
     family: str
     path: str | None
     options: Mapping[str, Any]
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Options other than the time limit, and the version that solves."""
+        """Options other than the time limit, the version that solves, and users' code if any."""
         given = {name: value for name, value in self.options.items() if name != "time_limit"}
-        return {**given, "version": version("ppsolve")}
+        code = {"code": dict(self.code)} if self.code else {}
+        return {**given, **code, "version": version("ppsolve")}
 
     @property
     def time_limit(self) -> float | None:
@@ -109,7 +114,14 @@ class Item:
 
 
 def solve_item(item: Item) -> dict[str, Any]:
-    """Solve an item; return the fields of its record that say what was found."""
+    """Solve an item; return the fields of its record that say what was found.
+
+    Raises
+    ------
+    ChangedCodeError
+        A user's heuristic is not the code that the item was asked with.
+    """
+    check_code(item.options, item.code)
     history = History()
     result = api.optimize(item.instance, on_progress=history, **item.options)
     return {

@@ -65,6 +65,7 @@ class LocalEngine:
         nursery = self._nursery or Nursery()
         waiting = enumerate(items)
         running: list[WatchedCall] = []
+        over: list[WatchedCall] = []
         watch = _Watch(limits)
         with selectors.DefaultSelector() as selector:
             try:
@@ -73,12 +74,13 @@ class LocalEngine:
                         call = WatchedCall(index, (function, item), limits, nursery.begin())
                         running.append(call)
                         selector.register(call.connection, selectors.EVENT_READ, call)
+                    # The next processes start while whoever asked takes these answers.
+                    yield from (call.finished() for call in over)
                     if not running or not self._is_wanted():
                         return
                     watch.look(selector, running)
-                    for call in [one for one in running if one.is_over]:
-                        running.remove(call)
-                        yield call.finished()
+                    over = [call for call in running if call.is_over]
+                    running = [call for call in running if not call.is_over]
             finally:
                 _end(running)
                 if self._nursery is None:

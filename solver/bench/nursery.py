@@ -1,8 +1,8 @@
 """The process that others are forked from: it has imported the library, and has one thread.
 
 Python and the library take more than a second to start, a fork of a process that has both 10 to 40
-ms. Whoever solves cannot fork: compiled code has threads, which a fork does not copy. So a helper
-is started afresh, imports everything, runs nothing, and forks a process for each call.
+ms. Whoever solves cannot fork: its threads are not copied, and locks that they hold stay held. So a
+helper is started afresh, imports everything, and forks a process for each call.
 
 It is given one end of a pair of sockets for each call, over which go, in this order,
 
@@ -54,11 +54,19 @@ def main(handle: int) -> None:
 
 
 def _import_library() -> None:
-    """Import all that an item needs, OR-tools too."""
-    import ppsolve.solver.bench.item  # noqa: F401
+    """Import all that an item needs, OR-tools and LLVM too, and look up what is installed."""
+    import ppsolve.solver.bench.item
+    import ppsolve.solver.kernels.native.machine  # noqa: F401
+    from ppsolve.solver.bench.code import code_of
+    from ppsolve.solver.kinds.entries import versions
     from ppsolve.solver.kinds.task import load_exact_solver
+    from ppsolve.solver.optimize.registry import installed
 
     load_exact_solver()
+    # Each process that looked by itself took 20 ms of processor time for it.
+    installed()
+    code_of({})
+    versions()
 
 
 class _Nursery:
@@ -129,8 +137,9 @@ class _Nursery:
             if child == 0:
                 return
             _kill_group(child)
+            code = os.waitstatus_to_exitcode(status)
             with self._children.pop(child) as connection, suppress(OSError):
-                connection.sendall(END.pack(child, os.waitstatus_to_exitcode(status)))
+                connection.sendall(END.pack(child, code))
 
 
 def _kill_group(leader: int) -> None:

@@ -79,6 +79,17 @@ class Suite:
         asked = {item.key for item in self._items}
         return [record for record in self._file.records if record.key in asked]
 
+    @property
+    def others(self) -> list[BenchRecord]:
+        """Records of these instances that answer another question: other settings or code."""
+        asked = {item.key for item in self._items}
+        names = {(item.family, item.instance.name) for item in self._items}
+        return [
+            record
+            for record in self._file.records
+            if record.key not in asked and (record.family, record.instance) in names
+        ]
+
     def _drop_failed(self) -> None:
         failed = {record.key for record in self.records if record.failure is not None}
         if failed:

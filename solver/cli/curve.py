@@ -21,10 +21,15 @@ from ppsolve.solver.curve.api import TIME_LIMIT, curve
 from ppsolve.solver.curve.points import Multiple
 from ppsolve.solver.generate.flags import parse_number
 from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.render.curve import curve_chart, curve_report
-from ppsolve.solver.render.figure_file import chart_bytes, chart_format
+from ppsolve.solver.render.curve import curve_report
+from ppsolve.solver.render.figure_file import chart_format, figure_bytes
+from ppsolve.solver.render.plot.curve import curve_figure
+from ppsolve.solver.render.plot.sheet import PAPER
 
 MOST_POINTS = 1000
+
+INCHES = 5.0
+"""Width of `--chart`: room for curves of many points; `ppsolve show` draws others."""
 
 Capacity = Annotated[
     str | None,
@@ -109,7 +114,8 @@ def curve_command(
         )
     _write(found, output)
     if chart is not None:
-        save(chart, chart_bytes([curve_chart(found)], form))
+        drawn = figure_bytes(lambda: curve_figure(found, found.instance, INCHES), form, PAPER)
+        save(chart, drawn)
     if as_json or str(output) == "-":
         print_json(found.written())
     else:

@@ -75,6 +75,14 @@ Model = Annotated[
         help="What these layers are, such as Et*10L; decoder layers by default.",
     ),
 ]
+Recomputed = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute",
+        metavar="N,N,...",
+        help="megatron, primus: layers of each stage that are recomputed in the backward.",
+    ),
+]
 Beside = Annotated[
     list[str] | None,
     typer.Option(
@@ -107,6 +115,7 @@ def export_command(
     data_order: DataOrder = None,
     layers: Layers = None,
     model: Model = None,
+    recompute: Recomputed = None,
     fsdp: Shards = False,
     beside: Beside = None,
 ) -> None:
@@ -121,14 +130,17 @@ def export_command(
     check_writable(Path(output), *inputs)
     check_writable(data_order, *inputs, option="--data-order")
     if to in PICTURES:
-        _refuse_for_pictures(to, format, replica, data_order, layers, model, fsdp=fsdp)
+        given = {"--format": format, "--replica": replica, "--data-order": data_order}
+        given |= {"--layers": layers, "--model": model, "--recompute": recompute, "--fsdp": fsdp}
+        refuse_given(given, f"expected a runtime; {to} shows the schedule as it is")
         files = [result, *(beside or [])]
         export_picture(to, files, Path(output), instance=instance, heuristic=heuristic)
         return
 
     target = chosen(to)
     refuse_given({"--beside": beside}, f"expected --to {' or '.join(PICTURES)}")
-    settings = target.settings(format, fsdp=fsdp, model=model)
+    again = None if recompute is None else parse_counts(recompute, "--recompute")
+    settings = target.settings(format, fsdp=fsdp, model=model, recomputed=again)
     counts = None if layers is None else parse_counts(layers)
     pipeline = None if instance is None else load_pipeline(instance, result)
     try:
@@ -147,22 +159,6 @@ def export_command(
     _tell_order(program, data_order)
     if not target.is_tested:
         say(f"note: {target.name}: {NOT_TESTED}")
-
-
-def _refuse_for_pictures(
-    to: str,
-    format: str | None,
-    replica: int | None,
-    data_order: Path | None,
-    layers: str | None,
-    model: str | None,
-    *,
-    fsdp: bool,
-) -> None:
-    """Refuse options of runtimes: a picture shows a schedule as it is."""
-    given = {"--format": format, "--replica": replica, "--data-order": data_order}
-    given |= {"--layers": layers, "--model": model, "--fsdp": fsdp}
-    refuse_given(given, f"expected a runtime; {to} shows the schedule as it is")
 
 
 def _tell_order(program: Program, path: Path | None) -> None:

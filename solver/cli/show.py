@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import RenderableType
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.documents.base import as_finite, explain, field_path
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
+from ppsolve.solver.cli import figures as fig
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.doubts import note_rounding, question_units
+from ppsolve.solver.cli.doubts import note_rounding
+from ppsolve.solver.cli.given import Given, read_given
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.orders import expect_orders, print_order
 from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
-from ppsolve.solver.optimize.kinds import is_result, kind_of, known_kind, parse_instance
-from ppsolve.solver.render.drawing import Frame
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.render.curve import curve_report
+from ppsolve.solver.render.drawing import Frame, Shown
 from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
+from ppsolve.solver.render.plot.drawn import Drawn
 from ppsolve.solver.render.schedule_view import Window
-
-MAX_EXPONENT = 30
-"""Numbers of more digits before the point are no times that anything could be drawn of."""
 
 Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="INSTANCE [RESULT]",
-        help="Instance and its result, a result alone, or an instance with --heuristic.",
+        help="Instance and its result, one of them, a plan, or a curve.",
         show_default=False,
     ),
 ]
@@ -79,37 +76,91 @@ def show_command(
     iteration: Iteration = None,
     order: Order = False,
     width: Width = None,
+    png: fig.Png = None,
+    svg: fig.Svg = None,
+    pdf: fig.Pdf = None,
+    picture: fig.Chosen = None,
+    title: fig.Title = None,
+    inches: fig.Inches = None,
     exact: opt.Exact = False,
     verbose: opt.Verbose = False,
 ) -> None:
-    """Draw a schedule in the terminal, with its figures.
+    """Draw a schedule in the terminal, with its figures, or as a picture for a paper.
 
     `show INSTANCE RESULT` knows capacities and links; `show RESULT` needs no instance;
-    `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it.
+    `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it; `show PLAN`
+    draws the winner, `show CURVE` the curve.
     """
-    given = _read(files)
+    wanted = fig.Wanted({"png": png, "svg": svg, "pdf": pdf}, picture, title, inches)
+    wanted.check(*files)
+    given = read_given(files)
     window = (first, None if last == inf else last)
     frame = Frame(links, window, _iterations(iteration, window))
     _refuse_contradictions(given, heuristic, window)
+    if order and wanted.is_any:
+        raise InputError("expected either an order or a picture", field="--order")
     if order:
         _print_order(given, heuristic, exact=exact)
         return
-    if given.instance is None:
-        view = _of_result(given, frame)
+    how = _How(heuristic, group_size, frame, exact)
+    if wanted.is_any:
+        _write_pictures(wanted, given, how)
     else:
-        with about_file(given.instance, given.instance_source):
-            view = _of_instance(given.instance, given, heuristic, group_size, frame, exact=exact)
-    stdout_console(width).print(view)
+        stdout_console(width).print(_view(given, how))
 
 
 @dataclass(frozen=True)
-class _Given:
-    """What the files hold: an instance, the data of a result, or both."""
+class _How:
+    """What of the files is shown: a heuristic by name, the frame, whether times must be exact."""
 
-    instance: Instance | None = None
-    instance_source: str = ""
-    data: Any = None
-    source: str = ""
+    heuristic: str | None
+    group_size: int | None
+    frame: Frame
+    exact: bool
+
+
+def _write_pictures(wanted: fig.Wanted, given: Given, how: _How) -> None:
+    """Write the pictures that are asked for."""
+    result = given.owner if isinstance(given.owner, Result) else None
+    source = given.source or given.instance_source
+    try:
+        wanted.write(
+            fig.drawer(wanted, given.curve, result, lambda: _drawn(given.with_carried(), how))
+        )
+    except InputError as error:
+        raise error.located(source) from None
+
+
+def _view(given: Given, how: _How) -> RenderableType:
+    """Return the view for the terminal."""
+    if given.curve is not None:
+        return curve_report(given.curve)
+    drawn = _drawn(given, how)
+    if drawn is not None:
+        try:
+            return drawn.drawing.drawn(drawn.shown)
+        except InputError as error:
+            raise error.located(given.source or given.instance_source) from None
+    assert given.instance is not None
+    with about_file(given.instance, given.instance_source):
+        problem = kind_of(given.instance).lower(given.instance, exact=how.exact)
+        _note_ticks(problem)
+        return drawing_of(given.instance.kind).describe(given.instance, problem)
+
+
+def _drawn(given: Given, how: _How) -> Drawn | None:
+    """Return the schedule that is shown; None where there is only an instance."""
+    instance = given.instance
+    if instance is None:
+        return _of_result(given, how.frame)
+    with about_file(instance, given.instance_source):
+        if how.heuristic is not None:
+            size = how.group_size
+            entry = simulate_entry(instance, how.heuristic, group_size=size, exact=how.exact)
+            return _of_entry(instance, entry, how)
+        if given.data is not None:
+            return _of_instance_and_result(instance, given, how)
+    return None
 
 
 def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[int, int] | None:
@@ -124,27 +175,7 @@ def _iterations(text: str | None, window: tuple[float, float | None]) -> tuple[i
     return int(found[1]), int(found[2] or found[1])
 
 
-def _read(files: list[Path]) -> _Given:
-    """Read one or two files, in either order: an instance is what has a ``kind``."""
-    if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
-        raise InputError("expected an instance, a result, or one of each")
-    given = _Given()
-    for file in files:
-        data, source = read_json(file), source_name(file)
-        if is_result(data):
-            if given.data is not None:
-                raise InputError("expected an instance, this is a second result", source=source)
-            given = replace(given, data=data, source=source)
-        elif given.instance is not None:
-            raise InputError("expected a result (with a schedule) here", source=source)
-        else:
-            instance = parse_instance(data, source)
-            question_units(instance, source)
-            given = replace(given, instance=instance, instance_source=source)
-    return given
-
-
-def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window) -> None:
+def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) -> None:
     first, last = window
     if last is not None and last <= first:
         least, got = figures(first, last)
@@ -155,13 +186,13 @@ def _refuse_contradictions(given: _Given, heuristic: str | None, window: Window)
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
 
-def _print_order(given: _Given, heuristic: str | None, *, exact: bool) -> None:
+def _print_order(given: Given, heuristic: str | None, *, exact: bool) -> None:
     """Print the order of a result, or the one that a heuristic makes."""
     instance = given.instance
     if instance is not None:
         expect_orders(instance, given.instance_source, "--order")
     if instance is None or given.data is not None:
-        print_order(_owner(given.data, given.source), given.source)
+        print_order(given.owner, given.source)
         return
     if heuristic is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
@@ -172,34 +203,13 @@ def _print_order(given: _Given, heuristic: str | None, *, exact: bool) -> None:
     _warn_of_reason(entry)
 
 
-def _of_instance(
-    instance: Instance,
-    given: _Given,
-    heuristic: str | None,
-    group_size: int | None,
-    frame: Frame,
-    *,
-    exact: bool,
-) -> RenderableType:
-    if heuristic is not None:
-        entry = simulate_entry(instance, heuristic, group_size=group_size, exact=exact)
-        return _of_entry(instance, entry, frame, exact=exact)
-    if given.data is not None:
-        return _of_instance_and_result(instance, given, frame, exact=exact)
-    problem = kind_of(instance).lower(instance, exact=exact)
-    _note_ticks(problem)
-    return drawing_of(instance.kind).describe(instance, problem)
-
-
 def _note_ticks(problem: Problem) -> None:
     note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit)
 
 
-def _of_instance_and_result(
-    instance: Instance, given: _Given, frame: Frame, *, exact: bool
-) -> RenderableType:
+def _of_instance_and_result(instance: Instance, given: Given, how: _How) -> Drawn:
     data, kind = given.data, kind_of(instance)
-    problem = kind.lower(instance, exact=exact, document=data)
+    problem = kind.lower(instance, exact=how.exact, document=data)
     _note_ticks(problem)
     schedule, violations = kind.read(instance, problem, data, given.source)
     if schedule is None:
@@ -207,29 +217,29 @@ def _of_instance_and_result(
     if violations:
         say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
     title = _title(instance.name, data.get("best_by") or data.get("name"))
-    claimed, drawing = _owner(data, given.source), drawing_of(instance.kind)
+    claimed, drawing = given.owner, drawing_of(instance.kind)
     warning = drawing.warning(instance, schedule, claimed)
     if warning is not None:
         say(f"warning: {given.source}: {warning}")
-    return drawing.view(title, instance, schedule, claimed, frame)
+    document = ScheduleDocument.of(schedule)
+    return Drawn(Shown(title, document, claimed, how.frame, instance, schedule), drawing)
 
 
-def _of_entry(
-    instance: Instance, entry: HeuristicEntry, frame: Frame, *, exact: bool
-) -> RenderableType:
+def _of_entry(instance: Instance, entry: HeuristicEntry, how: _How) -> Drawn:
     refuse_not_applicable(entry)
     kind, drawing = kind_of(instance), drawing_of(instance.kind)
     if entry.schedule is None:
         why = drawing.reason(entry)
         raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
     document = entry.schedule.model_dump(mode="json")
-    problem = kind.lower(instance, exact=exact, document=document)
+    problem = kind.lower(instance, exact=how.exact, document=document)
     _note_ticks(problem)
     schedule = kind.read(instance, problem, document)[0]
     if schedule is None:
         raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
     _warn_of_reason(entry)
-    return drawing.view(_title(instance.name, entry.name), instance, schedule, entry, frame)
+    title, shown = _title(instance.name, entry.name), ScheduleDocument.of(schedule)
+    return Drawn(Shown(title, shown, entry, how.frame, instance, schedule), drawing)
 
 
 def _warn_of_reason(entry: HeuristicEntry) -> None:
@@ -237,62 +247,15 @@ def _warn_of_reason(entry: HeuristicEntry) -> None:
         say(f"warning: {entry.status.value}: {drawing_of(entry.kind).reason(entry)}")
 
 
-def _of_result(given: _Given, frame: Frame) -> RenderableType:
-    data = given.data
-    written = data.get("schedule", data)
-    if not isinstance(written, dict) or not written.get("ops"):
-        raise InputError("there is no schedule in it", source=given.source)
-    _refuse_huge_numbers(data, given.source)
-    try:
-        document = ScheduleDocument.model_validate(written)
-    except ValidationError as error:
-        raise explain(error, ScheduleDocument, given.source) from None
-    title = _title(data.get("instance", "schedule"), data.get("best_by") or data.get("name"))
-    source = _owner(data, given.source)
+def _of_result(given: Given, frame: Frame) -> Drawn:
+    document = given.document
+    title = _title(
+        given.data.get("instance", "schedule"), given.data.get("best_by") or given.data.get("name")
+    )
+    source = given.owner
     if source is not None:
         note_rounding(source.tick_error, document.time_unit)
-    try:
-        return drawing_of_document(document).view_alone(title, document, source, frame)
-    except InputError as error:
-        raise error.located(given.source) from None
-
-
-def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
-    """Return the result or heuristic entry that `data` is, None for a bare schedule."""
-    models = _models_of(data)
-    if "instance" in data:
-        model: type[Result | HeuristicEntry] = models[0]
-    elif "name" in data:
-        model = models[1]
-    else:
-        return None
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, model, source) from None
-
-
-def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
-    """Return the models of a result and of an entry of the kind that `data` names."""
-    named = data.get("kind")
-    kind = known_kind(named) if isinstance(named, str) else None
-    return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))
-
-
-def _refuse_huge_numbers(data: Any, source: str) -> None:
-    """Refuse numbers that would take the validation of whole numbers forever, or crash it."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
-    while waiting:
-        at, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += [((*at, key), inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
-        elif isinstance(value, Decimal) and value.adjusted() > MAX_EXPONENT:
-            try:
-                as_finite(value)
-            except ValueError as error:
-                raise InputError(str(error), source=source, field=field_path(at)) from None
+    return Drawn(Shown(title, document, source, frame), drawing_of_document(document))
 
 
 def _title(name: Any, by: Any) -> str:

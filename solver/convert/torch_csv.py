@@ -6,19 +6,17 @@ import csv
 from io import StringIO
 from pathlib import Path
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
+from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds.lower_bounds import best_bound, lower_bounds
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
-from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.exchanges import broken_exchanges
 from ppsolve.solver.pipeline.programs.rules import broken_rules
-from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
+from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulated_entry
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 NAME = "torch-csv"
@@ -144,22 +142,11 @@ def convert_torch_csv(
     broken = _broken(rows, instance)
     if broken:
         raise InputError(str(broken[0]), source=source_name(path))
-    proposal, violations = simulated(_computing(rows), instance, exact=exact)
-    outcome = HeuristicOutcome(
-        NAME,
-        HeuristicStatus.INFEASIBLE if violations else HeuristicStatus.FEASIBLE,
-        proposal.schedule,
-        str(violations[0]) if violations else None,
-        proposal.orders,
-    )
+    entry, proposal = simulated_entry(_computing(rows), instance, NAME, exact=exact)
     problem = proposal.schedule.problem
-    entry = PIPELINE.entry_of(instance, problem, outcome, with_schedule=True)
-    error = problem.scale.time(problem.tick_error) or None
-    unit = PIPELINE.value_unit(instance)
-    update = {"kind": PIPELINE.name, "value_unit": unit, "tick_error": error}
     bound = best_bound(lower_bounds(ImpliedOrder(problem))).value
     value = proposal.schedule.value
-    return entry.model_copy(update=update), relative_gap(value, bound, bound)
+    return entry, relative_gap(value, bound, bound)
 
 
 def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+
+Feed = Callable[[], Schedule | None]
+"""Gives the best schedule that was found elsewhere, None while there is none."""
 
 
 @dataclass(frozen=True)

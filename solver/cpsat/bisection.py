@@ -9,7 +9,7 @@ from dataclasses import replace
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
 from ppsolve.solver.cpsat.limits import SearchLimits
 
 Search = Callable[..., ExactAnswer]
@@ -31,6 +31,12 @@ met or not, and nothing refutes it."""
 
 QUESTION_SHARE = 0.15
 """Share of the time that is left for one question."""
+
+PROOF_SHARE = 0.4
+"""The same for the question which better schedule there is, asked first where somebody else looks
+for schedules: what is left may be the proof that there is none. An uneven 16 x 16 with memory for
+8 (768 ops) was proved by it in 0.3 units, 2.4 s of CPU time, and a 16 x 64 (3,072 ops) in 0.7 s,
+where halving from the analytic bound was 0.5 % off after 20 s on two threads."""
 
 BISECTION_SHARE = 0.8
 """Share of the time for all rounds, about half of which minimise; the rest minimises alone. With
@@ -61,6 +67,8 @@ class Bisection:
         Limits of all questions and of what comes after them.
     on_bound : callable, optional
         Told about each better bound, in ticks.
+    feed : callable, optional
+        Asked for the best schedule that was found elsewhere.
     """
 
     def __init__(
@@ -70,12 +78,14 @@ class Bisection:
         incumbent: Schedule,
         limits: SearchLimits,
         on_bound: Callable[[int], None] | None = None,
+        feed: Feed | None = None,
     ) -> None:
         self.lower, self.schedule = lower, incumbent
         self._analytic = lower
         self.units = 0.0
         self.is_interrupted = False
         self._search, self._limits, self._on_bound = search, limits, on_bound
+        self._feed = feed
         self._began = time.monotonic()
         whole = limits.start()
         self._clock = whole.share(BISECTION_SHARE)
@@ -111,8 +121,10 @@ class Bisection:
             self._budget *= 2
 
     def _round(self) -> None:
+        if self._feed is not None:
+            self._ask(self.schedule.value - 1, LONGER, to_the_end=True)
         # Schedules first: halves of a large gap are met one by one.
-        if self.lower == self._analytic:
+        if self._may_ask() and self.lower == self._analytic:
             self._ask(self.lower, LONGER)
         if self._may_ask():
             self._minimise()
@@ -135,16 +147,18 @@ class Bisection:
         self._raise(answer.bound or 0)
 
     def _may_ask(self) -> bool:
+        self._listen()
         units = self._limits.deterministic
         used_up = units is not None and self.units >= BISECTION_SHARE * units
         done = self.is_closed or self.is_interrupted or not self._is_exact
         return not (done or used_up or self._clock.is_over)
 
-    def _ask(self, target: int, longer: int = 1) -> None:
-        """Ask whether a schedule of at most so many ticks exists."""
-        limits = self._question(longer)
+    def _ask(self, target: int, longer: int = 1, *, to_the_end: bool = False) -> None:
+        """Ask whether a schedule of at most so many ticks exists, or which is the best one."""
+        limits = self._question(longer, PROOF_SHARE if to_the_end else QUESTION_SHARE)
+        gap = self._limits.gap if to_the_end else 1.0
         workers = 1 if limits.workers <= FEW_WORKERS else limits.workers
-        limits = replace(limits, gap=1.0, workers=workers, dynamic_orders=True)
+        limits = replace(limits, gap=gap, workers=workers, dynamic_orders=True)
         answer = self._search(lower=self.lower, incumbent=None, upper=target, limits=limits)
         is_better = self._learn(answer)
         if answer.infeasible:
@@ -160,20 +174,27 @@ class Bisection:
         self.units += answer.deterministic_time
         self._is_exact = answer.memory_is_exact
         self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
-        better = answer.schedule
-        if not self._is_exact or better is None or better.value >= self.schedule.value:
+        return self._is_exact and self._take(answer.schedule)
+
+    def _listen(self) -> None:
+        """Take the best schedule that was found elsewhere."""
+        if self._feed is not None:
+            self._take(self._feed())
+
+    def _take(self, better: Schedule | None) -> bool:
+        if better is None or better.value >= self.schedule.value:
             return False
         self.schedule = better
         if self._open is not None and self._open >= better.value:
             self._open = None
         return True
 
-    def _question(self, longer: int) -> SearchLimits:
+    def _question(self, longer: int, share: float = QUESTION_SHARE) -> SearchLimits:
         """Return limits of one search."""
         left, units = self.left, longer * self._budget
         if left.deterministic is not None:
             units = min(units, left.deterministic)
-        seconds = self._clock.left * QUESTION_SHARE / BISECTION_SHARE
+        seconds = self._clock.left * share / BISECTION_SHARE
         return replace(
             left,
             seconds=min(seconds, left.seconds or seconds) if self._clock.is_limited else None,

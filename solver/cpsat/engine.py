@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.found import Found
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import Model, OutOfTimeError, index_ordered
-from ppsolve.solver.cpsat.search import Feed, Search
+from ppsolve.solver.cpsat.search import Search
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 

@@ -10,11 +10,10 @@ from functools import partial
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
 from ppsolve.solver.cpsat.bisection import Bisection
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.search import Feed
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -56,7 +55,7 @@ def solve_exactly(
     )
     spent, left = 0.0, limits
     if incumbent is not None:
-        narrowed = Bisection(attempt, lower, incumbent, limits, on_bound)
+        narrowed = Bisection(attempt, lower, incumbent, limits, on_bound, feed)
         narrowed.run()
         if narrowed.is_closed or narrowed.is_interrupted:
             return narrowed.answer()

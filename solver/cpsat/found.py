@@ -94,7 +94,12 @@ class Found:
             self._on_bound(bound)
 
     def feed(self, schedule: Schedule) -> bool:
-        """Take a schedule that was found elsewhere; return whether it is the best one."""
+        """Take a schedule that was found elsewhere; return whether it is the best one.
+
+        One above the largest objective that is looked for says nothing here.
+        """
+        if schedule.value > self.model.upper:
+            return False
         ordered = index_ordered(self.model.implied, schedule.normalised())
         with self._lock:
             if self.value is not None and ordered.value >= self.value:

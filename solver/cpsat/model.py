@@ -31,12 +31,14 @@ class Model:
         Starts, intervals and the objective.
     constraints : Constraints
         The rules, not yet added.
-    lower : int
-        Least objective that is looked for, in ticks.
+    lower, upper : int
+        Least and largest objective that is looked for, in ticks.
     """
 
-    def __init__(self, variables: Variables, constraints: Constraints, lower: int) -> None:
-        self.lower = lower
+    def __init__(
+        self, variables: Variables, constraints: Constraints, lower: int, upper: int
+    ) -> None:
+        self.lower, self.upper = lower, upper
         self.variables = variables
         self.constraints = constraints
         self.implied = constraints.implied
@@ -93,7 +95,7 @@ class Model:
         most = most if upper is None else min(most, upper)
         lower = min(lower, most)
         variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
-        model = cls(variables, Constraints(variables, implied, rounding), lower)
+        model = cls(variables, Constraints(variables, implied, rounding), lower, most)
         model.fill(hint, window_work=window_work, clock=clock)
         return model
 
@@ -131,7 +133,7 @@ class Model:
         best : Schedule
             A better schedule, in index order; becomes the hint and the largest objective.
         """
-        variables = self.variables
+        variables, self.upper = self.variables, best.value
         windows = start_windows(self.implied, best.value, heads=variables.windows.earliest)
         variables.narrow(windows, min(lower, best.value), best.value)
         # Literals of redundant rules go unhinted rather than with what an older schedule says.

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
 from ppsolve.solver.cpsat.found import Found
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import Model
 from ppsolve.solver.cpsat.running import SolverRun
-
-Feed = Callable[[], Schedule | None]
-"""Gives the best schedule that was found elsewhere, None while there is none."""
 
 POLL = 0.05
 """Seconds between two looks at the clock and the feed."""
@@ -66,6 +62,7 @@ class Search:
         self._model, self._found = model, found
         self._limits, self._clock = limits, clock
         self._feed = feed
+        self._fed: Schedule | None = None
         self._calm = FIRST_CALM
         self._left = limits
         self._units = 0.0
@@ -109,15 +106,20 @@ class Search:
         """Wait while there is a reason to; return whether to start again."""
         again = False
         while not self._run.wait(POLL):
-            fed = None if self._feed is None else self._feed()
-            if fed is not None:
-                self._found.feed(fed)
+            self._listen()
             if self._clock.left <= self._early or self._is_closed():
                 return False
             again = again or self._has_better_start()
             if again:
                 self._run.stop(0.0)
         return again and self._run.status not in CONCLUSIVE and self._clock.left > self._early
+
+    def _listen(self) -> None:
+        """Take what was found elsewhere, each schedule once."""
+        fed = None if self._feed is None else self._feed()
+        if fed is not None and fed is not self._fed:
+            self._found.feed(fed)
+            self._fed = fed
 
     def _is_closed(self) -> bool:
         """Whether a fed schedule is good enough; CP-SAT ends by itself for its own."""

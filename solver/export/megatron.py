@@ -11,6 +11,7 @@ from ppsolve.solver.convert.megatron.layout import parse_layout
 from ppsolve.solver.export.orders import refuse_other_orders
 from ppsolve.solver.export.placement import chunks_if_looped
 from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.recompute import FIELD, decoders_of
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import letters_of
 from ppsolve.solver.pipeline.grammar import FORWARD
@@ -55,6 +56,7 @@ def megatron_flags(program: Program, settings: Settings) -> str:
         flags += [f"--num-layers {layers}", f'--pipeline-model-parallel-layout "{layout.text()}"']
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
+    flags += _recomputation(program, settings)
     return "\n".join([*flags, *_batch(program)]) + "\n"
 
 
@@ -83,6 +85,34 @@ def _group(program: Program) -> int:
     rule = f"{NAME} runs interleaved 1F1B in groups of {size}"
     refuse_other_orders(program, orders, rule)
     return size
+
+
+def _recomputation(program: Program, settings: Settings) -> list[str]:
+    """Return the flags of recomputed layers: one number for all stages.
+
+    Of each stage the first n layers are recomputed, or all where there are fewer (method
+    ``block`` of ``TransformerBlock``, of which every virtual stage is one).
+
+    Raises
+    ------
+    InputError
+        Stages recompute different numbers of layers.
+    """
+    if settings.recomputed is None:
+        return []
+    most = max(settings.recomputed)
+    decoders = decoders_of(program, settings)
+    for stage, (count, there) in enumerate(zip(settings.recomputed, decoders, strict=True)):
+        if count != min(most, there):
+            raise InputError(
+                f"{NAME} recomputes as many layers of every stage: {min(most, there)} of stage "
+                f"{stage}, not {count}",
+                field=FIELD,
+            )
+    if not most:
+        return []
+    names = {"granularity": "full", "method": "block", "num-layers": most}
+    return [f"--recompute-{name} {value}" for name, value in names.items()]
 
 
 def _batch(program: Program) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.export.placement import chunks_if_looped, is_folded
 from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.recompute import decoders_of
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.pipeline.grammar import (
     BACKWARD,
@@ -54,18 +55,20 @@ def primus_table(program: Program, settings: Settings) -> str:
         The program; its first stage must run micro-batches in order too, which Primus takes from
         the data in the order of forwards.
     settings : Settings
-        Not used.
+        Says which layers are recomputed.
 
     Returns
     -------
     str
         JSON with ``pp_algorithm`` (the entry that the adapter replaces), ``pp_size``,
-        ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``.
+        ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``; where
+        layers are recomputed also the settings ``recompute_granularity``, ``recompute_method`` and
+        ``recompute_layer_ids``.
 
     Raises
     ------
     InputError
-        The placement, or the order on the first stage, cannot be said.
+        The placement, the order on the first stage or the layers recomputed cannot be said.
     """
     is_v = is_folded(program)
     chunks = 2 if is_v else chunks_if_looped(program, NAME)
@@ -73,7 +76,7 @@ def primus_table(program: Program, settings: Settings) -> str:
     _refuse_data_order(program)
     rows = with_communications(program.rows, program.ends, local=True)
     table = _Table(program.stage_to_rank)
-    found = {
+    found: dict[str, Any] = {
         "pp_algorithm": algorithm,
         "pp_size": len(rows),
         "vpp_size": chunks,
@@ -81,7 +84,24 @@ def primus_table(program: Program, settings: Settings) -> str:
         "stages": table.stages(len(rows)),
         "table": [[node for step in row for node in table.nodes(step)] for row in rows],
     }
-    return json.dumps(found) + "\n"
+    return json.dumps(found | _recomputation(program, settings)) + "\n"
+
+
+def _recomputation(program: Program, settings: Settings) -> dict[str, Any]:
+    """Return the settings of recomputed layers, the first ones of each stage; none by default."""
+    if settings.recomputed is None:
+        return {}
+    decoders = decoders_of(program, settings)
+    first = [sum(decoders[:stage]) for stage in range(len(decoders))]
+    pairs = zip(first, settings.recomputed, strict=True)
+    ids = [str(begin + layer) for begin, count in pairs for layer in range(count)]
+    if not ids:
+        return {}
+    return {
+        "recompute_granularity": "full",
+        "recompute_method": None,
+        "recompute_layer_ids": ",".join(ids),
+    }
 
 
 def _refuse_data_order(program: Program) -> None:

@@ -19,8 +19,11 @@ class Settings:
         Gather and drop parameters, see `torch_csv`.
     model : str, optional
         The layers of the model, see `letters_of`.
+    recomputed : tuple of int, optional
+        Decoder layers of each stage whose forward is run again before their backward.
     """
 
     form: Format = FORMATS[0]
     shards: bool = False
     model: str | None = None
+    recomputed: tuple[int, ...] | None = None

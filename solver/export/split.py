@@ -9,8 +9,20 @@ from ppsolve.solver.convert.megatron.layout import DECODER, EMBEDDING, LOSS, par
 from ppsolve.solver.export.program import Program
 
 
-def parse_counts(text: str) -> tuple[int, ...]:
+def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
     """Read the layers of each stage, ``4,3,3,2``.
+
+    Parameters
+    ----------
+    text : str
+        The numbers.
+    option : str
+        Where they were given, for the error.
+
+    Returns
+    -------
+    tuple of int
+        One number per stage.
 
     Raises
     ------
@@ -21,7 +33,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
         raise InputError(
             f'expected a number of layers for each stage, such as 4,3,3,2, got "{text[:40]}"',
-            field="--layers",
+            field=option,
         )
     return tuple(map(int, parts))
 

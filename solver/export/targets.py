@@ -15,6 +15,7 @@ from ppsolve.solver.export.neutral import neutral_json
 from ppsolve.solver.export.pictures import PICTURES
 from ppsolve.solver.export.primus import primus_table
 from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.recompute import FIELD as RECOMPUTE
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.torch import FORMATS, Format, torch_csv
 from ppsolve.solver.export.torchtitan import torchtitan_files
@@ -50,6 +51,8 @@ class Target:
         Whether its files were run by the runtime.
     formats : tuple of str
         What ``--format`` may say, the default first.
+    recomputes : bool
+        Whether it can say how many layers of a stage are recomputed.
     """
 
     name: str
@@ -57,9 +60,15 @@ class Target:
     cannot: tuple[str, ...] = ()
     is_tested: bool = False
     formats: tuple[Format, ...] = ()
+    recomputes: bool = False
 
     def settings(
-        self, form: str | None = None, *, fsdp: bool = False, model: str | None = None
+        self,
+        form: str | None = None,
+        *,
+        fsdp: bool = False,
+        model: str | None = None,
+        recomputed: tuple[int, ...] | None = None,
     ) -> Settings:
         """Return settings for this runtime.
 
@@ -71,6 +80,8 @@ class Target:
             Gather and drop parameters.
         model : str, optional
             Layers of the model.
+        recomputed : tuple of int, optional
+            Layers of each stage that are recomputed.
 
         Returns
         -------
@@ -80,7 +91,8 @@ class Target:
         Raises
         ------
         InputError
-            The runtime has no such format, or the format says nothing of parameters.
+            The runtime has no such format, or says nothing of parameters or of
+            recomputed layers.
         """
         known = [each for each in self.formats if form in {None, each}]
         if form is not None and not known:
@@ -88,7 +100,10 @@ class Target:
             raise InputError(f'{self.name} has no format "{form}"{hint}', field="--format")
         if fsdp and self.name != "json" and known[:1] != ["compute_comms"]:
             raise InputError("expected --to torch --format compute_comms", field="--fsdp")
-        return Settings(known[0] if known else FORMATS[0], fsdp, model)
+        if recomputed is not None and not self.recomputes:
+            able = " or ".join(target.name for target in TARGETS if target.recomputes)
+            raise InputError(f"expected --to {able}", field=RECOMPUTE)
+        return Settings(known[0] if known else FORMATS[0], fsdp, model, recomputed)
 
 
 def _single(write: Callable[[Program, Settings], str]) -> Writer:
@@ -115,7 +130,9 @@ TARGETS = (
             "other orders than 1F1B and interleaved 1F1B in groups",
             "split backwards",
             "other placements than linear and interleaved",
+            "different numbers of recomputed layers per stage",
         ),
+        recomputes=True,
     ),
     Target(
         "colossalai",
@@ -136,6 +153,7 @@ TARGETS = (
             "forwards of the first stage in another order than 0, 1, 2, ...",
             "the split of layers (flags of Megatron-LM say it)",
         ),
+        recomputes=True,
     ),
     Target(
         "deepspeed",

@@ -1,4 +1,7 @@
-"""Orders of ops with slots in place of micro-batches, read off schedules of pipelines."""
+"""Lineups: patterns of whole pipelines, ops of no micro-batch and all that is waited for included.
+
+A `Pattern` knows the positions of a flow alone, which is what timing many permutations needs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.flow.flow import Flow
+from ppsolve.solver.flow.patterns import by_first_start
 from ppsolve.solver.kernels.exchange import Lineups
 
 
@@ -154,7 +158,7 @@ def _slots(schedule: Schedule, ops: IntArray) -> IntArray:
     first = np.full(int(microbatch.max()) + 2, np.iinfo(np.int64).max)
     np.minimum.at(first, microbatch, schedule.start)
     rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first[:-1], kind="stable")] = np.arange(len(first) - 1)
+    rank[by_first_start(first[:-1])] = np.arange(len(first) - 1)
     rank[FREE] = FREE
     slots: IntArray = rank[microbatch[ops]]
     return slots

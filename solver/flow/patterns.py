@@ -71,13 +71,13 @@ class Pattern:
             The pattern, and the micro-batch of each slot.
         """
         if permutation is None:
-            permutation = np.argsort(start.min(axis=1), kind="stable")
+            permutation = by_first_start(start.min(axis=1))
         placed = start[permutation]
         end = placed + flow.duration[permutation]
         # Of one moment: what ends first, then what precedes, as ops of no length end at once.
         depth = np.broadcast_to(_depths(flow), placed.shape)
         line = np.lexsort((depth.ravel(), end.ravel(), placed.ravel()))
-        return cls(line.astype(np.int64), flow.resource), permutation.astype(np.int64)
+        return cls(line.astype(np.int64), flow.resource), permutation
 
     @cached_property
     def before(self) -> IntArray:
@@ -113,6 +113,22 @@ class Pattern:
         slot, position = np.divmod(self.line, flow.num_positions)
         ops, resource = flow.ops[permutation[slot], position], flow.resource[position]
         return [ops[resource == r] for r in np.unique(resource[resource != FREE])]
+
+
+def by_first_start(first: IntArray) -> IntArray:
+    """Return the micro-batch of each slot: slots are filled in the order of first starts.
+
+    Parameters
+    ----------
+    first : int64[m]
+        Start of the first op of each micro-batch in ticks; those of equals go by number.
+
+    Returns
+    -------
+    int64[m]
+        Numbers of micro-batches.
+    """
+    return np.argsort(first, kind="stable").astype(np.int64)
 
 
 def _depths(flow: Flow) -> IntArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
@@ -11,31 +11,32 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.heuristics.sweep import Exchange, list_sweep
+
+Search = Callable[[Clock, Exchange], object]
+"""Searches until a clock is over, and exchanges schedules meanwhile."""
 
 
 class Companion:
-    """The sweep at work beside an exact search; compiled kernels let other threads run.
+    """A search at work beside another one; compiled code lets other threads run.
 
     Parameters
     ----------
-    problem : Problem
-        n ops.
+    name : str
+        Its name in reports.
+    search : callable
+        What it does.
     clock : Clock
         The search ends with it.
-    known : Schedule or None
-        The best schedule so far.
-    bound : int
-        A lower bound on the objective in ticks.
     """
 
-    def __init__(self, problem: Problem, clock: Clock, known: Schedule | None, bound: int) -> None:
-        self._problem, self._known, self._bound = problem, known, bound
+    def __init__(self, name: str, search: Search, clock: Clock) -> None:
+        self.name, self._search = name, search
         self._clock = Clock(clock.left if clock.is_limited else None)
         self._lock = threading.Lock()
         self._found: Schedule | None = None
         self._learnt: Schedule | None = None
-        self._thread = threading.Thread(target=self._search, name="companion", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="companion", daemon=True)
 
     @contextmanager
     def at_work(self) -> Iterator[Self]:
@@ -47,25 +48,18 @@ class Companion:
             self._clock.stop()
 
     def found(self) -> Schedule | None:
-        """Return the best schedule that was found since the last call."""
+        """Return the best schedule that was found so far, the same object until it is beaten."""
         with self._lock:
-            found, self._found = self._found, None
-        return found
+            return self._found
 
     def learn(self, schedule: Schedule) -> None:
         """Take a schedule that was found elsewhere."""
         with self._lock:
             self._learnt = schedule
 
-    def _search(self) -> None:
+    def _work(self) -> None:
         try:
-            list_sweep(
-                self._problem,
-                self._clock,
-                known=self._known,
-                bound=self._bound,
-                exchange=self._exchange,
-            )
+            self._search(self._clock, self._exchange)
         except MemoryDeadlockError:
             return
 
@@ -75,3 +69,27 @@ class Companion:
                 self._found = better.normalised()
             learnt, self._learnt = self._learnt, None
         return learnt
+
+
+def sweeping(problem: Problem, known: Schedule | None, bound: int) -> Search:
+    """Return the sweep as what a companion does.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    known : Schedule or None
+        The best schedule so far.
+    bound : int
+        A lower bound on the objective in ticks.
+
+    Returns
+    -------
+    callable
+        Searches until its clock is over.
+    """
+
+    def search(clock: Clock, exchange: Exchange) -> None:
+        list_sweep(problem, clock, known=known, bound=bound, exchange=exchange)
+
+    return search

@@ -60,6 +60,30 @@ def load_function(spec: str) -> Callable[..., Any]:
     return function
 
 
+def source_of(spec: str) -> Path | None:
+    """Return the file of the module that a spec names; nothing but its parents is imported.
+
+    Parameters
+    ----------
+    spec : str
+        As for `load_function`.
+
+    Returns
+    -------
+    Path or None
+        None where there is no such module, or none with a file.
+    """
+    home = spec.rpartition(":")[0]
+    if home.endswith(".py"):
+        return Path(home)
+    _reachable(Path.cwd())
+    try:
+        found = importlib.util.find_spec(home)
+    except Exception:
+        return None
+    return Path(found.origin) if found is not None and found.has_location and found.origin else None
+
+
 def _imported(spec: str, home: str) -> ModuleType:
     is_file = home.endswith(".py")
     if is_file and not Path(home).is_file():

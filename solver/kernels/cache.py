@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
 
-Compiled = TypeVar("Compiled")
-
-_COMPLETE = "complete"
-"""File that says so once all kernels were compiled."""
+VARIABLE = "PPSOLVE_CACHE_DIR"
+"""Environment variable: the folder below which compiled kernels are kept."""
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -23,11 +19,10 @@ _PACKAGE = Path(__file__).resolve().parent
 def folder() -> Path | None:
     """Return the folder of the compiled kernels, None where none can be written.
 
-    It lies where numba's own variable ``NUMBA_CACHE_DIR`` says, else in the package's
-    ``__pycache__``, else in the user's cache folder. Its name is a hash of all kernels and of
-    numba's version: numba by itself misses changes of called functions.
+    It lies where `VARIABLE` says, else in the package's ``__pycache__``, else in the user's cache
+    folder. Its name is a hash of all kernels, of what translates them, and of LLVM's version.
     """
-    name, asked = f"kernels-{_fingerprint()}", os.environ.get("NUMBA_CACHE_DIR")
+    name, asked = f"kernels-{_fingerprint()}", os.environ.get(VARIABLE)
     for base in [Path(asked)] if asked else [_PACKAGE / "__pycache__", _user_cache()]:
         path = base / name
         try:
@@ -39,59 +34,61 @@ def folder() -> Path | None:
     return None
 
 
-def is_warm(kernel: str = "") -> bool:
-    """Return true if a kernel, or else any, was compiled here before."""
-    path = folder()
-    return path is not None and any(path.rglob(f"*.{kernel}-*.nbi" if kernel else "*.nbi"))
+def is_warm() -> bool:
+    """Return true if any kernel was compiled here before."""
+    return is_stored("*")
 
 
 def is_stored(kernel: str) -> bool:
-    """Return true if the code of a kernel is here; numba writes it after its entry in the index."""
+    """Return true if the code of a kernel is here."""
     path = folder()
-    return path is not None and any(path.rglob(f"*.{kernel}-*.nbc"))
+    return path is not None and any(path.glob(f"{kernel}-*.o"))
 
 
-def note_complete() -> None:
-    """Write down that all kernels are here."""
-    path = folder()
-    if path is not None:
-        (path / _COMPLETE).touch()
-
-
-def is_complete() -> bool:
-    """Return true if all kernels are here."""
-    path = folder()
-    return path is not None and (path / _COMPLETE).exists()
-
-
-def cached_in(compiler: Callable[[bool], Compiled]) -> Compiled:
-    """Call a compiler while numba keeps its files in `folder`.
+def stored(kernel: str, key: str) -> bytes | None:
+    """Return the code of a kernel, None where it is not here.
 
     Parameters
     ----------
-    compiler : callable
-        Takes whether to use a cache.
+    kernel, key : str
+        Name of the kernel, and a hash of what its code depends on.
 
     Returns
     -------
-    object
-        What the compiler returns.
+    bytes or None
+        The object file.
     """
-    from numba import config
-
-    path, before = folder(), config.CACHE_DIR
-    if path is None:
-        return compiler(False)
+    path = folder()
     try:
-        config.CACHE_DIR = str(path)
-        return compiler(True)
-    finally:
-        config.CACHE_DIR = before
+        return None if path is None else (path / f"{kernel}-{key}.o").read_bytes()
+    except OSError:
+        return None
+
+
+def store(kernel: str, key: str, code: bytes) -> None:
+    """Keep the code of a kernel, whole or not at all.
+
+    Parameters
+    ----------
+    kernel, key : str
+        Name of the kernel, and a hash of what its code depends on.
+    code : bytes
+        The object file.
+    """
+    path = folder()
+    if path is None:
+        return
+    partial = path / f"{kernel}-{key}.{os.getpid()}"
+    try:
+        partial.write_bytes(code)
+        partial.replace(path / f"{kernel}-{key}.o")
+    except OSError:
+        partial.unlink(missing_ok=True)
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256(f"{sys.version}{_version('numba')}{_version('numpy')}".encode())
-    for path in sorted(_PACKAGE.glob("*.py")):
+    digest = hashlib.sha256(f"{sys.version}{_version('llvmlite')}".encode())
+    for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Kernels: one function each, run by Python on lists or compiled by numba on arrays."""
+"""Kernels: one function each, run by Python on lists or compiled by LLVM for arrays."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from ppsolve.solver.attended import unbroken
-from ppsolve.solver.kernels.cache import cached_in, is_stored, is_warm
+from ppsolve.solver.kernels.cache import is_stored, is_warm
+from ppsolve.solver.kernels.native.values import NoSourceError
 
 PAYING_STEPS = 150_000
-"""Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
+"""Steps of kernels (an op placed, an edge relaxed) from which compiled code pays, cold too.
 
-Import and first use take 0.7 to 0.9 s. List rules of a V placement of 24 x 72 (10,368 ops) place
-43,000 ops a second by Python and 2.1 million compiled. Four shipped instances whose sweeps take
-45,000 to 91,000 steps were solved in 0.7 to 1.5 s by Python, in 1.2 to 2.6 s where compiled code
-was loaded; ``benchmarks/speed.py`` measures whole runs.
+List rules of a V placement of 24 x 72 (10,368 ops) place 43,000 ops a second by Python and 2.1
+million compiled: so much work takes Python 3.5 s, and compiling for such a run 4.8 s, once on a
+machine. Loading takes 0.1 s, so with a full cache less work would pay as well.
 """
 
-COMPILING_SECONDS = 25.0
-"""Seconds that must be left before kernels are compiled that no cache holds; all of them took
-14 to 20 s on two cores."""
+COMPILING_SECONDS = 4.0
+"""Seconds that must be left before a kernel is compiled that no cache holds. The longest take 0.9 s
+of processor time, those of a V placement of 24 x 72 4.8 s in all; what is compiled is kept, so a
+call that has no time for the last of them leaves them to the next one."""
 
 ASKING_SECONDS = 0.25
-"""Seconds between two looks into the cache for a kernel that another process may be compiling; a
+"""Seconds between two looks into the cache for a kernel that another process may have compiled; a
 look takes 0.1 ms."""
 
 SWITCH = "PPSOLVE_COMPILE"
@@ -41,11 +40,7 @@ _lock = threading.RLock()
 _state = {"compiled": os.environ.get(SWITCH) == "always", "due": math.inf}
 """Whether kernels run compiled, and the moment of `time.monotonic` at which an answer is due."""
 
-_awaited: dict[str, Callable[[], bool]] = {}
-"""Kernels that another process compiles, by name, and whether it still runs."""
-
 _parts: set[Callable[..., Any]] = set()
-_translations: dict[Callable[..., Any], Any] = {}
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,29 +100,10 @@ def expect(steps: float) -> bool:
 
 
 def load_compiler() -> None:
-    """Import numba now where kernels run compiled, so that no phase's share of time pays for it."""
+    """Import LLVM now where kernels run compiled, so that no phase's share of time pays for it."""
     if is_compiled():
         with unbroken():
-            import numba  # noqa: F401
-
-
-def await_kernels(names: Iterable[str], is_running: Callable[[], bool]) -> None:
-    """Let cold kernels wait for a process that compiles them into the cache.
-
-    Parameters
-    ----------
-    names : iterable of str
-        The kernels.
-    is_running : callable
-        Returns whether the process still runs; once it has ended, nothing waits for it.
-    """
-    _awaited.update(dict.fromkeys(names, is_running))
-
-
-def _wait_for(kernel: str) -> None:
-    is_running = _awaited.pop(kernel, None)
-    while is_running is not None and is_running() and not is_stored(kernel):
-        time.sleep(0.02)
+            import ppsolve.solver.kernels.native.machine  # noqa: F401
 
 
 class Kernel:
@@ -135,8 +111,7 @@ class Kernel:
 
     Records (named tuples of int64 arrays) and numbers are read; bare int64 arrays are read and
     written. The function uses numbers, the arrays that it is given, and functions marked with
-    `part`, so both ways take the same steps. It makes no arrays or lists: compiled code then counts
-    no references, which is 2.5 to 4 times faster and 0.4 s less to load (placing 10,368 ops).
+    `part`, so both ways take the same steps. It makes no arrays or lists.
 
     Parameters
     ----------
@@ -154,13 +129,13 @@ class Kernel:
         """Run the function on int64 arrays, records of them, and numbers."""
         if is_compiled():
             # Asking first costs a fifth of a call that times 32 ops.
+            if self._machine_code is None and self._may_compile():
+                self._machine_code = self._compile(arguments)
             if self._machine_code is not None:
                 return self._machine_code(*arguments)
-            if self._may_compile():
-                # Numba ends its translation in the first call, under locks that whoever is broken
-                # off in between never gives back: all later calls waited for them.
-                with unbroken():
-                    return self._compile()(*arguments)
+        return self._by_python(*arguments)
+
+    def _by_python(self, *arguments: Any) -> Any:
         plain = [_as_lists(argument) for argument in arguments]
         answer = self.function(*plain)
         for argument, values in zip(arguments, plain, strict=True):
@@ -171,42 +146,23 @@ class Kernel:
     def _may_compile(self) -> bool:
         """Whether a cache holds the kernel, or there is time to compile it."""
         if is_time_to_compile():
-            _wait_for(self.function.__name__)
             return True
         if time.monotonic() < self._asked_again:
             return False
         self._asked_again = time.monotonic() + ASKING_SECONDS
         return is_stored(self.function.__name__)
 
-    def _compile(self) -> Callable[..., Any]:
+    def _compile(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        """Load or make the machine code; never broken off, as locks of imports are held."""
         with _lock, unbroken():
             if self._machine_code is None:
-                self._machine_code = cached_in(partial(_translated, self.function, True))
+                from ppsolve.solver.kernels.native.machine import machine_code
+
+                try:
+                    self._machine_code = machine_code(self.function, arguments, _parts)
+                except NoSourceError:
+                    self._machine_code = self._by_python
             return self._machine_code
-
-
-def _translated(function: Callable[..., Any], is_kernel: bool, cache: bool = False) -> Any:
-    """Return numba's version of a function, for which the parts that it names are translated too.
-
-    Numba's own way to let plain functions call each other (``register_jitable``) takes twice as
-    long to compile.
-    """
-    import numba
-
-    names = dict(getattr(function, "__globals__", {}))
-    for name in function.__code__.co_names:
-        if names.get(name) in _parts:
-            if names[name] not in _translations:
-                _translations[names[name]] = _translated(names[name], False)
-            names[name] = _translations[names[name]]
-    copy = FunctionType(function.__code__, names, function.__name__)
-    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-    # Parts are called by compiled code alone: a wrapper for Python would take longer to compile.
-    options = {"no_cfunc_wrapper": True, "_nrt": False}
-    if not is_kernel:
-        # `walk` places 1.9 million ops a second with inlined parts, else 1.05 million.
-        options |= {"no_cpython_wrapper": True, "forceinline": True}
-    return numba.njit(copy, cache=cache, nogil=True, **options)
 
 
 def _as_lists(argument: Any) -> Any:

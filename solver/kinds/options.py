@@ -70,39 +70,15 @@ class Options:
         InputError
             Names the option that is out of range and what would be right.
         """
-        for field, value in (
-            ("time_limit", time_limit),
-            ("deterministic_limit", deterministic_limit),
-        ):
-            if value is not None and not value >= 0:
-                raise InputError(f"expected a number of seconds >= 0, got {value}", field=field)
-        if not 0 <= gap < 1:
-            raise InputError(f"expected a share from 0 to below 1, got {gap}", field="gap")
-        if workers is not None and not 1 <= workers <= 1024:
-            raise InputError(f"expected 1 to 1024, got {workers}", field="workers")
-        if deterministic and workers not in {None, 1}:
-            raise InputError(f"expected 1 with deterministic runs, got {workers}", field="workers")
-        if not 0 <= seed < 2**31:
-            raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
-        if isinstance(heuristics, str):
-            raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
-        if callable(heuristics):
-            raise InputError("expected a list of functions, got one", field="heuristics")
-        if robust is not None and not 0 < robust <= MOST_JITTER:
-            raise InputError(
-                f"expected a coefficient of variation above 0, at most {MOST_JITTER:g}, "
-                f"got {robust:g}",
-                field="robust",
-            )
         return cls(
-            _finite(time_limit),
-            gap,
-            _finite(deterministic_limit),
-            workers,
-            seed,
+            _seconds(time_limit, "time_limit"),
+            _share(gap),
+            _seconds(deterministic_limit, "deterministic_limit"),
+            _threads(workers, deterministic=deterministic),
+            _seed(seed),
             deterministic,
-            None if heuristics is None else tuple(heuristics),
-            robust,
+            _named(heuristics),
+            _jitter(robust),
         )
 
     @property
@@ -148,8 +124,49 @@ class Options:
         )
 
 
-def _finite(seconds: float | None) -> float | None:
-    return None if seconds is None or math.isinf(seconds) else seconds
+def _seconds(limit: float | None, field: str) -> float | None:
+    if limit is not None and not limit >= 0:
+        raise InputError(f"expected a number of seconds >= 0, got {limit}", field=field)
+    return None if limit is None or math.isinf(limit) else limit
+
+
+def _share(gap: float) -> float:
+    if not 0 <= gap < 1:
+        raise InputError(f"expected a share from 0 to below 1, got {gap}", field="gap")
+    return gap
+
+
+def _threads(workers: int | None, *, deterministic: bool) -> int | None:
+    if workers is not None and not 1 <= workers <= 1024:
+        raise InputError(f"expected 1 to 1024, got {workers}", field="workers")
+    if deterministic and workers not in {None, 1}:
+        raise InputError(f"expected 1 with deterministic runs, got {workers}", field="workers")
+    return workers
+
+
+def _seed(seed: int) -> int:
+    if not 0 <= seed < 2**31:
+        raise InputError(f"expected 0 to {2**31 - 1}, got {seed}", field="seed")
+    return seed
+
+
+def _named(
+    heuristics: Sequence[str | OwnFunction] | None,
+) -> tuple[str | OwnFunction, ...] | None:
+    if isinstance(heuristics, str):
+        raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
+    if callable(heuristics):
+        raise InputError("expected a list of functions, got one", field="heuristics")
+    return None if heuristics is None else tuple(heuristics)
+
+
+def _jitter(robust: float | None) -> float | None:
+    if robust is not None and not 0 < robust <= MOST_JITTER:
+        raise InputError(
+            f"expected a coefficient of variation above 0, at most {MOST_JITTER:g}, got {robust:g}",
+            field="robust",
+        )
+    return robust
 
 
 def default_workers() -> int:

@@ -19,11 +19,10 @@ from ppsolve.solver.attended import Work
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
-from ppsolve.solver.kernels.compilation import answering_within, load_compiler
+from ppsolve.solver.kernels.compilation import answering_within, expect, load_compiler
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
-from ppsolve.solver.optimize.ahead import announce
 from ppsolve.solver.optimize.progress import ProgressListener, Teller
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
@@ -189,14 +188,14 @@ class Run:
     def _announce(self, steps: int) -> None:
         """Let compiled code be loaded where it pays and time allows."""
         if self.clock.left >= LOADING_SECONDS:
-            announce(steps, self.clock.left)
+            expect(steps)
             load_compiler()
 
     def _find_bounds(self) -> None:
         self._teller.phase = "bounds"
         if self.clock.is_limited:
             # The cheapest apart: one that takes too long is broken off, and the first kernel of a
-            # process loads numba, a second that is no part of their share.
+            # process loads LLVM, a tenth of a second that is no part of their share.
             first = self.clock.share(2 * BOUNDS_SHARE)
             self._work.within(first, lambda: self.task.find_bounds(Clock(0.0)))
         asked, hard = self.clock.share(BOUNDS_SHARE), self.clock.share(2 * BOUNDS_SHARE)

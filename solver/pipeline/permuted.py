@@ -42,7 +42,7 @@ at least two beyond. On 8 devices and 16 micro-batches (256 ops, 480 with transf
 five patterns take 0.6 to 1.3 s of processor time (tests/data/unequal)."""
 
 
-class Pattern(Protocol):
+class Permutable(Protocol):
     """A published schedule that takes an order of micro-batches."""
 
     def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
@@ -89,7 +89,7 @@ def _under_each(
     patterns: Iterable[Heuristic], request: Request, permutation: IntArray
 ) -> Iterator[Proposal]:
     for heuristic in patterns:
-        pattern = cast("Pattern", heuristic.propose)
+        pattern = cast("Permutable", heuristic.propose)
         with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
             yield replace(pattern(request, permutation), pattern=heuristic.name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -111,18 +111,12 @@ def measure_curve(
     """
     _check_alike(instance)
     copies = timed_replicas(replicas, has_sync=_has_sync(instance))
-    if isinstance(heuristics, str) or (heuristics is not None and not len(heuristics)):
-        text = f"expected at least one heuristic in a list, got {describe(heuristics)}"
-        raise InputError(text, field="heuristics")
-    began, numbers = time.monotonic(), np.unique(_whole(microbatches)).tolist()
+    _check_heuristics(heuristics)
+    numbers = np.unique(_whole(microbatches)).tolist()
+    run = {"time_limit": 10.0, "on_progress": on_progress, **options}
     steps, work = [], []
-    for place, number in enumerate(numbers):
-        if on_progress is not None:
-            told = f"{number} micro-batches ({place + 1} of {len(numbers)})"
-            on_progress(Progress("phase", time.monotonic() - began, told))
-        sized = with_microbatches(instance, number)
+    for sized in _points(instance, numbers, on_progress):
         if exact:
-            run = {"time_limit": 10.0, "on_progress": on_progress, **options}
             steps.append(_measured(sized, exact=True, heuristics=heuristics, **run))
         else:
             steps.append(_quick(sized, heuristics))
@@ -230,6 +224,24 @@ def _check_alike(instance: PipelineInstance) -> None:
                     source=instance.name,
                     field=f"{field}[{index}]",
                 )
+
+
+def _check_heuristics(heuristics: Sequence[str] | None) -> None:
+    if isinstance(heuristics, str) or (heuristics is not None and not len(heuristics)):
+        text = f"expected at least one heuristic in a list, got {describe(heuristics)}"
+        raise InputError(text, field="heuristics")
+
+
+def _points(
+    instance: PipelineInstance, numbers: Sequence[int], on_progress: ProgressListener | None
+) -> Iterator[PipelineInstance]:
+    """Yield the pipeline with each number of micro-batches, and tell which one comes next."""
+    began = time.monotonic()
+    for place, number in enumerate(numbers):
+        if on_progress is not None:
+            told = f"{number} micro-batches ({place + 1} of {len(numbers)})"
+            on_progress(Progress("phase", time.monotonic() - began, told))
+        yield with_microbatches(instance, number)
 
 
 def work_time(instance: PipelineInstance) -> float:

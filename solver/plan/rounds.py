@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ppsolve.models.documents.errors import is_interrupt
-from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.optimize.ahead import announce
+from ppsolve.solver.kernels.compilation import answering_within, expect
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.walk import RULES, justified
@@ -55,7 +54,7 @@ def run_rounds(search: PlanSearch) -> None:
     try:
         with answering_within(search.clock.left):
             open_ones = (c for c in search.candidates if c.ruled_out is None)
-            announce(sum(map(_ops, open_ones)), search.clock.left)
+            expect(sum(map(_ops, open_ones)))
             _schedule_promising(search)
             if not search.limits.exhaustive:
                 _sweep_first(search)

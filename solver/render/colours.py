@@ -25,8 +25,13 @@ def text_colour(colour: int) -> int:
 
 def luminance(colour: int) -> float:
     """Return the relative luminance of a colour from 16 on, 0 to 1 (WCAG 2, sRGB)."""
+    return luminance_of(rgb(colour))
+
+
+def luminance_of(parts: tuple[int, int, int]) -> float:
+    """Return the relative luminance of red, green and blue, 0 to 255 each (WCAG 2, sRGB)."""
     weights = (0.2126, 0.7152, 0.0722)
-    return sum(w * linear(part) for w, part in zip(weights, rgb(colour), strict=True))
+    return sum(w * linear(part) for w, part in zip(weights, parts, strict=True))
 
 
 def linear(part: int) -> float:

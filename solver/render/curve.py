@@ -7,7 +7,6 @@ from rich.text import Text
 
 from ppsolve.models.core.result import Figure
 from ppsolve.models.curve.document import Curve, CurvePoint, Over
-from ppsolve.solver.render.charts import LineChart, Point, Series
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import Column, FittingTable, indented
 
@@ -88,23 +87,3 @@ def _sentence(found: Curve) -> str:
             saved = 1 - float(last.value) / float(first.value)
             text += f". From {_place(first)} to {_place(last)} memory buys {percent(saved)}"
     return text + "."
-
-
-def curve_chart(found: Curve) -> LineChart:
-    """Return the chart of a curve: best values and bounds, places in multiples of p where given."""
-    values, bounds = [], []
-    for point in found.points:
-        at = point.at if point.multiple is None else point.multiple
-        x = float(max(at) if isinstance(at, list) else at)
-        if point.value is not None:
-            values.append((x, float(point.value)))
-        if point.bound is not None:
-            bounds.append((x, float(point.bound)))
-    series = [
-        Series("best schedule", values, [Point(x, y, y) for x, y in values]),
-        Series("lower bound", bounds, []),
-    ]
-    is_multiple = any(point.multiple is not None for point in found.points)
-    name = f"{NAMES[found.over]} (multiples of p)" if is_multiple else NAMES[found.over]
-    title = f"{found.instance}: {found.objective.replace('_', ' ')} ({found.time_unit})"
-    return LineChart(title, name, series)

@@ -19,10 +19,11 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.page.strips import Strip, pool_strips
 from ppsolve.solver.render.schedule_view import Frame as Frame
 from ppsolve.solver.render.schedule_view import Shown as Shown
-from ppsolve.solver.render.schedule_view import view_of_schedule
+from ppsolve.solver.render.schedule_view import chart_of_schedule, view_of_schedule
 from ppsolve.solver.render.tables import Column, facts, indented
 from ppsolve.solver.render.wording import (
     bubble_name,
@@ -300,6 +301,11 @@ class Drawing:
             A title, a chart, figures and tables.
         """
         return self.drawn(Shown(title, document, source, frame))
+
+    def chart(self, shown: Shown) -> Gantt:
+        """Return the chart of a schedule, with or without its instance; errors as in `view`."""
+        shown.frame.refuse_iterations()
+        return chart_of_schedule(shown)
 
     def drawn(self, shown: Shown) -> RenderableType:
         """Return the view of a schedule, with or without its instance."""

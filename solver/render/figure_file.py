@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.render.charts import LineChart, Series
 from ppsolve.solver.render.figures import figure
+from ppsolve.solver.render.palette import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,14 +27,12 @@ HEADROOM = 1.05
 """The vertical axis ends above the largest figure by this, so that no mark is cut."""
 
 SHAPES = ("o", "s", "^", "D", "*", "v")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""The colours of Okabe and Ito, which most colour-blind people tell apart."""
-
 LIMITS = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
 
 STYLE = {
     "svg.hashsalt": "ppsolve",
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,
     "savefig.dpi": 150,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -44,6 +45,37 @@ STYLE = {
     "legend.frameon": False,
     "font.size": 9.5,
 }
+
+
+UNDATED = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""What is left out of files of each format, so that equal pictures give equal bytes."""
+
+
+def has_matplotlib() -> bool:
+    """Return True if pictures can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def require_matplotlib(field: str | None = None) -> None:
+    """Raise an error that says how to get matplotlib, where it is not installed.
+
+    Raises
+    ------
+    InputError
+        It is not installed; names the option that needs it.
+    """
+    if not has_matplotlib():
+        raise InputError(
+            "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'", field=field
+        )
 
 
 def chart_format(path: str | Path) -> str:
@@ -61,12 +93,7 @@ def chart_format(path: str | Path) -> str:
             source=str(path),
             field="--chart",
         )
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise InputError(
-            "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'", field="--chart"
-        ) from None
+    require_matplotlib("--chart")
     return wanted
 
 
@@ -85,14 +112,53 @@ def chart_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
     bytes
         The content of the file.
     """
+    return figure_bytes(lambda: chart_figure(charts), kind)
+
+
+def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
+    """Return a figure as a file of a format; equal figures give equal bytes.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns the figure; called under the style, whatever the user's own settings are.
+    kind : str
+        ``png``, ``svg`` or ``pdf``; fonts are embedded in all of them.
+    style : mapping of str to object
+        Settings of matplotlib.
+
+    Returns
+    -------
+    bytes
+        The content of the file.
+    """
+    stream = io.BytesIO()
+    with styled(style), warnings.catch_warnings():
+        # Names may hold letters that the font lacks: they are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph")
+        draw().savefig(stream, format=kind, metadata=UNDATED[kind])
+    return stream.getvalue()
+
+
+@contextmanager
+def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
+    """Draw by settings of our own instead of the user's.
+
+    Parameters
+    ----------
+    style : mapping of str to object
+        Settings of matplotlib beside its defaults.
+
+    Yields
+    ------
+    None
+        While they hold.
+    """
     import matplotlib
     import matplotlib.style
 
-    stream = io.BytesIO()
-    undated = {"Date": None} if kind == "svg" else {"Software": None}
-    with matplotlib.style.context("default"), matplotlib.rc_context(STYLE):
-        chart_figure(charts).savefig(stream, format=kind, metadata=undated)
-    return stream.getvalue()
+    with matplotlib.style.context("default"), matplotlib.rc_context(dict(style)):
+        yield
 
 
 def chart_figure(charts: Sequence[LineChart]) -> Figure:
@@ -128,7 +194,7 @@ def _draw(axes: Axes, chart: LineChart) -> None:
 
 def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:
     """Draw the line, the ranges, and above them the marks; places are multiplied by a factor."""
-    colour = COLOURS[number]
+    colour = SERIES[number]
     marks: dict[str, Any] = {"marker": SHAPES[number], "color": colour, "markersize": 7}
     axes.plot([x * factor for x, _ in series.line], [y for _, y in series.line], color=colour)
     reached = [(p.x * factor, p.low) for p in series.marked if p.low is not None]

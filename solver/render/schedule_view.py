@@ -133,12 +133,16 @@ class Shown:
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
 
 
+def chart_of_schedule(shown: Shown) -> Gantt:
+    """Return the chart of a schedule of any kind."""
+    rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
+    return Gantt(rows, shown.end, shown.unit, shown.frame.window)
+
+
 def view_of_schedule(shown: Shown) -> RenderableType:
     """Return the view of a schedule of any kind."""
-    frame, end = shown.frame, shown.end
-    rows = chart_rows(shown.document, shown.problem, links=frame.links)
-    devices = [row for row in rows if row.is_device]
-    chart = Gantt(rows, end, shown.unit, frame.window)
+    frame, end, chart = shown.frame, shown.end, chart_of_schedule(shown)
+    devices = [row for row in chart.rows if row.is_device]
     hidden = [] if frame.links else list(_hidden({op.kind for op in shown.document.ops}))
     ratios, peaks = _known(shown)
     times = {"makespan": end, "device span": max(map(_span, devices), default=0)}

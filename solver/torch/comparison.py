@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduledOp
-from ppsolve.models.documents.errors import InputError
-from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace
+from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.trace.table import NANOSECONDS, Trace
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
+from ppsolve.solver.traces.clocks import recorded_span
+from ppsolve.solver.traces.fits import fit
+from ppsolve.solver.traces.replay import Recorded, impossible
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Compared:
     Parameters
     ----------
     name : str
-        ``step``, or kind and stage of ops, as ``F2``.
+        ``step``, ``replay``, or kind and stage of ops, as ``F2``.
     predicted, measured : float
         Microseconds.
     """
@@ -47,8 +50,10 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
     Returns
     -------
     list of Compared
-        The step, from its first start to its last end, then ops by kind and stage: medians over
-        micro-batches and steps.
+        The step, from its first start to its last end, median over steps; the replay: the recorded
+        order with the recorded durations of each step, transfers free, beside the steps; then ops
+        by kind and stage: medians over micro-batches and steps, with the time for which a device is
+        held after such an op (`StageTime`).
 
     Raises
     ------
@@ -67,18 +72,25 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
     if told.keys() != found.keys():
         missing = ", ".join(f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ found.keys()))
         raise InputError(f"expected the ops of the schedule, {missing} are in one only")
-    spans = [
-        int(part.end[part.is_compute].max() - part.start[part.is_compute].min()) / 1000
-        for _, _, part in trace.parts()
-    ]
+    steps = [part for _, _, part in trace.parts()]
+    taken = median(map(recorded_span, steps)) / 1000
     step = float(max(op.end for op in ops)) - float(min(op.start for op in ops))
     return [
-        Compared("step", step * unit, median(spans)),
+        Compared("step", step * unit, taken),
+        Compared("replay", median(map(_replayed, steps)) / 1000, taken),
         *(
-            Compared(f"{kind}{stage}", median(told[kind, stage]) * unit, median(times) / 1000)
-            for (kind, stage), times in sorted(found.items())
+            Compared(f"{kind}{stage}", median(told[kind, stage]) * unit, time / 1000)
+            for (kind, stage), time in sorted(found.items())
         ),
     ]
+
+
+def _replayed(part: Trace) -> int:
+    """Return the nanoseconds of a replica-step whose ops start as early as their order allows."""
+    try:
+        return Recorded.of(part).replayed
+    except DeadlockError as error:
+        raise impossible(part, error) from None
 
 
 def _told(ops: list[ScheduledOp]) -> dict[tuple[str, int], list[float]]:
@@ -89,11 +101,6 @@ def _told(ops: list[ScheduledOp]) -> dict[tuple[str, int], list[float]]:
     return times
 
 
-def _recorded(trace: Trace) -> dict[tuple[str, int], list[int]]:
-    """Return the recorded times by kind and stage, nanoseconds."""
-    compute = trace.where(trace.is_compute)
-    times: dict[tuple[str, int], list[int]] = defaultdict(list)
-    columns = (compute.kind.tolist(), compute.stage.tolist(), compute.duration.tolist())
-    for kind, stage, duration in zip(*columns, strict=True):
-        times[KINDS[kind], stage].append(duration)
-    return times
+def _recorded(trace: Trace) -> dict[tuple[str, int], float]:
+    """Return the median times by kind and stage, with what is held after them, nanoseconds."""
+    return {(one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times}

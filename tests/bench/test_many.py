@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,28 @@ def test_what_cannot_be_sent_is_an_error() -> None:
         "error",
         "the item cannot be sent",
     )
+
+
+def with_llvm(_: int) -> tuple[bool, list[str]]:
+    """Return whether LLVM was there before it was needed, and the threads."""
+    return "llvmlite" in sys.modules, [thread.name for thread in threading.enumerate()]
+
+
+def test_llvm_is_loaded_once_for_all_processes() -> None:
+    found = [one.value for one in LocalEngine().map(with_llvm, range(2), Limits())]
+    assert found == [(True, ["MainThread"])] * 2
+
+
+def test_the_next_process_begins_before_an_answer_is_taken() -> None:
+    taken = []
+
+    def given() -> Iterator[int]:
+        for number in range(3):
+            taken.append(number)
+            yield number
+
+    answers = LocalEngine().map(operator.inv, given(), Limits())
+    assert [next(answers).value, list(taken)] == [-1, [0, 1]]
 
 
 def test_memory_of_groups_is_known() -> None:

@@ -11,6 +11,7 @@ from peers import compare
 from peers.answer import PeerAnswer
 from peers.plain_cpsat import solve_plainly
 
+from tests.bench.records import record
 from tests.small import op, small
 
 LIMIT = 20.0
@@ -104,3 +105,41 @@ def test_a_proof_of_a_relaxation_is_none() -> None:
     answer = compare.pyjobshop_answer(instance, 20.0)
     assert (answer["value"] is None) == (answer["status"] in {"INVALID", "UNKNOWN"})
     assert answer["bound"] <= compare.our_answer(instance, 5.0)["value"]
+
+
+@pytest.mark.processes
+def test_peers_are_put_beside_the_results_of_a_run(tmp_path: Path) -> None:
+    from peers import add
+
+    from ppsolve.models.bench.file import read_records
+    from ppsolve.solver.bench.report.report import bench_report
+    from tests.bench.results import written
+
+    document = {
+        "kind": "pipeline",
+        "name": "one",
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": 10, "backward": 20},
+    }
+    (tmp_path / "one.json").write_text(json.dumps(document))
+    fields: dict[str, Any] = {"instance": "one", "path": str(tmp_path / "one.json")}
+    drawn = record("drawn", path=None)
+    source = written(tmp_path / "x.jsonl", record("k", **fields), drawn)
+    target = tmp_path / "y.jsonl"
+    assert add.add(source, target, ["plain-cpsat"]) == 1
+    first, second = read_records(target).records
+    # Two micro-batches of 10 and 20 on two devices: 10 + 2 x 30 + 20.
+    assert first.peers is not None
+    assert [(one.name, one.status, one.value, one.bound) for one in first.peers] == [
+        ("plain-cpsat", "OPTIMAL", 90, 90)
+    ]
+    assert (second.key, second.peers) == ("drawn", None)
+    text = target.read_bytes()
+    add.add(source, target, ["plain-cpsat"])
+    assert target.read_bytes() == text
+    rows = bench_report(read_records(target), str(target)).every.methods
+    assert [(row.method.name, row.proved) for row in rows[:2]] == [
+        ("ppsolve", 2),
+        ("plain-cpsat", 1),
+    ]

@@ -64,7 +64,11 @@ def refusal(data: bytes) -> str:
     """Return the one line that refuses `data`; what it says about the file is taken off."""
     with pytest.raises(InputError) as caught:
         load(data)
-    text = str(caught.value)
+    return one_line(str(caught.value))
+
+
+def one_line(text: str) -> str:
+    """Return a refusal without the file that it names; it is short and printable."""
     assert text.startswith("node0.pickle: ")
     assert len(text) < 700
     assert text.isprintable()
@@ -160,14 +164,22 @@ DEEP = {
 """Bombs of a second or two each, of which a like one is always tried."""
 
 
+LARGE = {
+    *("laughs", "nested lists", "nested dicts", "memo places", "opcodes", "stack"),
+    *("arguments that are deep", "payload that is deep", *DEEP),
+}
+"""Of half a second or more: read once, where nothing may be imported or run."""
+
+
 @pytest.mark.parametrize(
     "kind", first(len(HOSTILE) - len(DEEP), sorted(HOSTILE, key=DEEP.__contains__))
 )
 def test_hostile_pickles_are_refused(kind: str, watched: Callable[[bytes], str]) -> None:
     data, message = HOSTILE[kind]
     text = watched(data)
-    assert message in text
-    assert text == "node0.pickle: " + refusal(data)
+    assert message in one_line(text)
+    if kind not in LARGE:
+        assert text == "node0.pickle: " + refusal(data)
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
@@ -287,7 +299,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first(5, range(10)))
 def test_mutations_are_read_or_refused(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(600):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def pipeline(case, **fields):
             **fields,
         }
     )
+
+
+@cache
+def lowered(number):
+    """Return the file with communications of a case, which corruptions begin with."""
+    program = read_program({"orders": CASES[number]["orders"]})
+    return torch_csv(program, "compute_comms")
 
 
 def converted(path, instance):
@@ -178,10 +186,11 @@ def any_row(rows: Rows, rng: random.Random, word: str, least: int = 1) -> list[s
 
 
 def swapped_receives(rows: Rows, rng: random.Random) -> set[str]:
-    """Swap two inputs of one stage: they come from one rank."""
-    row = any_row(rows, rng, "RECV_F", 2)
-    stage = rng.choice([cell.split("RECV")[0] for cell in cells(row, "RECV_F")])
-    one, two = rng.sample([i for i, cell in enumerate(row) if cell.startswith(f"{stage}RECV_F")], 2)
+    """Swap two inputs or two gradients of one stage: they come from one rank."""
+    word = rng.choice(["RECV_F", "RECV_B"])
+    row = any_row(rows, rng, word, 2)
+    stage = rng.choice([cell.split("RECV")[0] for cell in cells(row, word)])
+    one, two = rng.sample([i for i, cell in enumerate(row) if cell.startswith(f"{stage}{word}")], 2)
     row[one], row[two] = row[two], row[one]
     return {"receive-order", "receive"}
 
@@ -202,9 +211,11 @@ def missing_reduction(rows: Rows, rng: random.Random) -> set[str]:
 
 
 def early_send(rows: Rows, rng: random.Random) -> set[str]:
-    row = any_row(rows, rng, "SEND_F")
-    send = rng.choice(places(row, "SEND_F"))
-    op = row.index(row[send].replace("SEND_F", "F"))
+    word = rng.choice(["SEND_F", "SEND_B"])
+    row = any_row(rows, rng, word)
+    send = rng.choice(places(row, word))
+    makers = [row[send].replace(word, kind) for kind in ("F" if word == "SEND_F" else "BI")]
+    op = next(i for i, cell in enumerate(row) if cell in makers)
     row.insert(rng.randint(0, op), row.pop(send))
     return {"send"}
 
@@ -213,6 +224,17 @@ def lost_op(rows: Rows, rng: random.Random) -> set[str]:
     row = rng.choice(rows)
     del row[rng.choice([i for i, cell in enumerate(row) if "_" not in cell])]
     return {"missing"}
+
+
+def late_receive(rows: Rows, rng: random.Random) -> set[str]:
+    """Put a receive behind the op that needs it."""
+    word = rng.choice(["RECV_F", "RECV_B"])
+    row = any_row(rows, rng, word)
+    receive = rng.choice(places(row, word))
+    users = [row[receive].replace(word, kind) for kind in ("F" if word == "RECV_F" else "BI")]
+    op = next(i for i, cell in enumerate(row) if cell in users)
+    row.insert(rng.randint(op, len(row)), row.pop(receive))
+    return {"receive"}
 
 
 def two_ranks(rows: Rows, rng: random.Random) -> set[str]:
@@ -227,6 +249,7 @@ CORRUPTIONS: list[Corruption] = [
     permuted_forwards,
     missing_reduction,
     early_send,
+    late_receive,
     lost_op,
     two_ranks,
 ]
@@ -236,11 +259,15 @@ CORRUPTIONS: list[Corruption] = [
 def test_corrupted_files_are_refused_by_the_rule(corrupt: Corruption, tmp_path: Path) -> None:
     rng = random.Random(corrupt.__name__)
     file = tmp_path / "order.csv"
-    cases = [case for case in CASES if case["ranks"] > 1 and "DualPipe" not in case["schedule"]]
+    several = [
+        number
+        for number, case in enumerate(CASES)
+        if case["ranks"] > 1 and "DualPipe" not in case["schedule"]
+    ]
     for _ in range(40):
-        case = rng.choice(cases)
-        program = read_program({"orders": case["orders"]})
-        rows = [line.split(",") for line in torch_csv(program, "compute_comms").splitlines()]
+        number = rng.choice(several)
+        case = CASES[number]
+        rows = [line.split(",") for line in lowered(number).splitlines()]
         expected = corrupt(rows, rng)
         file.write_text(csv_text(rows))
         found = {violation.rule for violation in check_csv(file, pipeline(case))}

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsolve
@@ -172,7 +172,6 @@ def optimum(instance: PipelineInstance) -> Fraction:
     return Fraction(result.value)
 
 
-@settings(max_examples=40, deadline=None)
 @given(pipelines(), st.sampled_from([Fraction(1, 7), Fraction(1, 2), Fraction(3, 2), Fraction(5)]))
 def test_the_optimum_on_ticks_is_above_the_exact_one_by_the_stated_error_at_most(
     instance: PipelineInstance, tick: Fraction
@@ -187,7 +186,6 @@ def test_the_optimum_on_ticks_is_above_the_exact_one_by_the_stated_error_at_most
     assert exact - slack <= reached <= exact + Fraction(rounded.tick_error) + slack
 
 
-@settings(max_examples=40, deadline=None)
 @given(pipelines(), st.sampled_from([Fraction(1, 7), Fraction(3, 2), Fraction(5)]))
 def test_a_schedule_on_ticks_is_one_of_the_given_times(
     instance: PipelineInstance, tick: Fraction
@@ -226,7 +224,6 @@ def stretched(instance: PipelineInstance) -> PipelineInstance:
     return PipelineInstance.parse(data)
 
 
-@settings(max_examples=40, deadline=None)
 @given(pipelines())
 def test_times_in_another_unit_have_the_same_optimum_in_it(instance: PipelineInstance) -> None:
     found = ppsolve.optimize(stretched(instance), workers=1)

@@ -43,7 +43,8 @@ class Oracle:
 
 
 def closed(oracle: Oracle, lower: int, value: int, **given: Any) -> Bisection:
-    bisection = Bisection(oracle, lower, oracle.schedule(value), given.pop("limits", LIMITS))
+    limits = given.pop("limits", LIMITS)
+    bisection = Bisection(oracle, lower, oracle.schedule(value), limits, **given)
     bisection.run()
     return bisection
 
@@ -62,6 +63,22 @@ def test_the_bound_is_asked_first_by_one_worker_of_two() -> None:
     closed(oracle, 10, 100)
     [(target, limits)] = oracle.asked
     assert (target, limits.workers, limits.gap, limits.dynamic_orders) == (10, 1, 1.0, True)
+
+
+def test_beside_another_search_anything_better_is_asked_for_first() -> None:
+    oracle = Oracle(100)
+    bisection = closed(oracle, 10, 100, feed=lambda: None)
+    [(target, limits)] = oracle.asked
+    # To the end: a first better schedule is not enough.
+    assert (target, limits.gap) == (99, 0.0)
+    assert (bisection.lower, bisection.is_closed) == (100, True)
+
+
+def test_schedules_from_elsewhere_are_taken_between_questions() -> None:
+    oracle = Oracle(50)
+    bisection = closed(oracle, 10, 100, feed=lambda: oracle.schedule(50))
+    assert oracle.asked[0][0] == 49
+    assert (bisection.lower, bisection.schedule.value) == (50, 50)
 
 
 def test_many_workers_are_all_asked() -> None:

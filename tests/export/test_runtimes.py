@@ -34,15 +34,16 @@ def looped(chunks):
     return {"placement": "interleaved", "stages_per_device": chunks}
 
 
-def written(to, made: Program, model=None):
+def written(to, made: Program, model=None, recomputed=None):
     target = chosen(to)
-    files = target.files(made, target.settings(model=model), Path("out.json"))
+    settings = target.settings(model=model, recomputed=recomputed)
+    files = target.files(made, settings, Path("out.json"))
     return files[Path("out.json")]
 
 
-def refused(to, made, message, model=None):
+def refused(to, made, message, model=None, recomputed=None):
     with pytest.raises(InputError, match=message):
-        written(to, made, model)
+        written(to, made, model, recomputed)
 
 
 class TestMegatron:
@@ -105,6 +106,39 @@ class TestMegatron:
             "--micro-batch-size 2",
             "--global-batch-size 24",
         ]
+
+    @pytest.mark.parametrize(
+        ("layers", "counts", "most"),
+        [((3, 3), (2, 2), 2), ((3, 1), (2, 1), 2), ((3, 2), (3, 2), 3), ((3, 0), (1, 0), 1)],
+    )
+    def test_recomputed_layers_are_one_number(self, layers, counts, most):
+        # A stage with fewer layers recomputes all that it has.
+        made = program("1f1b", 2, 3, layers=layers)
+        assert written("megatron", made, recomputed=counts).splitlines()[-3:] == [
+            "--recompute-granularity full",
+            "--recompute-method block",
+            f"--recompute-num-layers {most}",
+        ]
+
+    def test_no_recomputed_layers_are_no_flags(self):
+        made = program("1f1b", 2, 3, layers=(3, 2))
+        assert written("megatron", made, recomputed=(0, 0)) == written("megatron", made)
+
+    def test_virtual_stages_recompute_each(self):
+        made = program("interleaved-1f1b", 2, 4, layers=(2, 1, 3, 2), **looped(2))
+        text = written("megatron", made, recomputed=(2, 1, 2, 2))
+        assert "--recompute-num-layers 2" in text
+        message = "as many layers of every stage: 2 of stage 2, not 1"
+        refused("megatron", made, message, recomputed=(2, 1, 1, 2))
+
+    @pytest.mark.parametrize("runtime", ["megatron", "primus"])
+    def test_recomputed_layers_that_are_not_there(self, runtime):
+        made = program("1f1b", 2, 3, layers=(3, 2))
+        refused(runtime, made, "at most the 2 decoder layers of stage 1, got 3", recomputed=(3, 3))
+        refused(runtime, made, "expected 2 stages, got 1 numbers", recomputed=(3,))
+        refused(runtime, made, "the 2 decoder layers of stage 0, got 3", "EttmL", (3, 0))
+        unknown = program("1f1b", 2, 3)
+        refused(runtime, unknown, "needs the layers of each stage", recomputed=(1, 1))
 
 
 class TestDeepSpeed:
@@ -250,6 +284,14 @@ class TestPrimus:
         assert nodes[2]["args"] == {"from_pp_rank": 1, "to_pp_rank": 1, "send_to_chunk": 1}
         assert nodes[3]["args"] == {"from_pp_rank": 1, "to_pp_rank": 1, "recv_from_chunk": 0}
 
+    def test_recomputed_layers_have_numbers(self):
+        # Decoder layers count over all stages; the first ones of a stage are recomputed.
+        made = program("1f1b", 3, 4, layers=(2, 3, 1))
+        found = json.loads(written("primus", made, recomputed=(1, 2, 0)))
+        assert found["recompute_layer_ids"] == "0,2,3"
+        assert (found["recompute_granularity"], found["recompute_method"]) == ("full", None)
+        assert "recompute_layer_ids" not in self.table(made)
+
     def test_pairs_are_groups(self):
         made = read_program({"orders": [["0F0", "(0F1;0B0)OVERLAP_F_B", "0B1"]]})
         nodes = self.table(made)["table"][0]
@@ -278,6 +320,8 @@ def test_our_own_form_says_everything():
 def test_formats_belong_to_runtimes():
     with pytest.raises(InputError, match='megatron has no format "compute_comms"'):
         chosen("megatron").settings("compute_comms")
+    with pytest.raises(InputError, match="--recompute: expected --to megatron or primus"):
+        chosen("torch").settings(recomputed=(1, 1))
     with pytest.raises(InputError, match="expected --to torch --format compute_comms"):
         chosen("torch").settings(fsdp=True)
     with pytest.raises(InputError, match='did you mean "megatron"'):

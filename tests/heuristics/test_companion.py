@@ -8,7 +8,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.companion import Companion
+from ppsolve.solver.heuristics.companion import Companion, sweeping
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
 
@@ -29,7 +29,7 @@ PROBLEM = lower(
 
 def test_it_tells_of_its_best_schedule() -> None:
     best, told = list_sweep(PROBLEM), []
-    with Companion(PROBLEM, Clock(60.0), None, 0).at_work() as companion:
+    with Companion("list-sweep", sweeping(PROBLEM, None, 0), Clock(60.0)).at_work() as companion:
         while not told or told[-1].value > best.value:
             found = companion.found()
             if found is not None:

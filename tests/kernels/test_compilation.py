@@ -16,6 +16,7 @@ import pytest
 from ppsolve.solver import attended
 from ppsolve.solver.kernels import cache, compilation
 from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.native import machine
 
 
 class Row(NamedTuple):
@@ -88,7 +89,7 @@ def test_the_cache_goes_to_the_user_where_the_package_cannot_be_written(
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setattr(cache, "_PACKAGE", blocked)
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     cache.folder.cache_clear()
     try:
@@ -99,8 +100,8 @@ def test_the_cache_goes_to_the_user_where_the_package_cannot_be_written(
     assert found.parent == tmp_path / "home" / "ppsolve"
 
 
-def test_ppsolve_does_not_import_numba() -> None:
-    code = "import sys, ppsolve.solver.optimize.api; assert 'numba' not in sys.modules"
+def test_ppsolve_does_not_import_llvm() -> None:
+    code = "import sys, ppsolve.solver.optimize.api; assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -134,10 +135,8 @@ def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
     assert made._machine_code is not None
 
 
-def test_the_cache_goes_where_numba_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+def test_the_cache_goes_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     cache.folder.cache_clear()
     try:
         found = cache.folder()
@@ -148,17 +147,33 @@ def test_the_cache_goes_where_numba_is_told(
     assert found.parent == tmp_path
 
 
-def test_the_first_compiled_call_is_not_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Numba holds locks within it; later calls hold none.
+def test_compiling_is_not_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Imports hold locks; calls hold none.
     guarded: list[bool] = []
 
-    def code(number: int) -> int:
+    def note() -> None:
         guarded.append(threading.get_ident() in attended._unbroken)
+
+    def code(number: int) -> int:
+        note()
         return number + 1
+
+    def made(*_: Any) -> Any:
+        note()
+        return code
 
     monkeypatch.setitem(compilation._state, "compiled", True)
     monkeypatch.setitem(compilation._state, "due", math.inf)
-    monkeypatch.setattr(compilation, "cached_in", lambda _: code)
+    monkeypatch.setattr(machine, "machine_code", made)
     kernel = Kernel(code)
     assert [kernel(1), kernel(2)] == [2, 3]
-    assert guarded == [True, False]
+    assert guarded == [True, False, False]
+
+
+def test_a_kernel_without_its_text_runs_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    exec("def hidden(values):\n    values[0] = len(values)\n    return 7", names)
+    monkeypatch.setitem(compilation._state, "compiled", True)
+    monkeypatch.setitem(compilation._state, "due", math.inf)
+    kernel, values = Kernel(names["hidden"]), np.zeros(3, dtype=np.int64)
+    assert [kernel(values), kernel(values), values[0]] == [7, 7, 3]

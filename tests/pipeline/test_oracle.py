@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ppsolve
@@ -99,7 +99,6 @@ def said_by_oracle(data: dict[str, Any], document: dict[str, Any]) -> set[Findin
     return {finding[:1] if finding[0] == "overlap" else finding for finding in found}
 
 
-@settings(max_examples=50, deadline=None)
 @given(pipelines(), st.sampled_from(["list-tail", "list-backward-first", "list-serial"]))
 def test_schedules_of_heuristics_break_no_rule(data: dict[str, Any], name: str) -> None:
     document = schedule_of(data, name)
@@ -108,7 +107,6 @@ def test_schedules_of_heuristics_break_no_rule(data: dict[str, Any], name: str) 
     assert said_by_oracle(data, document) == said_by_check(data, document) == set()
 
 
-@settings(max_examples=80, deadline=None)
 @given(pipelines(), st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_corrupted_schedules_break_the_same_rules(
     data: dict[str, Any], seed: int, count: int
@@ -131,7 +129,6 @@ def on_ticks(data: dict[str, Any], document: dict[str, Any]) -> bool:
     return all((op["start"] / float(scale.tick)).is_integer() for op in document["ops"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(pipelines(), st.integers(0, 2**32 - 1))
 def test_wrong_ends_and_missing_ops_are_named(data: dict[str, Any], seed: int) -> None:
     roomy = {key: value for key, value in data.items() if key != "memory"}

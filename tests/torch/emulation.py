@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.solver.export.torch import FORMATS, Format
 from ppsolve.solver.torch.recording import record_steps
 from ppsolve.solver.torch.schedule import build_schedule, feeding_order
 
@@ -93,7 +94,12 @@ class _Ready(NamedTuple):
 
 
 def _ready(
-    rank: int, group: Any, result: Sent, stretches: list[Stretch], places: list[int]
+    rank: int,
+    group: Any,
+    result: Sent,
+    stretches: list[Stretch],
+    places: list[int],
+    form: Format = FORMATS[0],
 ) -> _Ready:
     kind, text = result
     read = kind.model_validate_json(text)
@@ -104,20 +110,26 @@ def _ready(
     ]
     batch = torch.zeros(len(feeding_order(read)), 4)
     return _Ready(
-        build_schedule(read, stages, loss),
+        build_schedule(read, stages, loss, form=form),
         (batch,) if places[0] == rank else (),
         {"target": batch} if places[-1] == rank else {},
     )
 
 
 def seconds_of_step(
-    rank: int, group: Any, *, result: Sent, stretches: list[Stretch], places: list[int]
+    rank: int,
+    group: Any,
+    *,
+    result: Sent,
+    stretches: list[Stretch],
+    places: list[int],
+    form: Format,
 ) -> tuple[float, float]:
     """Run a schedule once and return the moments of its beginning and end on this rank.
 
     The clock is that of the machine, the same for all ranks.
     """
-    ready = _ready(rank, group, result, stretches, places)
+    ready = _ready(rank, group, result, stretches, places, form)
     AWAKE["is"] = False
     ready.runtime.step(*ready.inputs, **ready.target)
     AWAKE["is"] = True

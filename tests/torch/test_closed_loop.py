@@ -19,13 +19,11 @@ from ppsolve.solver.torch.comparison import compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
 from ppsolve.solver.traces.detect import read_trace
 from tests.paths import ROOT
+from tests.torch.judging import CLOSE, judge
 from tests.torch.world import World
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-CLOSE = 0.05
-"""Relative difference of recorded times from predicted ones."""
 
 TOLD = [(0.12, 0.0, 0.28), (0.20, 0.24, 0.16), (0.16, 0.14, 0.18), (0.24, 0.20, 0.12)]
 """Seconds of the ops of each stage; on the first the whole backward is a weight gradient."""
@@ -68,7 +66,7 @@ def folder(
 def test_each_op_and_the_step_take_the_predicted_time(solved: Any, folder: Path) -> None:
     rows = compare_run(solved[1], read_trace([folder]))
     print("\n".join(f"{row.name}: {row.predicted:.0f} {row.measured:.0f}" for row in rows))
-    wanted = {"step", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))}
+    wanted = {"step", "replay", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))}
     assert {row.name for row in rows} == wanted
     assert {row.name: row.error for row in rows if abs(row.error) > CLOSE} == {}
 
@@ -98,15 +96,33 @@ def test_another_run_is_refused(folder: Path) -> None:
         compare_run(ppsolve.simulate(other, "1f1b"), read_trace([folder]))
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the output of the example: a transformer, measured, solved, run, compared."""
+    folder = tmp_path_factory.mktemp("example")
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "closed_loop.py"), str(tmp_path)],
+        [sys.executable, str(ROOT / "examples" / "closed_loop.py"), str(folder)],
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert run.returncode == 0, run.stderr
-    names = [line.split()[0] for line in run.stdout.splitlines()]
-    assert names == ["step", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))]
-    assert sorted(file.name for file in tmp_path.glob("*.json")) == ["rank0.json", "rank1.json"]
+    return folder, run.stdout
+
+
+def test_the_example_prints_predictions_and_ops(example: tuple[Path, str]) -> None:
+    folder, printed = example
+    print(printed)
+    names = [line[:15].strip() for line in printed.splitlines()]
+    ops = [f"{kind}{stage}" for kind in "FIW" for stage in range(4)]
+    assert names == ["step, by stages", "step, by others", "step", "replay", *ops]
+    for name in ("first", "run"):
+        files = sorted(file.name for file in (folder / name).glob("*.json"))
+        assert files == ["rank0.json", "rank1.json"]
+
+
+def test_a_transformer_takes_the_predicted_time(example: tuple[Path, str]) -> None:
+    folder, _ = example
+    result = ppsolve.Result.model_validate_json((folder / "result.json").read_text())
+    judge(result, *(read_trace([folder / name]) for name in ("first", "run")))

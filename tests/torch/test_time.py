@@ -11,6 +11,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.pipeline.runtime import as_torch_runs
+from ppsolve.solver.export.torch import FORMATS, Format
 from tests.torch.world import World
 
 pytest.importorskip("torch")
@@ -72,7 +73,9 @@ def predicted(result: ppsolve.Result | ppsolve.HeuristicEntry) -> float:
     return float(result.makespan) / 1000
 
 
-def seconds(world: World, instance: ppsolve.PipelineInstance, result: Any) -> float:
+def seconds(
+    world: World, instance: ppsolve.PipelineInstance, result: Any, form: Format = FORMATS[0]
+) -> float:
     """Run a schedule twice; return the seconds from the first beginning to the last end, the least.
 
     Other programs on the machine can only make a step longer.
@@ -92,6 +95,7 @@ def seconds(world: World, instance: ppsolve.PipelineInstance, result: Any) -> fl
             result=(type(result), result.model_dump_json()),
             stretches=stretches,
             places=list(instance.stage_to_device),
+            form=form,
         )
         steps.append(max(end for _, end in found) - min(begin for begin, _ in found))
     return min(steps)
@@ -113,7 +117,16 @@ def test_steps_and_gains_are_as_predicted(world: World, name: str) -> None:
         print(f"{name}: {taken:.3f} s ({predicted(best):.3f}), {heuristic} {its_time:.3f} s")
 
 
+@pytest.mark.parametrize("name", UNEVEN)
+def test_our_sends_and_receives_take_no_longer(world: World, name: str) -> None:
+    best = optimum(UNEVEN[name])
+    taken = seconds(world, UNEVEN[name], best, "compute_comms")
+    assert taken == pytest.approx(predicted(best), rel=CLOSE)
+
+
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", PLACED)
-def test_steps_of_other_placements_are_as_predicted(world: World, name: str) -> None:
+def test_steps_of_other_placements_are_as_predicted(world: World, name: str, form: Format) -> None:
     best = optimum(PLACED[name])
-    assert seconds(world, PLACED[name], best) == pytest.approx(predicted(best), rel=CLOSE)
+    taken = seconds(world, PLACED[name], best, form)
+    assert taken == pytest.approx(predicted(best), rel=CLOSE)

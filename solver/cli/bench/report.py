@@ -21,13 +21,9 @@ from ppsolve.solver.cli.output import check_writable, save, stdout_console
 from ppsolve.solver.render.bench.csv import csv_report
 from ppsolve.solver.render.bench.markdown import markdown_report
 from ppsolve.solver.render.bench.page import html_report
-from ppsolve.solver.render.bench.pictures import (
-    Picture,
-    draw_pictures,
-    has_matplotlib,
-    require_matplotlib,
-)
+from ppsolve.solver.render.bench.pictures import Picture, draw_pictures
 from ppsolve.solver.render.bench.terminal import terminal_report
+from ppsolve.solver.render.figure_file import has_matplotlib, require_matplotlib
 
 FORMATS = (".md", ".csv", ".json", ".html")
 

@@ -13,6 +13,7 @@ import typer
 
 from ppsolve.models.bench.file import BenchFile
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.bench.code import code_of
 from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
 from ppsolve.solver.bench.item import Item
@@ -120,6 +121,7 @@ def bench_run_command(
         if file.torn:
             say(f"note: {output}: the last line was not written whole; it is run again")
         suite = Suite([i for i in items if part.has(i)], file, retry_failed=retry_failed)
+        _tell_others(suite, output)
         code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)
         word = "item" if count == 1 else "items"
@@ -154,10 +156,11 @@ def _items(
     count: int,
     keywords: dict[str, Any],
 ) -> Iterator[Item]:
+    code = code_of(keywords)
     for source in collect(paths, say):
-        yield Item(source.instance, source.family, source.path, keywords)
+        yield Item(source.instance, source.family, source.path, keywords, code)
     for name, instance in instances_of(recipes, recipe_files, count):
-        yield Item(instance, name, None, keywords)
+        yield Item(instance, name, None, keywords, code)
 
 
 def _tell_doubles(doubles: list[tuple[Item, Item]]) -> None:
@@ -166,6 +169,16 @@ def _tell_doubles(doubles: list[tuple[Item, Item]]) -> None:
         say(
             f"note: {item.path or item.instance.name} is the same question as "
             f"{same.path or same.instance.name}{more}; each is solved once"
+        )
+
+
+def _tell_others(suite: Suite, output: Path) -> None:
+    count = len(suite.others)
+    if count:
+        lines = "line is" if count == 1 else "lines are"
+        say(
+            f"note: {output}: {count} {lines} about these instances with other settings, code or "
+            "version; they stay, and are reported too"
         )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
 from ppsolve.solver.pipeline.actions import Order
 from ppsolve.solver.pipeline.collectives import with_collectives
 from ppsolve.solver.pipeline.grammar import ComputeStep
@@ -64,3 +65,42 @@ def simulated(
     problem = PIPELINE.lower(instance, exact=exact)
     proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
     return proposal, check_schedule(problem, proposal.schedule)
+
+
+def simulated_entry(
+    rows: Sequence[Sequence[ComputeStep]],
+    instance: PipelineInstance,
+    name: str,
+    *,
+    exact: bool = False,
+) -> tuple[HeuristicEntry, Proposal]:
+    """Return the schedule of a program on a pipeline as the entry of a heuristic.
+
+    Parameters
+    ----------
+    rows, instance, exact
+        As for `simulated`.
+    name : str
+        Name of the entry.
+
+    Returns
+    -------
+    entry : HeuristicEntry
+        With the schedule; infeasible where that breaks a rule of the pipeline such as memory.
+    proposal : Proposal
+        As from `simulated`.
+    """
+    proposal, violations = simulated(rows, instance, exact=exact)
+    outcome = HeuristicOutcome(
+        name,
+        HeuristicStatus.INFEASIBLE if violations else HeuristicStatus.FEASIBLE,
+        proposal.schedule,
+        str(violations[0]) if violations else None,
+        proposal.orders,
+    )
+    problem = proposal.schedule.problem
+    entry = PIPELINE.entry_of(instance, problem, outcome, with_schedule=True)
+    error = problem.scale.time(problem.tick_error) or None
+    unit = PIPELINE.value_unit(instance)
+    update = {"kind": PIPELINE.name, "value_unit": unit, "tick_error": error}
+    return entry.model_copy(update=update), proposal

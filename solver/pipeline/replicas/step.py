@@ -20,8 +20,7 @@ from ppsolve.models.pipeline.replicas import fault
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.kernels.cache import is_complete
-from ppsolve.solver.kernels.compilation import answering_within, expect
+from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.exchange import TOO_LONG
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.kinds.task import WrongScheduleError
@@ -120,8 +119,8 @@ class StepScheduler:
 
     def __init__(self, pipeline: PipelineInstance, *, digits: int = DIGITS) -> None:
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
-        self._shape = _shape(pipeline, scale)
         expect(float("inf"))
+        self._shape = Shape(pipeline, scale)
         Search(self._shape, self._shape.flow, 1).warm_up()
         # The second answer measures how long the end of one takes: the first may compile for it.
         for _ in range(2):
@@ -195,18 +194,6 @@ class StepScheduler:
         )
         self._finishing = max(0.9 * self._finishing, clock.elapsed - began)
         return answer
-
-
-def _shape(pipeline: PipelineInstance, scale: TimeScale) -> Shape:
-    """Return the shape of a pipeline; its heuristics run compiled only if all kernels are known.
-
-    They are short, and their kernels take 31 s of processor time to compile, those of a step 14 s.
-    """
-    if is_complete():
-        expect(float("inf"))
-        return Shape(pipeline, scale)
-    with answering_within(0.0):
-        return Shape(pipeline, scale)
 
 
 def _flow(shape: Shape, times: Mapping[str, Any] | None) -> Flow:

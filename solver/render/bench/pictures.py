@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.cases import Role
 from ppsolve.solver.bench.report.curves import GapCurve, Profile
 from ppsolve.solver.bench.report.report import Part, Report
 from ppsolve.solver.render.bench.sections import ANYTIME, PROFILES
-from ppsolve.solver.render.figure_file import COLOURS, PANEL_INCHES, STYLE
+from ppsolve.solver.render.figure_file import PANEL_INCHES, STYLE, figure_bytes
 from ppsolve.solver.render.figures import shorten
+from ppsolve.solver.render.palette import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,29 +76,6 @@ class Picture:
         return text.replace(INK, "currentColor")
 
 
-def require_matplotlib(field: str) -> None:
-    """Raise an error that says how to get matplotlib, where it is not installed.
-
-    Raises
-    ------
-    InputError
-        It is not installed; names the option that needs it.
-    """
-    if not has_matplotlib():
-        raise InputError(
-            "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'", field=field
-        )
-
-
-def has_matplotlib() -> bool:
-    """Return True if pictures can be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def draw_pictures(report: Report) -> Iterator[Picture]:
     """Yield the pictures of a report; equal reports give equal pictures."""
     yield from _profiles(PROFILES, report.every, "Performance profiles, all families")
@@ -150,28 +125,21 @@ def _chosen_curves(report: Report) -> list[GapCurve]:
 
 
 def _svg(title: str, draw: Callable[[Axes], None]) -> str:
-    import matplotlib
-    import matplotlib.style
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    stream = io.BytesIO()
-    with matplotlib.style.context("default"), matplotlib.rc_context(OWN_STYLE):
-        drawn = Figure(figsize=PANEL_INCHES, layout="constrained")
-        FigureCanvasSVG(drawn)
-        axes = drawn.subplots()
+    def drawn() -> Figure:
+        figure = Figure(figsize=PANEL_INCHES, layout="constrained")
+        axes = figure.subplots()
         axes.set_title(_label(title, 60))
         draw(axes)
-        with warnings.catch_warnings():
-            # Names may hold letters that the font lacks: they are drawn as boxes.
-            warnings.filterwarnings("ignore", message="Glyph")
-            drawn.savefig(stream, format="svg", metadata={"Date": None})
-    return stream.getvalue().decode()
+        return figure
+
+    return figure_bytes(drawn, "svg", OWN_STYLE).decode()
 
 
 def _looks() -> Iterator[dict[str, Any]]:
-    for number, colour in enumerate(cycle(COLOURS)):
-        yield {"color": colour, "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+    for number, colour in enumerate(cycle(SERIES)):
+        yield {"color": colour, "linestyle": DASHES[number // len(SERIES) % len(DASHES)]}
 
 
 def _label(text: str, longest: int = LONGEST_LABEL) -> str:

@@ -31,8 +31,15 @@ from ppsolve.solver.render.drawing import (
     sizes,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
+from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.description import cycle_devices, cycle_facts, describe_refresh
-from ppsolve.solver.render.kfac.view import device_table, repeats_of, view_of_refresh
+from ppsolve.solver.render.kfac.view import (
+    Repeats,
+    chart_of_refresh,
+    device_table,
+    repeats_of,
+    view_of_refresh,
+)
 from ppsolve.solver.render.pipeline.drawing import pipeline_shape
 from ppsolve.solver.render.tables import Column, facts, table
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
@@ -224,16 +231,14 @@ class KfacDrawing(Drawing):
         """Whether ops of the schedule are repeated by iteration."""
         return repeats_of(document) is not None
 
+    def chart(self, shown: Shown) -> Gantt:
+        """Return the chart of the iterations of a refresh, or of a cycle."""
+        repeats = _repeats(shown)
+        return super().chart(shown) if repeats is None else chart_of_refresh(shown, repeats)
+
     def drawn(self, shown: Shown) -> RenderableType:
         """Return the iterations of a refresh, or the chart of a cycle."""
-        given, period = cast("KfacInstance | None", shown.instance), None
-        if given is not None and shown.problem is not None:
-            if not is_refresh(given):
-                return super().drawn(shown)
-            scale = shown.problem.scale
-            pattern = pattern_of(given)
-            period = float(scale.time(pattern.period))
-        repeats = repeats_of(shown.document, period)
+        repeats = _repeats(shown)
         return super().drawn(shown) if repeats is None else view_of_refresh(shown, repeats)
 
     def comparison(
@@ -278,6 +283,16 @@ class KfacDrawing(Drawing):
         if any(mark in text for by_name in found for text in by_name.values() for mark in MARKS):
             note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
             yield Text(note, "dim")
+
+
+def _repeats(shown: Shown) -> Repeats | None:
+    """Return the iterations of a refresh, None where the schedule is none of a refresh."""
+    given, period = cast("KfacInstance | None", shown.instance), None
+    if given is not None and shown.problem is not None:
+        if not is_refresh(given):
+            return None
+        period = float(shown.problem.scale.time(pattern_of(given).period))
+    return repeats_of(shown.document, period)
 
 
 def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:

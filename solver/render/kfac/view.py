@@ -101,14 +101,37 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repea
     return Repeats(counts, period or float(whole) or 1.0)
 
 
-def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
-    """Return the view of a refresh.
+def chart_of_refresh(shown: Shown, repeats: Repeats) -> Gantt:
+    """Return the chart of a refresh, its iterations side by side.
 
     Parameters
     ----------
     shown : Shown
         What is drawn; without the problem ops are grouped by the devices that their names begin
         with.
+    repeats : Repeats
+        Its iterations.
+
+    Returns
+    -------
+    Gantt
+        Rows of devices, and of links where they are asked for.
+
+    Raises
+    ------
+    InputError
+        Iterations are asked for that are not there.
+    """
+    return _chart(shown, repeats, _rows(shown, repeats, _given(shown)))
+
+
+def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
+    """Return the view of a refresh.
+
+    Parameters
+    ----------
+    shown : Shown
+        What is drawn.
     repeats : Repeats
         Its iterations.
 
@@ -122,22 +145,31 @@ def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
     InputError
         Iterations are asked for that are not there.
     """
-    source = shown.source
-    figures = source if isinstance(source, RefreshResult | RefreshEntry) else None
-    rows, links = _rows(shown, repeats, figures), shown.frame.links
+    figures = _given(shown)
+    rows = _rows(shown, repeats, figures)
     devices = [row for row in rows if row.is_device]
-    chart = Gantt(
-        [row for row in rows if row.is_device or (links and row.bars)],
+    hidden = set(kinds_of(rows)) - set(kinds_of(devices))
+    hides = not shown.frame.links and set(SYNC_KINDS) & hidden
+    known = figures if figures and figures.iterations_of is not None else None
+    below = device_table(known or _figures(devices, repeats), shown.unit)
+    chart, facts = _chart(shown, repeats, rows), _facts(shown, repeats)
+    return shown.laid_out(chart, facts, below, [HIDDEN_SYNCS] if hides else [])
+
+
+def _given(shown: Shown) -> RefreshFigures | None:
+    source = shown.source
+    return source if isinstance(source, RefreshResult | RefreshEntry) else None
+
+
+def _chart(shown: Shown, repeats: Repeats, rows: list[Row]) -> Gantt:
+    return Gantt(
+        [row for row in rows if row.is_device or (shown.frame.links and row.bars)],
         max(repeats.most * repeats.period, shown.end),
         shown.unit,
         _window(shown.frame, repeats),
         iterations=repeats.starts,
         small_letters="the second pipe",
     )
-    hides = not links and set(SYNC_KINDS) & (set(kinds_of(rows)) - set(kinds_of(devices)))
-    known = figures if figures and figures.iterations_of is not None else None
-    below = device_table(known or _figures(devices, repeats), shown.unit)
-    return shown.laid_out(chart, _facts(shown, repeats), below, [HIDDEN_SYNCS] if hides else [])
 
 
 def _window(frame: Frame, repeats: Repeats) -> Window:

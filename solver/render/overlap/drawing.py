@@ -26,10 +26,11 @@ from ppsolve.solver.render.drawing import (
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import KERNEL_KIND
 from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
 from ppsolve.solver.render.overlap.rows import collective_kind, is_overlap_document
-from ppsolve.solver.render.overlap.view import program_of, view_of_program
+from ppsolve.solver.render.overlap.view import chart_of_program, program_of, view_of_program
 from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.tables import Column, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
@@ -247,6 +248,11 @@ class OverlapDrawing(Drawing):
     def recognises(self, document: ScheduleDocument) -> bool:
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
+
+    def chart(self, shown: Shown) -> Gantt:
+        """Return the chart of the streams, what is in flight and what is held."""
+        shown.frame.refuse_iterations()
+        return chart_of_program(shown)
 
     def drawn(self, shown: Shown) -> RenderableType:
         """Return the streams of a program, with what is in flight and held."""

@@ -26,8 +26,8 @@ Points = Sequence[tuple[float, float]] | None
 """An amount from each time on, if it is known."""
 
 
-def view_of_program(shown: Shown) -> RenderableType:
-    """Return the view of a schedule of a program.
+def chart_of_program(shown: Shown) -> Gantt:
+    """Return the chart of a program: its streams, what is in flight and what is held.
 
     Without the instance its file says what is in flight and held. With it, but without a source
     whose program order runs as the schedule, what is in flight is not known.
@@ -37,6 +37,23 @@ def view_of_program(shown: Shown) -> RenderableType:
     InputError
         A curve holds numbers that cannot be drawn.
     """
+    return _drawn(shown)[0]
+
+
+def view_of_program(shown: Shown) -> RenderableType:
+    """Return the view of a schedule of a program; errors as in `chart_of_program`."""
+    instance = cast("OverlapInstance | None", shown.instance)
+    chart, found = _drawn(shown)
+    least = shown.source.least_peak_bytes if isinstance(shown.source, OverlapResult) else None
+    facts = program_facts(found, shown.end, shown.unit, instance, least)
+    return shown.laid_out(
+        chart,
+        [("makespan", f"{figure(shown.end)} {shown.unit}"), *facts],
+        busy_table(chart.rows, shown.end, head="stream"),
+    )
+
+
+def _drawn(shown: Shown) -> tuple[Gantt, ProgramFigures]:
     instance = cast("OverlapInstance | None", shown.instance)
     rows = stream_rows(shown.document, instance)
     waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
@@ -44,20 +61,9 @@ def view_of_program(shown: Shown) -> RenderableType:
         found, *points = _replayed(instance, shown.schedule, shown.source, waited)
     else:
         found, *points = _written(shown.source, waited)
-    least = shown.source.least_peak_bytes if isinstance(shown.source, OverlapResult) else None
-    facts = program_facts(found, shown.end, shown.unit, instance, least)
-    return shown.laid_out(
-        Gantt(
-            rows,
-            shown.end,
-            shown.unit,
-            shown.frame.window,
-            curves=list(_curves(*points)),
-            idle="stream is idle",
-        ),
-        [("makespan", f"{figure(shown.end)} {shown.unit}"), *facts],
-        busy_table(rows, shown.end, head="stream"),
-    )
+    curves, window = list(_curves(*points)), shown.frame.window
+    chart = Gantt(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle")
+    return chart, found
 
 
 def _replayed(

@@ -13,8 +13,8 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.looks import KERNEL_KIND, look_of
 from ppsolve.solver.render.page.causes import Causes
-from ppsolve.solver.render.page.colours import colour_of
 from ppsolve.solver.render.page.strips import Strip
+from ppsolve.solver.render.palette import colour_of
 from ppsolve.solver.structure.dag import critical_path, slack
 from ppsolve.solver.structure.owners import owners
 

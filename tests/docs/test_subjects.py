@@ -1,4 +1,4 @@
-"""The README: its instances are instances, its table of heuristics is that of the program."""
+"""Pages on instances and heuristics: what they show is what the program takes and has."""
 
 import json
 import re
@@ -7,8 +7,11 @@ from ppsolve.solver.optimize.kinds import parse_instance
 from ppsolve.solver.optimize.registry import all_heuristics
 from tests.paths import ROOT
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)]
+INSTANCES, HEURISTICS = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("instances", "heuristics")
+)
+DOCUMENTS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", INSTANCES, re.DOTALL)]
 
 
 def test_every_instance_is_one():
@@ -18,18 +21,18 @@ def test_every_instance_is_one():
 
 def test_every_way_to_transfer_is_shown_as_json_of_a_pipeline():
     base = next(data for data in DOCUMENTS if data.get("kind") == "pipeline")
-    shown = [json.loads(text) for text in re.findall(r'`(\{"mode": .*?\})`', TEXT)]
+    shown = [json.loads(text) for text in re.findall(r'`(\{"mode": .*?\})`', INSTANCES)]
     pipelines = [parse_instance(base | {"p2p": p2p}) for p2p in shown]
     modes = [pipeline.p2p.mode for pipeline in pipelines]
     assert modes == ["delay", "link", "nic", "send_queue"]
 
 
 def test_the_table_of_heuristics_is_that_of_the_program():
-    rows = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (.*?) \|$", TEXT, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (.*?) \|$", HEURISTICS, re.MULTILINE)
     known = {
         name: (name, one.summary, one.source)
         for name, one in all_heuristics().items()
         if one.made_for in {"a pipeline", "everything"}
     }
     assert rows == list(known.values())
-    assert f"all {len(all_heuristics())}" in TEXT
+    assert f"all {len(all_heuristics())}" in HEURISTICS

@@ -1,0 +1,174 @@
+"""The files that `ppsolve show` is given: instances, results, plans, curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.curve.document import Curve
+from ppsolve.models.documents.base import as_finite, explain, field_path
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.instances import Instance
+from ppsolve.solver.cli.doubts import question_units
+from ppsolve.solver.export.program import winner_in
+from ppsolve.solver.optimize.kinds import (
+    CARRIED,
+    instance_in,
+    is_result,
+    known_kind,
+    parse_instance,
+)
+
+MAX_EXPONENT = 30
+"""Numbers of more digits before the point are no times that anything could be drawn of."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What files hold: an instance, the data of a result, or both; or a curve.
+
+    Parameters
+    ----------
+    instance : Instance, optional
+        The instance.
+    instance_source : str
+        How errors name its file.
+    data : object
+        Parsed JSON of a result, a heuristic's entry or a bare schedule.
+    source : str
+        How errors name its file.
+    curve : Curve, optional
+        The curve, with nothing else.
+    """
+
+    instance: Instance | None = None
+    instance_source: str = ""
+    data: Any = None
+    source: str = ""
+    curve: Curve | None = None
+
+    @cached_property
+    def owner(self) -> Result | HeuristicEntry | None:
+        """The result or heuristic's entry, None for a bare schedule."""
+        return None if self.data is None else _owner(self.data, self.source)
+
+    @cached_property
+    def document(self) -> ScheduleDocument:
+        """The schedule of a result that is alone.
+
+        Raises
+        ------
+        InputError
+            There is none, or it holds what is no time.
+        """
+        written = self.data.get("schedule", self.data)
+        if not isinstance(written, dict) or not written.get("ops"):
+            raise InputError("there is no schedule in it", source=self.source)
+        _refuse_huge_numbers(self.data, self.source)
+        try:
+            return ScheduleDocument.model_validate(written)
+        except ValidationError as error:
+            raise explain(error, ScheduleDocument, self.source) from None
+
+    def with_carried(self) -> Given:
+        """Return the same with the instance that the result carries, where it stands alone."""
+        if self.instance is not None or not isinstance(self.data, dict) or CARRIED not in self.data:
+            return self
+        instance = instance_in(self.data, self.source)
+        return replace(self, instance=instance, instance_source=self.source)
+
+
+def read_given(files: list[Path]) -> Given:
+    """Read one or two files, in either order: an instance is what has a ``kind``.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read, or they do not belong together.
+    """
+    if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
+        raise InputError("expected an instance, a result, or one of each")
+    given = Given()
+    for file in files:
+        data, source = read_json(file), source_name(file)
+        whole = _whole(data, source)
+        if whole is not None and len(files) > 1:
+            raise InputError("expected this file alone, it needs no other", source=source)
+        given = whole or _with(given, data, source)
+    return given
+
+
+def _whole(data: Any, source: str) -> Given | None:
+    """Return the content of a plan or a curve, which stand alone; None for other files."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind == "curve":
+        try:
+            return Given(curve=Curve.model_validate(data), source=source)
+        except ValidationError as error:
+            raise explain(error, Curve, source) from None
+    if kind == "plan-result":
+        try:
+            result, instance, _, _ = winner_in(data)
+        except InputError as error:
+            raise error.located(source) from None
+        return Given(instance, source, result, source)
+    return None
+
+
+def _with(given: Given, data: Any, source: str) -> Given:
+    """Return the content of the files so far with one more."""
+    if is_result(data):
+        if given.data is not None:
+            raise InputError("expected an instance, this is a second result", source=source)
+        return replace(given, data=data, source=source)
+    if given.instance is not None:
+        raise InputError("expected a result (with a schedule) here", source=source)
+    instance = parse_instance(data, source)
+    question_units(instance, source)
+    return replace(given, instance=instance, instance_source=source)
+
+
+def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
+    """Return the result or heuristic entry that `data` is, None for a bare schedule."""
+    _refuse_huge_numbers(data, source)
+    models = _models_of(data)
+    if "instance" in data:
+        model: type[Result | HeuristicEntry] = models[0]
+    elif "name" in data:
+        model = models[1]
+    else:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, source) from None
+
+
+def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
+    """Return the models of a result and of an entry of the kind that `data` names."""
+    named = data.get("kind")
+    kind = known_kind(named) if isinstance(named, str) else None
+    return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))
+
+
+def _refuse_huge_numbers(data: Any, source: str) -> None:
+    """Refuse numbers that would take the validation of whole numbers forever, or crash it."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [((*at, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+        elif isinstance(value, Decimal) and value.adjusted() > MAX_EXPONENT:
+            try:
+                as_finite(value)
+            except ValueError as error:
+                raise InputError(str(error), source=source, field=field_path(at)) from None

@@ -1,0 +1,283 @@
+"""A part of a schedule as a problem of its own: the order of everything else stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ppsolve.models.core.dag import Edges, chain_edges
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Objective, Pool, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
+from ppsolve.solver.structure.dag import Dag
+from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.timing import time_orders
+
+NEVER = -(2**60)
+"""Longest path between ops that none connects."""
+
+
+def obstacle(problem: Problem) -> str | None:
+    """Return in words why no parts are taken of schedules of a problem, None where they are."""
+    if problem.is_anchored or len(problem.points) or (problem.lag < 0).any():
+        return "needs ops without given starts, no points, and lags of at least 0"
+    if not orders_decide_memory(problem):
+        return "needs pools whose ops all take time and run on one resource"
+    if problem.objective is Objective.MAKESPAN:
+        return None
+    if problem.objective is not Objective.DEVICE_SPAN or not _ends_on_devices(problem):
+        return "needs the makespan, or device spans and ops that all lead to a device"
+    return None
+
+
+def _ends_on_devices(problem: Problem) -> bool:
+    none = np.where(problem.is_compute, 0, NEVER)
+    return bool((Dag.of(problem).tails(none) > NEVER // 2).all())
+
+
+class Whole:
+    """A schedule with the order of its ops as a graph, of which parts are taken.
+
+    A span is the time from the start of a device to its end. Starts of devices stay here, so each
+    op has one tail for all of them: the longest way to the end of a device, less its start.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        A problem of n ops without an `obstacle`.
+    schedule : Schedule
+        A feasible schedule in index order.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        The same orders, every op as early as they and the starts of devices allow.
+    tail : int64[n]
+        Least time from an op's start to the end of the problem of any part, in ticks.
+    shift : int
+        Value of any part's problem less that of the schedule, in ticks.
+    sequence : int64[n]
+        All ops by start, each behind those that it waits for.
+    """
+
+    def __init__(self, implied: ImpliedOrder, schedule: Schedule) -> None:
+        self.implied, problem, full = implied, implied.problem, implied.full
+        begun, self.shift = np.zeros(problem.num_ops, dtype=np.int64), 0
+        value = problem.duration
+        if problem.objective is Objective.DEVICE_SPAN:
+            schedule = compact_spans(schedule)
+            begun = _starts_of_devices(schedule)
+            self.shift = int(begun.max(initial=0))
+            value = np.where(problem.is_compute, value + self.shift - begun, NEVER)
+        self.problem = replace(problem, release=begun)
+        self.orders = schedule.resource_orders()
+        chains = chain_edges(self.orders)
+        self.schedule = Schedule(problem, time_orders(self.problem, self.orders).start)
+        self.before = np.concatenate([full.before, chains[0]])
+        self.after = np.concatenate([full.after, chains[1]])
+        self.delay = np.concatenate([full.delay, problem.duration[chains[0]]])
+        graph = Dag(problem.num_ops, self.before, self.after, self.delay)
+        self.tail = graph.tails(value)
+        self.sequence: IntArray = np.lexsort((graph.level, self.schedule.start))
+        self._own_tail = value
+
+    def part(self, first: int, last: int, kept: IntArray | None = None) -> Part:
+        """Return the ops between two places of the sequence of starts as a problem.
+
+        All ops before stay where they are, so they give each op of the part a release time. Those
+        behind keep their orders, so they give each one a tail; use of a pool at either end of the
+        part does not depend on what happens within.
+
+        Parameters
+        ----------
+        first, last : int
+            Places of the first op and behind the last one.
+        kept : int64[...], optional
+            Resources that keep their orders within the part too.
+
+        Returns
+        -------
+        Part
+            Its problem has one op more: the end of the whole schedule.
+        """
+        place = np.zeros(self.problem.num_ops, dtype=np.int64)
+        place[self.sequence[first:]] = 1
+        place[self.sequence[last:]] = 2
+        ops = np.sort(self.sequence[first:last])
+        head, tail, least = self._surroundings(place)
+        inside = [order[place[order] == 1] for order in self._orders_of(kept)]
+        around = (head[ops], tail[ops], least)
+        return Part(self, ops, place, _problem(self, ops, place, around, chain_edges(inside)))
+
+    def _orders_of(self, resources: IntArray | None) -> list[IntArray]:
+        return [] if resources is None else [self.orders[each] for each in resources.tolist()]
+
+    def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
+        """Return release times, tails behind the ends, and the longest path that stays outside."""
+        problem, start = self.problem, self.schedule.start
+        head, tail = problem.release.copy(), self._own_tail - problem.duration
+        source, target = place[self.before], place[self.after]
+        reach = start[self.before] + self.delay
+        rest = self.delay - problem.duration[self.before] + self.tail[self.after]
+        into, out = (source == 0) & (target == 1), (source == 1) & (target == 2)
+        np.maximum.at(head, self.after[into], reach[into])
+        np.maximum.at(tail, self.before[out], rest[out])
+        for order in self.orders:
+            where = place[order]
+            inside = order[where == 1]
+            begun, left = order[where == 0], order[where == 2]
+            if len(begun):
+                head[inside] = np.maximum(head[inside], self.schedule.end[begun[-1]])
+            if len(left):
+                tail[inside] = np.maximum(tail[inside], self.tail[left[0]])
+        past = (source == 0) & (target == 2)
+        crossing = (reach[past] + self.tail[self.after[past]]).max(initial=0)
+        ends = (start + self._own_tail)[place == 0].max(initial=0)
+        return head, tail, int(max(crossing, ends))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some ops of a schedule as a problem, see `Whole.part`.
+
+    Parameters
+    ----------
+    whole : Whole
+        The schedule.
+    ops : int64[k]
+        The ops of the part; op i of `problem` is ``ops[i]``, op k is the end.
+    place : int64[n]
+        0 for ops before the part, 1 within, 2 behind.
+    problem : Problem
+        k + 1 ops.
+    """
+
+    whole: Whole
+    ops: IntArray
+    place: IntArray
+    problem: Problem
+
+    @property
+    def known(self) -> Schedule:
+        """The schedule of the part that is known."""
+        start = self.whole.schedule.start[self.ops]
+        end = self.whole.schedule.value + self.whole.shift
+        return Schedule(self.problem, np.append(start, end))
+
+    def put_back(self, found: Schedule) -> Schedule:
+        """Return the whole schedule with the part in the order of another schedule.
+
+        Parameters
+        ----------
+        found : Schedule
+            A schedule of the part's problem.
+
+        Returns
+        -------
+        Schedule
+            Everything starts as early as the orders allow.
+        """
+        start = self.whole.schedule.start.copy()
+        start[self.ops] = found.start[:-1]
+        orders = [
+            order[np.lexsort((start[order], self.place[order]))] for order in self.whole.orders
+        ]
+        timed = time_orders(self.whole.problem, orders)
+        return Schedule(self.whole.schedule.problem, timed.start)
+
+
+def _starts_of_devices(schedule: Schedule) -> IntArray:
+    """Return the first start on the device of each op, int64[n], 0 for ops beside devices."""
+    problem = schedule.problem
+    begun = np.zeros(problem.num_ops, dtype=np.int64)
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        begun[ops] = schedule.start[ops].min(initial=schedule.makespan)
+    return begun
+
+
+def _problem(
+    whole: Whole,
+    ops: IntArray,
+    place: IntArray,
+    around: tuple[IntArray, IntArray, int],
+    chains: Edges,
+) -> Problem:
+    """Return the problem of a part."""
+    problem, (head, tail, least) = whole.problem, around
+    count = len(ops)
+    number = np.full(problem.num_ops, FREE, dtype=np.int64)
+    number[ops] = np.arange(count)
+    sizes = np.diff(problem.resource_ptr)[ops]
+    pointer = np.concatenate([[0], np.cumsum(sizes), [sizes.sum()]]).astype(np.int64)
+    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-2], sizes) + np.arange(pointer[-1])
+    before, after, lag = _precedences(whole, number, tail, chains)
+    return Problem(
+        name=problem.name,
+        scale=problem.scale,
+        objective=Objective.MAKESPAN,
+        duration=np.append(problem.duration[ops], 0),
+        resource_names=problem.resource_names,
+        resource_ptr=pointer,
+        resource_idx=problem.resource_idx[seats],
+        before=before,
+        after=after,
+        lag=lag,
+        release=np.append(head, least),
+        pinned=np.full(count + 1, FREE, dtype=np.int64),
+        pools=_pools(whole, number, place),
+        families=(),
+        span_resources=problem.span_resources,
+        kinds=problem.kinds,
+        explicit_names={},
+        kind=np.append(problem.kind[ops], FREE),
+        stage=np.append(problem.stage[ops], FREE),
+        device=np.append(problem.device[ops], FREE),
+        microbatch=np.append(problem.microbatch[ops], FREE),
+    )
+
+
+def _precedences(whole: Whole, number: IntArray, tail: IntArray, chains: Edges) -> Edges:
+    """Return the precedences within a part, kept orders, and those of the end."""
+    full = whole.implied.full
+    inside = (number[full.before] != FREE) & (number[full.after] != FREE)
+    before, after = full.before[inside], full.after[inside]
+    lag = full.delay[inside] - whole.problem.duration[before]
+    ends = np.flatnonzero(tail > NEVER // 2)
+    return (
+        np.concatenate([number[before], number[chains[0]], ends]),
+        np.concatenate([number[after], number[chains[1]], np.full(len(ends), len(tail))]),
+        np.concatenate([lag, chains[2], tail[ends]]),
+    )
+
+
+def _pools(whole: Whole, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
+    """Return the pools of a part, those left out whose capacity precedences say exactly."""
+    return tuple(
+        _pool(order.pool, number != FREE, number, place)
+        for order in whole.implied.pools
+        if not order.is_exact and (number[order.pool.acquire_op] != FREE).any()
+    )
+
+
+def _pool(pool: Pool, inside: BoolArray, number: IntArray, place: IntArray) -> Pool:
+    """Return a pool with what the ops before a part leave in use."""
+    level = pool.initial
+    for ops, amounts, sign in (
+        (pool.acquire_op, pool.acquire_amount, 1),
+        (pool.release_op, pool.release_amount, -1),
+    ):
+        counts = np.bincount(amounts[place[ops] == 0], minlength=len(pool.amounts)).tolist()
+        level += sign * sum(n * amount for n, amount in zip(counts, pool.amounts, strict=True))
+    acquires, releases = inside[pool.acquire_op], inside[pool.release_op]
+    return Pool(
+        pool.name,
+        pool.capacity,
+        level,
+        pool.amounts,
+        number[pool.acquire_op[acquires]],
+        pool.acquire_amount[acquires],
+        number[pool.release_op[releases]],
+        pool.release_amount[releases],
+    )

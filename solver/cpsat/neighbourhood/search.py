@@ -1,0 +1,181 @@
+"""Search that solves one stretch of a schedule after the other by CP-SAT."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.model import index_ordered
+from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+FIRST_OPS, FIRST_SHARE = 100, 1 / 25
+"""Ops of the first stretches, at least, and share of all ops."""
+
+GROWTH = 1.5
+"""Factor by which stretches grow once none of their size gives a better schedule."""
+
+MOST_SHARE = 0.75
+"""Share of all ops that a stretch has at most: more is the whole problem."""
+
+UNITS = 0.3
+"""Deterministic time of one stretch, doubled where most are left open or none may grow."""
+
+LEAST_UNITS = 0.01
+"""Deterministic time that any stretch counts as, so that a search with a limit ends."""
+
+Exchange = Callable[[Schedule | None], Schedule | None]
+"""Takes a better schedule, or None where there is none, and gives one that was found elsewhere."""
+
+
+@dataclass
+class Counts:
+    """What became of the stretches of one pass or more."""
+
+    bounded: int = 0
+    refuted: int = 0
+    left_open: int = 0
+    better: int = 0
+
+
+@dataclass
+class Stretches:
+    """A search for better schedules, stretch by stretch of the sequence of starts.
+
+    Bounds refute most stretches in a millisecond, CP-SAT many others: so they grow until they
+    are hard, and begin to grow again from nowhere else.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        A problem without an `obstacle`.
+    best : Schedule
+        A feasible schedule.
+    bound : int
+        A lower bound in ticks; the search ends where it is met.
+    limits : SearchLimits
+        Limits of the whole search.
+    exchange : callable, optional
+        Told of better schedules, and asked for those of others.
+    """
+
+    implied: ImpliedOrder
+    best: Schedule
+    bound: int
+    limits: SearchLimits
+    exchange: Exchange | None = None
+    spent: float = 0.0
+    is_interrupted: bool = False
+    is_exhausted: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        """Begin with small stretches."""
+        self._clock: Clock = self.limits.start()
+        self._random = random.Random(self.limits.seed)
+        ops = self.implied.problem.num_ops
+        self._most = max(1, int(MOST_SHARE * ops))
+        self._ops = min(self._most, max(FIRST_OPS, int(FIRST_SHARE * ops)))
+        self._units = UNITS
+        self._keep(self.best)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the bound is met, or a limit, or no stretch is open."""
+        units = self.limits.deterministic
+        used_up = units is not None and self.spent >= units
+        met = self.best.value <= self.bound
+        ended = self.is_exhausted or self.is_interrupted
+        return met or used_up or ended or self._clock.is_over
+
+    def run(self) -> Schedule:
+        """Search until it is over; return the best schedule."""
+        while not self.is_over:
+            before, counts = self.best, replace(self.counts)
+            self._pass()
+            if self.best is before:
+                self._grow(counts)
+        return self.best
+
+    def _pass(self) -> None:
+        """Try stretches of one size all over the schedule."""
+        for part in self._parts():
+            self._try(part)
+            self._trade(None)
+            if self.is_over:
+                return
+
+    def _parts(self) -> Iterator[Part]:
+        """Yield stretches that overlap by half, in random order, of the schedule as it is then."""
+        ops, step = self.implied.problem.num_ops, max(1, self._ops // 2)
+        shift = self._random.randrange(step)
+        firsts = list(range(-shift, ops - shift, step))
+        self._random.shuffle(firsts)
+        for first in firsts:
+            yield self._whole.part(max(first, 0), min(first + self._ops, ops))
+
+    def _try(self, part: Part) -> None:
+        """Look for a better order of one stretch."""
+        target = part.known.value - 1
+        implied = ImpliedOrder(part.problem)
+        bound = best_bound(lower_bounds(implied)).value
+        self.spent += LEAST_UNITS * UNITS
+        if bound > target:
+            self.counts.bounded += 1
+            return
+        units = self.limits.deterministic
+        limits = replace(
+            self.limits,
+            clock=self._clock,
+            deterministic=self._units if units is None else min(self._units, units - self.spent),
+            workers=1,
+            gap=0.0,
+            seed=self._random.randrange(2**31),
+            dynamic_orders=True,
+        )
+        answer = solve(implied, lower=bound, incumbent=None, upper=target, limits=limits)
+        self.spent += answer.deterministic_time
+        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        if answer.infeasible:
+            self.counts.refuted += 1
+        elif answer.schedule is None or not self._accept(part.put_back(answer.schedule)):
+            self.counts.left_open += 1
+        else:
+            self.counts.better += 1
+
+    def _accept(self, found: Schedule) -> bool:
+        """Keep a schedule if it is valid and better."""
+        # Amounts of memory without a small scale are rounded in the model.
+        if found.value >= self.best.value or check_schedule(found.problem, found):
+            return False
+        self._keep(found)
+        self._trade(self.best)
+        return True
+
+    def _trade(self, better: Schedule | None) -> None:
+        other = None if self.exchange is None else self.exchange(better)
+        if other is not None and other.value < self.best.value:
+            self._keep(other)
+
+    def _keep(self, schedule: Schedule) -> None:
+        self._whole = Whole(self.implied, index_ordered(self.implied, schedule))
+        self.best = min(schedule, self._whole.schedule, key=lambda known: known.value)
+
+    def _grow(self, before: Counts) -> None:
+        """Make stretches longer, or the effort for each larger where most are left open."""
+        refuted = self.counts.refuted - before.refuted
+        left_open = self.counts.left_open - before.left_open
+        if self._ops < self._most and left_open <= refuted:
+            self._ops = min(self._most, int(GROWTH * self._ops))
+        elif left_open:
+            self._units *= 2
+        else:
+            self.is_exhausted = True

@@ -1,0 +1,112 @@
+"""The text of one function in LLVM's language."""
+
+from __future__ import annotations
+
+from ppsolve.solver.kernels.native.values import (
+    FLOAT,
+    INT,
+    Array,
+    Number,
+    Record,
+    Slot,
+    UntranslatableError,
+    Value,
+)
+
+
+class Body:
+    """Blocks of instructions, each of which ends with a jump; slots are made at the beginning."""
+
+    def __init__(self) -> None:
+        self.opening: list[str] = []
+        self.lines: list[str] = []
+        self.is_open = True
+        self._count = 0
+
+    def fresh(self, letter: str) -> str:
+        """Return a name that nothing has."""
+        self._count += 1
+        return f"{letter}{self._count}"
+
+    def emit(self, operation: str) -> str:
+        """Add an operation; return the register with its result."""
+        register = f"%{self.fresh('r')}"
+        self.lines.append(f"{register} = {operation}")
+        return register
+
+    def run(self, instruction: str) -> None:
+        """Add an instruction without a result."""
+        self.lines.append(instruction)
+
+    def begin(self, label: str) -> None:
+        """Begin a block, which follows the one before where that is still open."""
+        self.jump(label)
+        self.lines.append(f"{label}:")
+        self.is_open = True
+
+    def jump(self, label: str) -> None:
+        """End the block: go on at a label."""
+        if self.is_open:
+            self.lines.append(f"br label %{label}")
+            self.is_open = False
+
+    def fork(self, truth: str, yes: str, no: str) -> None:
+        """End the block: go on at one of two labels."""
+        self.lines.append(f"br i1 {truth}, label %{yes}, label %{no}")
+        self.is_open = False
+
+    def slot(self, kind: str) -> Slot:
+        """Return room for a number."""
+        name = f"%{self.fresh('s')}"
+        self.opening.append(f"{name} = alloca {kind}")
+        return Slot(name, kind)
+
+    def slots(self, value: Value) -> Value:
+        """Return room for a value."""
+        if isinstance(value, Array):
+            return Array(self.slot(value.pointer.kind), self.slot(value.length.kind))
+        if isinstance(value, Record):
+            return Record(value.names, tuple(map(self.slots, value.items)))
+        return self.slot(value.kind)
+
+    def read(self, value: Value) -> Number:
+        """Return a number, out of memory if it is there."""
+        if isinstance(value, Slot):
+            return Number(self.emit(f"load {value.kind}, ptr {value.text}"), value.kind)
+        if isinstance(value, Number):
+            return value
+        raise UntranslatableError("an array or a record in place of a number")
+
+    def settle(self, value: Value) -> Value:
+        """Return a value as it is now, whatever is written to its slots later."""
+        if isinstance(value, Array):
+            return Array(self.read(value.pointer), self.read(value.length))
+        if isinstance(value, Record):
+            return Record(value.names, tuple(map(self.settle, value.items)))
+        return self.read(value)
+
+    def store(self, room: Value, value: Value) -> None:
+        """Write a value into slots."""
+        if isinstance(room, Array) and isinstance(value, Array):
+            self.store(room.pointer, value.pointer)
+            self.store(room.length, value.length)
+        elif isinstance(room, Record) and isinstance(value, Record) and room.names == value.names:
+            for inner, item in zip(room.items, value.items, strict=True):
+                self.store(inner, item)
+        elif isinstance(room, Slot):
+            number = self.converted(self.read(value), room.kind)
+            self.lines.append(f"store {room.kind} {number.text}, ptr {room.text}")
+        else:
+            raise UntranslatableError("a name stands for values of two types")
+
+    def converted(self, number: Number, kind: str) -> Number:
+        """Return a number as one of a kind; whole ones may become floats."""
+        if number.kind == kind:
+            return number
+        if number.kind == INT and kind == FLOAT:
+            return Number(self.emit(f"sitofp i64 {number.text} to double"), FLOAT)
+        raise UntranslatableError(f"{number.kind} where {kind} was before")
+
+    def whole(self, truth: str) -> Number:
+        """Return truth as a number, 0 or 1."""
+        return Number(self.emit(f"zext i1 {truth} to i64"))

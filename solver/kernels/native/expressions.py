@@ -1,0 +1,317 @@
+"""Expressions of kernels."""
+
+from __future__ import annotations
+
+import ast
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppsolve.solver.kernels.native.body import Body
+from ppsolve.solver.kernels.native.values import (
+    FLOAT,
+    INT,
+    Array,
+    Number,
+    Record,
+    UntranslatableError,
+    Value,
+)
+
+_WHOLE: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.RShift: "ashr",
+    ast.LShift: "shl",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
+_FLOATING: dict[type[ast.operator], str] = {
+    ast.Add: "fadd",
+    ast.Sub: "fsub",
+    ast.Mult: "fmul",
+    ast.Div: "fdiv",
+}
+_COMPARED: dict[type[ast.cmpop], tuple[str, str]] = {
+    ast.Eq: ("icmp eq", "fcmp oeq"),
+    ast.NotEq: ("icmp ne", "fcmp une"),
+    ast.Lt: ("icmp slt", "fcmp olt"),
+    ast.LtE: ("icmp sle", "fcmp ole"),
+    ast.Gt: ("icmp sgt", "fcmp ogt"),
+    ast.GtE: ("icmp sge", "fcmp oge"),
+}
+
+RANGE = ("first", "end", "step")
+"""Names of the fields of a range."""
+
+
+@dataclass
+class Frame:
+    """A call that is being translated in the place where it stands.
+
+    Attributes
+    ----------
+    namespace : dict
+        Globals of the function.
+    written : dict
+        How often each local name is assigned.
+    exit : str
+        Label behind the call.
+    names : dict
+        What local names stand for.
+    result : Value or None
+        Room for what it returns.
+    loops : list of (str, str)
+        Labels to which `continue` and `break` go, of each loop around.
+    """
+
+    namespace: dict[str, Any]
+    written: dict[str, int]
+    exit: str
+    names: dict[str, Value] = field(default_factory=dict)
+    result: Value | None = None
+    loops: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Expressions:
+    """Adds the instructions of expressions to a body."""
+
+    def __init__(self, body: Body, frame: Frame) -> None:
+        self.body, self.frame = body, frame
+
+    def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
+        """Add the instructions of a part in this place; return what it returns."""
+        raise NotImplementedError
+
+    def value(self, node: ast.expr) -> Value:
+        """Add an expression; return its value, which may be in slots."""
+        translate = getattr(self, f"_{type(node).__name__.lower()}", None)
+        found = None if translate is None else translate(node)
+        if found is None:
+            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
+        return found
+
+    def number(self, node: ast.expr) -> Number:
+        """Add an expression; return its number."""
+        return self.body.read(self.value(node))
+
+    def _constant(self, node: ast.Constant) -> Value | None:
+        return _constant(node.value)
+
+    def _name(self, node: ast.Name) -> Value | None:
+        if node.id in self.frame.names:
+            return self.frame.names[node.id]
+        return _constant(self.frame.namespace.get(node.id))
+
+    def _attribute(self, node: ast.Attribute) -> Value | None:
+        record = self.value(node.value)
+        if not isinstance(record, Record) or node.attr not in record.names:
+            return None
+        return record.items[record.names.index(node.attr)]
+
+    def _tuple(self, node: ast.Tuple) -> Value:
+        return Record((), tuple(self.body.settle(self.value(item)) for item in node.elts))
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        return Number(self.body.emit(f"load i64, ptr {self.address(node)}"))
+
+    def address(self, node: ast.Subscript) -> str:
+        """Add the address of a number of an array; -1 stands for the last one."""
+        array = self.value(node.value)
+        if not isinstance(array, Array):
+            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
+        place = self.number(node.slice).text
+        if not place.isdigit():
+            length = self.body.read(array.length).text
+            is_behind = self.body.emit(f"icmp slt i64 {place}, 0")
+            again = self.body.emit(f"add i64 {place}, {length}")
+            place = self.body.emit(f"select i1 {is_behind}, i64 {again}, i64 {place}")
+        first = self.body.read(array.pointer).text
+        return self.body.emit(f"getelementptr inbounds i64, ptr {first}, i64 {place}")
+
+    def _binop(self, node: ast.BinOp) -> Value:
+        return self.operate(self.number(node.left), node.op, self.number(node.right))
+
+    def operate(self, left: Number, operator: ast.operator, right: Number) -> Number:
+        """Add an operation of two numbers."""
+        emit, kind = self.body.emit, type(operator)
+        if FLOAT in (left.kind, right.kind) or kind is ast.Div:
+            one, two = self.body.converted(left, FLOAT), self.body.converted(right, FLOAT)
+            if kind not in _FLOATING:
+                raise UntranslatableError(f"{kind.__name__} of floats")
+            return Number(emit(f"{_FLOATING[kind]} double {one.text}, {two.text}"), FLOAT)
+        if kind in _WHOLE:
+            return Number(emit(f"{_WHOLE[kind]} i64 {left.text}, {right.text}"))
+        return self._divide(left.text, right.text, kind)
+
+    def _divide(self, left: str, right: str, kind: type[ast.operator]) -> Number:
+        """Add a division that rounds down as Python's does, or what it leaves."""
+        emit = self.body.emit
+        if kind not in (ast.FloorDiv, ast.Mod):
+            raise UntranslatableError(kind.__name__)
+        rest = emit(f"srem i64 {left}, {right}")
+        is_inexact = emit(f"icmp ne i64 {rest}, 0")
+        differs = emit(f"icmp slt i64 {emit(f'xor i64 {rest}, {right}')}, 0")
+        is_low = emit(f"and i1 {is_inexact}, {differs}")
+        if kind is ast.Mod:
+            more = emit(f"select i1 {is_low}, i64 {right}, i64 0")
+            return Number(emit(f"add i64 {rest}, {more}"))
+        less = emit(f"sext i1 {is_low} to i64")
+        return Number(emit(f"add i64 {emit(f'sdiv i64 {left}, {right}')}, {less}"))
+
+    def _unaryop(self, node: ast.UnaryOp) -> Value | None:
+        if isinstance(node.op, ast.Not):
+            return self._chosen(node)
+        if not isinstance(node.op, ast.USub):
+            return None
+        number = self.number(node.operand)
+        if number.kind == FLOAT:
+            return Number(self.body.emit(f"fneg double {number.text}"), FLOAT)
+        if number.text.isdigit():
+            return Number(str(-int(number.text)))
+        return Number(self.body.emit(f"sub i64 0, {number.text}"))
+
+    def _compare(self, node: ast.Compare) -> Value:
+        if len(node.ops) > 1:
+            return self._chosen(node)
+        left = self.number(node.left)
+        return self.body.whole(self._test(left, node.ops[0], self._right(node, 0)))
+
+    def _right(self, node: ast.Compare, place: int) -> Value:
+        return self.body.settle(self.value(node.comparators[place]))
+
+    def _test(self, left: Number, operator: ast.cmpop, right: Value) -> str:
+        """Add a comparison; return its truth."""
+        emit = self.body.emit
+        if isinstance(operator, ast.In) and isinstance(right, Record):
+            truth = "false"
+            for item in right.items:
+                truth = emit(f"or i1 {truth}, {self._test(left, ast.Eq(), item)}")
+            return truth
+        two = self.body.read(right)
+        if type(operator) not in _COMPARED:
+            raise UntranslatableError(type(operator).__name__)
+        whole, floating = _COMPARED[type(operator)]
+        if left.kind == two.kind == INT:
+            return emit(f"{whole} i64 {left.text}, {two.text}")
+        one, two = self.body.converted(left, FLOAT), self.body.converted(two, FLOAT)
+        return emit(f"{floating} double {one.text}, {two.text}")
+
+    def condition(self, node: ast.expr, yes: str, no: str) -> None:
+        """Add a jump to one of two labels."""
+        if isinstance(node, ast.BoolOp):
+            self._conditions(node, yes, no)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self.condition(node.operand, no, yes)
+        elif isinstance(node, ast.Compare):
+            self._comparisons(node, yes, no)
+        else:
+            self.body.fork(self._truth(self.number(node)), yes, no)
+
+    def _conditions(self, node: ast.BoolOp, yes: str, no: str) -> None:
+        for operand in node.values[:-1]:
+            following = self.body.fresh("l")
+            if isinstance(node.op, ast.And):
+                self.condition(operand, following, no)
+            else:
+                self.condition(operand, yes, following)
+            self.body.begin(following)
+        self.condition(node.values[-1], yes, no)
+
+    def _comparisons(self, node: ast.Compare, yes: str, no: str) -> None:
+        left = self.number(node.left)
+        for place, operator in enumerate(node.ops):
+            right = self._right(node, place)
+            truth = self._test(left, operator, right)
+            if place == len(node.ops) - 1:
+                self.body.fork(truth, yes, no)
+                return
+            following = self.body.fresh("l")
+            self.body.fork(truth, following, no)
+            self.body.begin(following)
+            left = self.body.read(right)
+
+    def _truth(self, number: Number) -> str:
+        return self._test(number, ast.NotEq(), Number("0"))
+
+    def _chosen(self, node: ast.expr) -> Value:
+        """Add a condition; return 1 or 0."""
+        return self._choice(node, lambda: Number("1"), lambda: Number("0"))
+
+    def _ifexp(self, node: ast.IfExp) -> Value:
+        return self._choice(
+            node.test, lambda: self.value(node.body), lambda: self.value(node.orelse)
+        )
+
+    def _choice(
+        self, test: ast.expr, first: Callable[[], Value], second: Callable[[], Value]
+    ) -> Value:
+        yes, no, behind = (self.body.fresh("l") for _ in range(3))
+        self.condition(test, yes, no)
+        self.body.begin(yes)
+        value = first()
+        room = self.body.slots(value)
+        self.body.store(room, value)
+        self.body.jump(behind)
+        self.body.begin(no)
+        self.body.store(room, second())
+        self.body.begin(behind)
+        return room
+
+    def _boolop(self, node: ast.BoolOp) -> Value:
+        """Add the first operand that decides; as in Python, not just whether it is true."""
+        behind, room = self.body.fresh("l"), self.body.slot(INT)
+        for operand in node.values[:-1]:
+            number, following = self.number(operand), self.body.fresh("l")
+            self.body.store(room, number)
+            labels = (following, behind) if isinstance(node.op, ast.And) else (behind, following)
+            self.body.fork(self._truth(number), *labels)
+            self.body.begin(following)
+        self.body.store(room, self.value(node.values[-1]))
+        self.body.begin(behind)
+        return room
+
+    def _call(self, node: ast.Call) -> Value | None:
+        if not isinstance(node.func, ast.Name) or node.keywords:
+            return None
+        name, arguments = node.func.id, [self.value(argument) for argument in node.args]
+        function = self.frame.namespace.get(name)
+        if function is None:
+            return self._built_in(name, arguments)
+        if isinstance(function, type) and issubclass(function, tuple):
+            names: tuple[str, ...] = getattr(function, "_fields", ())
+            return Record(names, tuple(map(self.body.settle, arguments)))
+        return self.call(function, arguments)
+
+    def _built_in(self, name: str, arguments: list[Value]) -> Value | None:
+        if name == "len" and isinstance(arguments[0], Array):
+            return arguments[0].length
+        numbers = [self.body.read(argument) for argument in arguments]
+        if name == "range":
+            return _range(numbers)
+        if name == "int" and numbers[0].kind == INT:
+            return numbers[0]
+        if name == "bool":
+            return self.body.whole(self._truth(numbers[0]))
+        if name not in ("min", "max") or FLOAT in (number.kind for number in numbers):
+            return None
+        best = numbers[0].text
+        for number in numbers[1:]:
+            best = self.body.emit(f"call i64 @llvm.s{name}.i64(i64 {best}, i64 {number.text})")
+        return Number(best)
+
+
+def _constant(value: Any) -> Number | None:
+    if isinstance(value, float):
+        return Number(f"0x{struct.pack('>d', value).hex()}", FLOAT)
+    return Number(str(int(value))) if isinstance(value, int) else None
+
+
+def _range(numbers: list[Number]) -> Record:
+    first, end, step = Number("0"), numbers[0], Number("1")
+    if len(numbers) > 1:
+        first, end = numbers[:2]
+    return Record(RANGE, (first, end, numbers[2] if len(numbers) > 2 else step))

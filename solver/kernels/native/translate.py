@@ -1,0 +1,348 @@
+"""Kernels as text in LLVM's language.
+
+Kernels are written in a small part of Python: whole numbers, floats, int64 arrays and records of
+them; loops, conditions, and calls of parts. A part is translated anew in each place where it is
+called, so records and their fields cost nothing when a kernel runs. All else is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from ppsolve.solver.kernels.native.body import Body
+from ppsolve.solver.kernels.native.expressions import RANGE, Expressions, Frame
+from ppsolve.solver.kernels.native.values import (
+    POINTER,
+    Array,
+    Layout,
+    NoSourceError,
+    Number,
+    Record,
+    UntranslatableError,
+    Value,
+)
+
+SYMBOL = "kernel"
+"""Name of the function in the text."""
+
+_HEAD = f"""declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+define i64 @{SYMBOL}(ptr noalias readonly %words) {{
+opening:
+"""
+
+
+def translate(
+    function: FunctionType, layouts: Sequence[Layout], parts: set[Callable[..., Any]]
+) -> str:
+    """Return a kernel as text in LLVM's language.
+
+    Parameters
+    ----------
+    function : function
+        The kernel.
+    layouts : sequence of Layout
+        How its arguments are passed.
+    parts : set of function
+        Functions that it may call.
+
+    Returns
+    -------
+    str
+        A module with one function, `SYMBOL`, which takes the address of the words of all arguments.
+
+    Raises
+    ------
+    UntranslatableError
+        If the kernel uses something that has no translation.
+    """
+    body = Body()
+    arguments = _arguments(body, "%words", layouts)
+    given, body.lines = body.lines, []
+    statements = Statements(body, parts)
+    result = statements.call(function, arguments)
+    answer = Number("0") if result is None else body.read(result)
+    body.run(f"ret i64 {body.converted(answer, 'i64').text}")
+    return _HEAD + "\n".join([*given, *body.opening, "br label %main", "main:", *body.lines, "}"])
+
+
+def _arguments(body: Body, words: str, layouts: Sequence[Layout]) -> list[Value]:
+    """Load arguments, or the fields of a record, from words one after another."""
+    found: list[Value] = []
+    place = 0
+    for layout in layouts:
+        kind = POINTER if layout.kind == "record" else layout.kind
+        first = _word(body, words, place, kind)
+        place += 1
+        if layout.kind == POINTER:
+            found.append(Array(first, _word(body, words, place, "i64")))
+            place += 1
+        elif layout.kind == "record":
+            fields = _arguments(body, first.text, layout.fields)
+            found.append(Record(layout.names, tuple(fields)))
+        else:
+            found.append(first)
+    return found
+
+
+def _word(body: Body, words: str, place: int, kind: str) -> Number:
+    address = body.emit(f"getelementptr inbounds i64, ptr {words}, i64 {place}")
+    register = f"%{body.fresh('a')}"
+    body.run(f"{register} = load {kind}, ptr {address}")
+    return Number(register, kind)
+
+
+class Statements(Expressions):
+    """Adds the instructions of statements to a body."""
+
+    def __init__(self, body: Body, parts: set[Callable[..., Any]]) -> None:
+        super().__init__(body, Frame({}, {}, ""))
+        self._parts = parts | {_NOTHING}
+
+    def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
+        """Add the instructions of a function in this place; return what it returns.
+
+        Parameters
+        ----------
+        function : function
+            The kernel, or a part.
+        arguments : list of Value
+            Its arguments.
+
+        Returns
+        -------
+        Value or None
+            In slots.
+        """
+        is_kernel = not self.frame.exit
+        if not isinstance(function, FunctionType) or not (is_kernel or function in self._parts):
+            raise UntranslatableError(f"{function} is no part")
+        node, outer = _definition(function), self.frame
+        frame = Frame(function.__globals__, _written(node), self.body.fresh("l"))
+        self.frame = frame
+        for parameter, argument in zip(node.args.args, arguments, strict=True):
+            if parameter.arg in frame.written:
+                frame.names[parameter.arg] = self.body.slots(argument)
+                self.body.store(frame.names[parameter.arg], argument)
+            else:
+                is_number = not isinstance(argument, (Array, Record))
+                frame.names[parameter.arg] = self.body.read(argument) if is_number else argument
+        self._block(node.body)
+        self.body.begin(frame.exit)
+        self.frame = outer
+        return frame.result
+
+    def _block(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            if not self.body.is_open:
+                return
+            translate = getattr(self, f"_do_{type(statement).__name__.lower()}", None)
+            if translate is None:
+                raise UntranslatableError(f"line {statement.lineno}: {ast.unparse(statement)}")
+            translate(statement)
+
+    def _bind(self, name: str, value: Value) -> None:
+        """Let a name stand for a value from here on."""
+        frame = self.frame
+        if name not in frame.names:
+            if frame.written[name] == 1 and _is_given(value):
+                frame.names[name] = value
+                return
+            frame.names[name] = self.body.slots(value)
+        self.body.store(frame.names[name], value)
+
+    def _assign(self, target: ast.expr, value: Value) -> None:
+        if isinstance(target, ast.Name):
+            self._bind(target.id, value)
+        elif isinstance(target, ast.Tuple) and isinstance(value, Record):
+            for inner, item in zip(target.elts, value.items, strict=True):
+                self._assign(inner, item)
+        elif isinstance(target, ast.Subscript):
+            number = self.body.converted(self.body.read(value), "i64")
+            self.body.run(f"store i64 {number.text}, ptr {self.address(target)}")
+        else:
+            raise UntranslatableError(f"line {target.lineno}: {ast.unparse(target)}")
+
+    def _do_assign(self, statement: ast.Assign) -> None:
+        value = self.body.settle(self.value(statement.value))
+        for target in statement.targets:
+            self._assign(target, value)
+
+    def _do_annassign(self, statement: ast.AnnAssign) -> None:
+        if statement.value is not None:
+            self._assign(statement.target, self.body.settle(self.value(statement.value)))
+
+    def _do_augassign(self, statement: ast.AugAssign) -> None:
+        target = statement.target
+        if isinstance(target, ast.Subscript):
+            address = self.address(target)
+            before = Number(self.body.emit(f"load i64, ptr {address}"))
+            after = self.operate(before, statement.op, self.number(statement.value))
+            self.body.run(f"store i64 {self.body.converted(after, 'i64').text}, ptr {address}")
+        elif isinstance(target, ast.Name):
+            before = self.body.read(self.frame.names[target.id])
+            after = self.operate(before, statement.op, self.number(statement.value))
+            self._bind(target.id, after)
+
+    def _do_expr(self, statement: ast.Expr) -> None:
+        node = statement.value
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            function = self.frame.namespace.get(node.func.id, _NOTHING)
+            self.call(function, [self.value(argument) for argument in node.args])
+        elif not isinstance(node, ast.Constant):
+            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
+
+    def _do_pass(self, statement: ast.Pass) -> None:
+        pass
+
+    def _do_return(self, statement: ast.Return) -> None:
+        frame, node = self.frame, statement.value
+        if node is not None and not (isinstance(node, ast.Constant) and node.value is None):
+            value = self.body.settle(self.value(node))
+            if frame.result is None:
+                frame.result = self.body.slots(value)
+            self.body.store(frame.result, value)
+        self.body.jump(frame.exit)
+
+    def _do_if(self, statement: ast.If) -> None:
+        yes, no, behind = (self.body.fresh("l") for _ in range(3))
+        self.condition(statement.test, yes, no if statement.orelse else behind)
+        self.body.begin(yes)
+        self._block(statement.body)
+        self.body.jump(behind)
+        if statement.orelse:
+            self.body.begin(no)
+            self._block(statement.orelse)
+        self.body.begin(behind)
+
+    def _do_while(self, statement: ast.While) -> None:
+        again, inside, behind = (self.body.fresh("l") for _ in range(3))
+        self.body.begin(again)
+        self.condition(statement.test, inside, behind)
+        self._loop(statement, inside, again, behind)
+        self.body.jump(again)
+        self.body.begin(behind)
+
+    def _loop(self, statement: ast.While | ast.For, inside: str, again: str, behind: str) -> None:
+        """Add the statements of a loop."""
+        if statement.orelse:
+            raise UntranslatableError(f"line {statement.lineno}: else of a loop")
+        if inside:
+            self.body.begin(inside)
+        self.frame.loops.append((again, behind))
+        self._block(statement.body)
+        self.frame.loops.pop()
+
+    def _do_continue(self, statement: ast.Continue) -> None:
+        self.body.jump(self.frame.loops[-1][0])
+
+    def _do_break(self, statement: ast.Break) -> None:
+        self.body.jump(self.frame.loops[-1][1])
+
+    def _do_for(self, statement: ast.For) -> None:
+        values = self.body.settle(self.value(statement.iter))
+        if isinstance(values, Record) and values.names == RANGE:
+            first, end, step = map(self.body.read, values.items)
+            self._count(statement, first, end, step)
+        elif isinstance(values, Array):
+            self._count(statement, Number("0"), self.body.read(values.length), Number("1"), values)
+        elif isinstance(values, Record):
+            self._each(statement, values.items)
+        else:
+            line = f"line {statement.lineno}: {ast.unparse(statement.iter)}"
+            raise UntranslatableError(line)
+
+    def _each(self, statement: ast.For, items: Sequence[Value]) -> None:
+        """Add the statements once for each item of a tuple."""
+        behind = self.body.fresh("l")
+        for item in items:
+            self._assign(statement.target, item)
+            following = self.body.fresh("l")
+            self._loop(statement, "", following, behind)
+            self.body.begin(following)
+        self.body.begin(behind)
+
+    def _count(
+        self,
+        statement: ast.For,
+        first: Number,
+        end: Number,
+        step: Number,
+        array: Array | None = None,
+    ) -> None:
+        """Add a loop over numbers, or over those of an array."""
+        body = self.body
+        again, inside, following, behind = (body.fresh("l") for _ in range(4))
+        counter = body.slot("i64")
+        body.store(counter, first)
+        body.begin(again)
+        number = body.read(counter)
+        body.fork(self._goes_on(number, end, step), inside, behind)
+        body.begin(inside)
+        if array is None:
+            self._assign(statement.target, number)
+        else:
+            place = f"getelementptr inbounds i64, ptr {array.pointer.text}, i64 {number.text}"
+            self._assign(statement.target, Number(body.emit(f"load i64, ptr {body.emit(place)}")))
+        self._loop(statement, "", following, behind)
+        body.begin(following)
+        body.store(counter, Number(body.emit(f"add nsw i64 {number.text}, {step.text}")))
+        body.jump(again)
+        body.begin(behind)
+
+    def _goes_on(self, number: Number, end: Number, step: Number) -> str:
+        """Add the test of a loop; return its truth."""
+        emit, rises = self.body.emit, not step.text.startswith("-")
+        test = emit(f"icmp {'slt' if rises else 'sgt'} i64 {number.text}, {end.text}")
+        if not step.text.startswith("%"):
+            return test
+        falls = emit(f"icmp slt i64 {step.text}, 0")
+        other = emit(f"icmp sgt i64 {number.text}, {end.text}")
+        return emit(f"select i1 {falls}, i1 {other}, i1 {test}")
+
+
+def _NOTHING() -> None:
+    """Stand for a name that is no function."""
+
+
+def _is_given(value: Value) -> bool:
+    """Return true if a value is an array or a record as it was passed to the kernel."""
+    if isinstance(value, Array):
+        return value.pointer.text.startswith("%a") and value.length.text.startswith("%a")
+    if isinstance(value, Record):
+        return all(map(_is_given, value.items))
+    return isinstance(value, Number) and value.text.startswith("%a")
+
+
+@cache
+def _definition(function: FunctionType) -> ast.FunctionDef:
+    code = function.__code__
+    found = _definitions(code.co_filename).get((function.__name__, code.co_firstlineno))
+    if found is None:
+        raise NoSourceError(function.__name__)
+    return found
+
+
+@cache
+def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """Return the functions of a file by name and first line, that of a decorator."""
+    return {
+        (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node
+        for node in ast.walk(ast.parse("".join(linecache.getlines(path))))
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def _written(node: ast.FunctionDef) -> dict[str, int]:
+    """Return how often each name is assigned in a function."""
+    return Counter(
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )

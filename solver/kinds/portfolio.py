@@ -1,0 +1,117 @@
+"""Who searches beside CP-SAT, and how the workers of a run are shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.companion import Companion, Search, sweeping
+from ppsolve.solver.heuristics.sweep import Exchange
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+SWEEP, NEIGHBOURHOODS = "list-sweep", "neighbourhoods"
+"""Names of companions in reports."""
+
+SWEEP_WORKERS, SWEEP_OPS = 4, 400
+"""Workers and ops from which one worker sweeps beside CP-SAT, which then has at least three: its
+full set of subsolvers proves more than any schedule saves. Smaller problems are mostly proved
+before the sweep, which has already had its turn, finds more."""
+
+NEIGHBOURHOOD_WORKERS, NEIGHBOURHOOD_OPS = 2, 500
+"""Workers and ops from which one worker solves stretches of the best schedule."""
+
+IN_TURN_SHARE = 0.5
+"""Share of the time of the exact search for stretches of the best schedule, where there is only
+one worker for both."""
+
+
+def is_in_turn(problem: Problem, options: Options) -> bool:
+    """Return true where one worker searches neighbourhoods first and then exactly.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    options : Options
+        Those of the run.
+
+    Returns
+    -------
+    bool
+        False where there are no neighbourhoods, or they run beside the exact search.
+    """
+    alone = options.deterministic or options.used_workers < NEIGHBOURHOOD_WORKERS
+    return alone and takes_parts(problem)
+
+
+def companion(
+    implied: ImpliedOrder, options: Options, clock: Clock, known: Schedule | None, bound: int
+) -> Companion | None:
+    """Return the search that takes one worker beside the exact one, None where all stay with it.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        The problem.
+    options : Options
+        Those of the run; without a wall clock (`deterministic`) nothing runs beside anything.
+    clock : Clock
+        The companion ends with it.
+    known : Schedule or None
+        The best schedule so far.
+    bound : int
+        A lower bound on the objective in ticks.
+
+    Returns
+    -------
+    Companion or None
+        Not yet at work.
+    """
+    if options.deterministic:
+        return None
+    workers, problem = options.used_workers, implied.problem
+    if known is not None and workers >= NEIGHBOURHOOD_WORKERS and takes_parts(problem):
+        limits = SearchLimits(seconds=None, seed=options.seed)
+        return Companion(NEIGHBOURHOODS, stretching(implied, known, bound, limits), clock)
+    if workers >= SWEEP_WORKERS and problem.num_ops >= SWEEP_OPS:
+        return Companion(SWEEP, sweeping(problem, known, bound), clock)
+    return None
+
+
+def takes_parts(problem: Problem) -> bool:
+    """Return true where neighbourhoods of a schedule are worth a worker or a share of the time."""
+    from ppsolve.solver.cpsat.neighbourhood.part import obstacle
+
+    return problem.num_ops >= NEIGHBOURHOOD_OPS and obstacle(problem) is None
+
+
+def stretching(implied: ImpliedOrder, known: Schedule, bound: int, limits: SearchLimits) -> Search:
+    """Return the search of neighbourhoods as what a companion does.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        A problem of which parts are taken.
+    known : Schedule
+        The best schedule so far.
+    bound : int
+        A lower bound on the objective in ticks.
+    limits : SearchLimits
+        Its seed.
+
+    Returns
+    -------
+    callable
+        Searches until its clock is over.
+    """
+
+    def search(clock: Clock, exchange: Exchange) -> None:
+        from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+
+        Stretches(implied, known, bound, replace(limits, clock=clock), exchange).run()
+
+    return search

@@ -1,0 +1,1 @@
+"""Schedules and curves as figures of matplotlib, in the size of a paper's column."""

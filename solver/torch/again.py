@@ -1,0 +1,104 @@
+"""Ops measured where they count, in recorded steps: an instance of them, and orders timed by it."""
+
+from __future__ import annotations
+
+from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.trace.table import Trace
+from ppsolve.solver.export.program import read_program
+from ppsolve.solver.pipeline.programs.timing import simulated_entry
+from ppsolve.solver.traces.fits import fit
+from ppsolve.solver.traces.instances import median_instance, pipeline_of
+
+AGAIN = "timed-again"
+"""Name of the entry of an order that was timed by another instance."""
+
+
+def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance:
+    """Return an instance with the times that its ops had in recorded steps.
+
+    An op by itself is faster than the same op in a step: in a step its data are cold, memory is
+    taken and given back, transfers go on beside it and a profiler counts. So stages are measured
+    by themselves first, and once more in the steps of any schedule of theirs.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        The pipeline, as `profile_stages` returns it.
+    trace : Trace
+        Recorded steps of it, as `read_trace` reads them.
+
+    Returns
+    -------
+    PipelineInstance
+        Times are medians of the steps, each with the time for which its device is held after the
+        op; the latency is that of the recorded transfers. All else is as given.
+
+    Raises
+    ------
+    InputError
+        The steps are those of another pipeline, or in another unit.
+    """
+    found = median_instance(trace, fit(trace), instance.name)
+    for field, wanted, got in (
+        ("time_unit", instance.time_unit, found.time_unit),
+        ("placement", list(instance.stage_to_device), list(found.stage_to_device)),
+        ("num_microbatches", instance.num_microbatches, found.num_microbatches),
+        ("times", [*instance.times.by_kind()], [*found.times.by_kind()]),
+    ):
+        if wanted != got:
+            raise InputError(
+                f"expected {wanted}, as in the instance, the run has {got}", field=field
+            )
+    return instance.model_copy(update={"times": found.times, "p2p": found.p2p})
+
+
+def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> HeuristicEntry:
+    """Return the schedule that the orders of a result give with the times of another instance.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    instance : PipelineInstance
+        The same pipeline with other times.
+
+    Returns
+    -------
+    HeuristicEntry
+        Every op as early as its order allows; infeasible where that breaks a rule such as memory.
+
+    Raises
+    ------
+    InputError
+        There is no schedule that one rank per stage can run.
+    """
+    program = read_program(result.model_dump(mode="json"))
+    return simulated_entry(program.rows, instance, AGAIN)[0]
+
+
+def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]:
+    """Return the makespans of a schedule with the durations of recorded steps of another.
+
+    Where ops jitter, a step is longer than their medians say: the latest of several ops decides
+    when another begins. So the orders of the result are timed with the durations of each step.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    trace : Trace
+        Recorded steps of the same pipeline, in any order of ops.
+
+    Returns
+    -------
+    list of float
+        A makespan per step, microseconds; transfers take the latency fitted to the whole trace.
+    """
+    p2p = median_instance(trace, fit(trace)).p2p
+    found = []
+    for _, _, part in trace.parts():
+        step = pipeline_of(part, "us")
+        found.append(float(timed_again(result, step.model_copy(update={"p2p": p2p})).makespan or 0))
+    return found

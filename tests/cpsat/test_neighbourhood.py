@@ -1,0 +1,183 @@
+"""Stretches of schedules as problems of their own, and the search that solves them in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.model import index_ordered
+from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole, obstacle
+from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.heuristics.test_order_search import in_any_order, job_shop
+from tests.small import at, holding, op, small
+from tests.strategies import serial_schedule, tiny_problems
+
+LIMITS = SearchLimits(seconds=20)
+
+
+def poor(problem: Problem, seed: int) -> Schedule | None:
+    """Return a random feasible schedule in index order, None where none was found."""
+    found = serial_schedule(problem, np.random.default_rng(seed))
+    return None if found is None else index_ordered(ImpliedOrder(problem), found.normalised())
+
+
+def known_cases() -> list[tuple[Problem, Schedule]]:
+    cases = []
+    for seed, problem in enumerate(tiny_problems(120)):
+        if obstacle(problem) is None and (found := poor(problem, seed)) is not None:
+            cases.append((problem, found))
+    return cases
+
+
+CASES = known_cases()
+
+
+def stretches(whole: Whole) -> list[Part]:
+    """Return the whole and its halves."""
+    count = whole.problem.num_ops
+    places = [(0, count), (0, count // 2), (count // 2, count), (count // 4, 3 * count // 4)]
+    return [whole.part(first, last) for first, last in places if first < last]
+
+
+def best_of(part: Part) -> Schedule:
+    found = solve(ImpliedOrder(part.problem), lower=0, incumbent=None, limits=LIMITS).schedule
+    assert found is not None
+    return found
+
+
+def test_there_are_cases_of_both_objectives() -> None:
+    objectives = [problem.objective for problem, _ in CASES]
+    assert min(map(objectives.count, (Objective.MAKESPAN, Objective.DEVICE_SPAN))) >= 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_known_of_a_stretch_is_a_schedule_of_its_problem(
+    case: tuple[Problem, Schedule],
+) -> None:
+    problem, schedule = case
+    whole = Whole(ImpliedOrder(problem), schedule)
+    assert whole.schedule.value <= schedule.value
+    assert check_schedule(problem, whole.schedule) == []
+    for part in stretches(whole):
+        assert check_schedule(part.problem, part.known) == []
+        assert part.known.value == whole.schedule.value + whole.shift
+        assert part.put_back(part.known).start.tolist() == whole.schedule.start.tolist()
+
+
+@pytest.mark.parametrize("case", CASES[::3])
+def test_a_better_stretch_is_a_better_whole(case: tuple[Problem, Schedule]) -> None:
+    whole = Whole(ImpliedOrder(case[0]), case[1])
+    for part in stretches(whole):
+        best = best_of(part)
+        again = part.put_back(best)
+        assert check_schedule(case[0], again) == []
+        assert again.value <= best.value - whole.shift <= whole.schedule.value
+
+
+def test_ops_behind_keep_their_order_and_give_tails() -> None:
+    # r: a b, then s: c d in this order. Of the stretch {a, b} only b leads to the long d.
+    problem = small(
+        [op("a", 1, "r"), op("b", 2, "r"), op("c", 3, "s"), op("d", 4, "s")],
+        [("a", "c"), ("b", "d")],
+    )
+    whole = Whole(ImpliedOrder(problem), at(problem, 0, 1, 3, 6))
+    # c starts at 1 already, d at 4: 8 in all.
+    assert whole.schedule.start.tolist() == [0, 1, 1, 4]
+    part = whole.part(0, 2)
+    assert part.ops.tolist() == [0, 1]
+    # After a come c and d, after b comes d.
+    assert part.problem.lag.tolist() == [7, 4]
+    assert best_of(part).value == 8
+
+
+def test_kept_orders_stay_within_a_stretch() -> None:
+    # c waits for the long a; d, for b, could run before it on s.
+    ops = [op("a", 5, "r"), op("b", 1, "r"), op("c", 1, "s"), op("d", 6, "s")]
+    problem = small(ops, [("a", "c"), ("b", "d")])
+    whole = Whole(ImpliedOrder(problem), at(problem, 1, 0, 6, 7))
+    assert whole.schedule.value == 13
+    assert best_of(whole.part(0, 4)).value == 8
+    kept = whole.part(0, 4, np.array([1]))
+    assert best_of(kept).value == 12
+    # Only r is free: a before b gains a tick.
+    assert kept.put_back(best_of(kept)).start.tolist() == [0, 5, 5, 6]
+
+
+def test_ops_before_a_stretch_leave_their_memory() -> None:
+    # The first holds 2 of 3 for ever: the others, of 1 each, run one after the other.
+    problem = small(
+        [
+            op("first", 1, "r", acquire={"m": 2}),
+            holding("a", 2, 1, "r"),
+            holding("b", 2, 1, "r"),
+        ],
+        capacity=3,
+    )
+    whole = Whole(ImpliedOrder(problem), at(problem, 0, 1, 3))
+    part = whole.part(1, 3)
+    assert [pool.initial for pool in part.problem.pools] == [2]
+    assert part.problem.release.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"release": np.array([1, 0])},
+        {"pinned": np.array([0, -1])},
+        {"objective": Objective.COMPLETION, "weight": np.array([1, 1])},
+    ],
+)
+def test_problems_without_parts_are_told_why(changed: dict[str, object]) -> None:
+    problem = small([op("a", 1, "r"), op("b", 1, "r")])
+    assert obstacle(problem) is None
+    assert obstacle(replace(problem, **changed)) is not None
+
+
+def test_memory_that_orders_do_not_decide_is_an_obstacle() -> None:
+    apart = small([holding("a", 1, 1, "r"), holding("b", 1, 1, "s")], capacity=1)
+    assert "pools" in str(obstacle(apart))
+
+
+def test_a_poor_job_shop_schedule_becomes_optimal() -> None:
+    problem = job_shop()
+    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
+    assert search.run().value == 55
+    assert check_schedule(problem, search.best) == []
+
+
+def test_it_ends_where_no_stretch_is_open() -> None:
+    problem = small([op("a", 2, "r"), op("b", 3, "r")])
+    search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    assert search.run().value == 5
+    assert search.is_exhausted
+
+
+def test_equal_seeds_and_units_give_equal_schedules() -> None:
+    problem = job_shop()
+    limits = SearchLimits(seconds=None, deterministic=0.5, seed=3)
+    begun = in_any_order(problem)
+    found = [Stretches(ImpliedOrder(problem), begun, 0, limits).run() for _ in range(2)]
+    assert found[0].start.tolist() == found[1].start.tolist()
+    assert found[0].value < begun.value
+
+
+def test_it_takes_schedules_from_elsewhere_and_tells_of_better_ones() -> None:
+    problem = job_shop()
+    good, told = list_tail(problem), []
+
+    def exchange(better: Schedule | None) -> Schedule | None:
+        told.extend([] if better is None else [better.value])
+        return good
+
+    search = Stretches(ImpliedOrder(problem), in_any_order(problem), good.value, LIMITS, exchange)
+    assert search.run().value <= good.value
+    assert told == sorted(told, reverse=True)

@@ -1,0 +1,230 @@
+"""Translated kernels do what Python does, and what has no translation is refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ppsolve.solver.kernels import cache
+from ppsolve.solver.kernels.native import machine
+from ppsolve.solver.kernels.native.machine import machine_code
+from ppsolve.solver.kernels.native.values import UntranslatableError
+
+NUMBERS = (-7, -3, -1, 0, 1, 2, 3, 8, 2**40)
+LIMIT = 5
+
+
+class Inner(NamedTuple):
+    values: Any
+    weight: float
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    count: int
+    room: Any
+
+
+def divide(a: int, b: int) -> int:
+    return (a // b) * 1000 + a % b
+
+
+def shift(a: int, b: int) -> int:
+    return (a >> 2) + (a | b) + (a & 6) - (a ^ b) + (3 << 2)
+
+
+def by_constants(a: int, b: int) -> int:
+    return a // 8 + 3 * (a % 8) + b // -3 + 7 * (b % 5)
+
+
+def decide(a: int, b: int) -> int:
+    found = a or b
+    both = a and b
+    if (a < b <= LIMIT or not b) and a != 3:
+        return 100 + found
+    return found if a in (1, b, -1) else both - (not a) + (a == b)
+
+
+def smallest(a: int, b: int) -> int:
+    return min(a, b, 2) * 5 + max(a, -b) + int(bool(a)) + (a if a > b else -b)
+
+
+def loop(a: int, b: int) -> int:
+    total, last = 0, -1
+    for number in range(a, b, 2):
+        if number % 3 == 0:
+            continue
+        if total > 40:
+            break
+        number += 1
+        total, last = total + number, number
+    for number in range(LIMIT, 0, -2):
+        total = total * 2 + number
+    for number in range(0, 9, max(1, b % 4)):
+        total += number
+    for number in (a, b, total):
+        if number < 0:
+            continue
+        last += number
+        if last > 50:
+            break
+    while True:
+        total -= 9
+        if total < 0:
+            return last + total
+        last += 1
+
+
+def first_above(values: Any, least: int) -> int:
+    for value in values:
+        if value > least:
+            return value
+    return -1
+
+
+def both(a: int, b: int) -> tuple[int, bool]:
+    if a > b:
+        return a - b, True
+    a += 1
+    return b - a, False
+
+
+def parts(a: int, b: int) -> int:
+    difference, is_above = both(a, b)
+    other, _ = both(b, a)
+    a = 4 if is_above else 5
+    return difference + 2 * other + a + 100 * is_above
+
+
+def walk_over(numbers: Any, one: Any) -> int:
+    total = 0
+    for number in numbers:
+        total += one[number]
+    return total
+
+
+def fields(outer: Outer, one: Any, patience: float) -> int:
+    inner, values = outer.inner, outer.inner.values
+    swapped = values
+    if outer.count > 2:
+        swapped = one
+    one[0], one[-1] = one[-1], one[0]
+    one[1] += values[outer.count]
+    outer.room[0] = first_above(values, 2) + walk_over(range(len(one)), swapped)
+    made = Inner(one, 0.5)
+    return len(made.values) + (inner.weight * values[1] - patience / 2 <= made.weight * 7 + 1e-3)
+
+
+def nothing(one: Any) -> None:
+    if one[0] > 0:
+        return
+    one[0] = 5
+
+
+PARTS: set[Callable[..., Any]] = {first_above, both, walk_over}
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "folder", lambda: None)
+
+
+@pytest.mark.parametrize("function", [divide, shift, by_constants, decide, smallest, loop, parts])
+def test_numbers_are_as_in_python(function: Callable[[int, int], int]) -> None:
+    code = machine_code(function, (1, 1), PARTS)
+    for a, b in itertools.product(NUMBERS, NUMBERS[:-1]):
+        if b != 0 or function is not divide:
+            assert code(a, b) == function(a, b), (a, b)
+
+
+@pytest.mark.parametrize("count, patience", [(2, 0.0), (3, 10.0), (1, 0)])
+def test_records_and_arrays_are_as_in_python(count: int, patience: float) -> None:
+    def arguments() -> tuple[Outer, Any, float]:
+        values = np.array([1, 2, 3, 4])
+        return Outer(Inner(values, 2.0), count, np.zeros(1, int)), np.array([5, 6, 7, 1]), patience
+
+    code = machine_code(fields, arguments(), PARTS)
+    made, expected = arguments(), arguments()
+    assert code(*made) == fields(*expected)
+    assert made[1].tolist() == expected[1].tolist()
+    assert made[0].room.tolist() == expected[0].room.tolist()
+
+
+def total(inner: Inner) -> int:
+    return walk_over(range(len(inner.values)), inner.values)
+
+
+def test_a_record_is_read_anew_where_it_is_another_one() -> None:
+    code = machine_code(total, (Inner(np.arange(4), 1.0),), PARTS)
+    for count in (4, 4, 6, 0):
+        inner = Inner(np.arange(count), 1.0)
+        assert code(inner) == code(inner) == sum(range(count))
+
+
+def test_nothing_is_returned_as_none_and_arrays_of_any_layout_are_written() -> None:
+    table = np.zeros((3, 2), dtype=np.int32)
+    code = machine_code(nothing, (table[:, 1],), set())
+    assert code(table[:, 1]) is None
+    assert table.tolist() == [[0, 5], [0, 0], [0, 0]]
+
+
+def unknown_name(a: int) -> int:
+    return missing(a)  # type: ignore[name-defined]  # noqa: F821
+
+
+def no_part(a: int) -> int:
+    return divide(a, 2)
+
+
+def text(a: int) -> int:
+    return len("abc") + a
+
+
+def two_types(a: int) -> int:
+    b = 1
+    if a > 0:
+        b = 0.5  # type: ignore[assignment]
+    return b
+
+
+def of_a_loop(a: int) -> int:
+    for _ in range(a):
+        a += 1
+    else:
+        a = 3
+    return a
+
+
+@pytest.mark.parametrize("function", [unknown_name, no_part, text, two_types, of_a_loop])
+def test_what_has_no_translation_is_refused(function: Callable[[int], int]) -> None:
+    with pytest.raises(UntranslatableError):
+        machine_code(function, (1,), PARTS)
+
+
+def test_code_is_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    assert not cache.is_warm()
+    machine_code(divide, (1, 1), set())
+    assert cache.is_stored("divide")
+    assert not cache.is_stored("shift")
+    monkeypatch.setattr(machine, "object_of", None)
+    assert machine_code(divide, (1, 1), set())(7, 2) == 3001
+    assert [path.suffix for path in tmp_path.iterdir()] == [".o"]
+
+
+def test_code_is_not_kept_where_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def write(path: Path, _: bytes) -> int:
+        path.touch()
+        raise OSError
+
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", write)
+    assert machine_code(divide, (1, 1), set())(7, 2) == 3001
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,107 @@
+"""Who searches beside CP-SAT: neighbourhoods, the sweep, or nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ppsolve
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.kinds import portfolio
+from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.portfolio import NEIGHBOURHOODS, SWEEP, companion, is_in_turn
+from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+INSTANCE = PipelineInstance(
+    num_devices=4,
+    num_microbatches=6,
+    times={
+        "forward": [3, 5, 4, 6],
+        "backward_input": [4, 3, 5, 2],
+        "backward_weight": [2, 4, 3, 3],
+    },
+    p2p={"latency": 1},
+    memory={"capacity": 4, "activation": 1, "released_by_backward_weight": 0.43},
+)
+PROBLEM = lower(INSTANCE)
+
+
+def options_with(**given: Any) -> Options:
+    return Options.checked(**{"time_limit": 60.0, **given})
+
+
+def named(problem: Problem = PROBLEM, **options: Any) -> str | None:
+    """Return the name of the companion of a run with these options."""
+    known = list_tail(problem)
+    found = companion(ImpliedOrder(problem), options_with(**options), Clock(9), known, 0)
+    return None if found is None else found.name
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portfolio, "NEIGHBOURHOOD_OPS", 0)
+
+
+@pytest.mark.usefixtures("always")
+def test_one_of_two_workers_searches_neighbourhoods() -> None:
+    assert named(workers=2) == NEIGHBOURHOODS
+    assert named(workers=1) is None
+    assert named(deterministic=True) is None
+
+
+def test_small_problems_keep_their_workers() -> None:
+    assert named(workers=2) is None
+    assert named(workers=8) is None
+
+
+def test_the_sweep_takes_a_worker_where_there_are_no_neighbourhoods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portfolio, "SWEEP_OPS", 0)
+    assert named(workers=4) == SWEEP
+    assert named(workers=3) is None
+
+
+@pytest.mark.usefixtures("always")
+def test_one_worker_searches_neighbourhoods_first() -> None:
+    assert is_in_turn(PROBLEM, options_with(workers=1))
+    assert is_in_turn(PROBLEM, options_with(deterministic=True))
+    assert not is_in_turn(PROBLEM, options_with(workers=2))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_either_way_the_optimum_is_proved(workers: int) -> None:
+    heuristics = ["gpipe"]
+    alone = ppsolve.optimize(INSTANCE, time_limit=60, workers=4, heuristics=heuristics)
+    found = ppsolve.optimize(INSTANCE, time_limit=60, workers=workers, heuristics=heuristics)
+    assert found.status == alone.status == "OPTIMAL"
+    assert found.value == alone.value
+    assert ppsolve.check(INSTANCE, found) == []
+
+
+@pytest.mark.usefixtures("always")
+def test_deterministic_runs_give_the_same_twice() -> None:
+    first, second = (
+        ppsolve.optimize(INSTANCE, time_limit=0.2, deterministic=True, heuristics=["gpipe"])
+        for _ in range(2)
+    )
+    assert first.schedule is not None
+    assert first.schedule == second.schedule
+    assert (first.bound, first.best_by) == (second.bound, second.best_by)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_companion_tells_of_schedules_and_is_no_worse_than_its_start() -> None:
+    known = list_tail(PROBLEM).normalised()
+    search = portfolio.stretching(ImpliedOrder(PROBLEM), known, 0, options_with().limits(Clock(9)))
+    told = []
+    search(Clock(9), lambda better: told.append(better) if better is not None else None)
+    assert all(check_schedule(PROBLEM, schedule) == [] for schedule in told)
+    assert [each.value for each in told] == sorted({each.value for each in told}, reverse=True)

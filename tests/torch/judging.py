@@ -1,0 +1,43 @@
+"""What a closed loop must reach: predictions beside recorded steps, on a machine that is steady."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from ppsolve.models.core.result import Result
+from ppsolve.models.trace.table import Trace
+from ppsolve.solver.torch.again import predictions_of
+from ppsolve.solver.torch.comparison import compare_run
+from ppsolve.solver.torch.recording import steps_of
+from ppsolve.solver.traces.clocks import recorded_span
+
+CLOSE = 0.05
+"""Relative difference of recorded times from predicted ones."""
+
+ON_ANY_MACHINE = 0.1
+"""That of steps from replays of their own ops, which know no transfers and no time between ops:
+2.4 and 4.3 % where ten other programs shared two cores."""
+
+
+def judge(result: Result, before: Trace, both: Trace) -> None:
+    """Hold a result to its run; skips what a machine whose speed changes cannot show.
+
+    `before` has steps of a first schedule, from which the result was made; `both` has steps of the
+    first schedule and of the result in turn.
+    """
+    beside, run = (steps_of(both, number, 2) for number in (0, 1))
+    step, replay, *_ = compare_run(result, run)
+    assert abs(replay.error) <= ON_ANY_MACHINE
+    first = [recorded_span(part) for trace in (before, beside) for _, _, part in trace.parts()]
+    drift = max(first) / min(first) - 1
+    between = step.measured / median(predictions_of(result, beside)) - 1
+    print(
+        f"predicted {step.error:+.1%}, by steps between {between:+.1%}, replay {replay.error:+.1%}"
+    )
+    if drift > CLOSE:
+        pytest.skip(f"the machine is not steady: steps of one schedule differ by {drift:.1%}")
+    assert abs(replay.error) <= CLOSE
+    assert abs(between) <= CLOSE
+    assert abs(step.error) <= CLOSE
