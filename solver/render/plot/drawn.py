@@ -57,12 +57,12 @@ class Drawn:
         return None if found.bound is None or not is_time else float(found.bound)
 
     @property
-    def caption(self) -> str:
-        """Value, bound and gap in one line; the end where no more is known."""
+    def captions(self) -> list[str]:
+        """Value, bound and gap in one line, long and short; the end where no more is known."""
         found = self.shown.source
         if isinstance(found, Result):
-            return caption_of(found)
-        return f"makespan {figure(self.shown.end)} {self.shown.unit}"
+            return [caption_of(found), caption_of(found, with_methods=False)]
+        return [f"makespan {figure(self.shown.end)} {self.shown.unit}"]
 
 
 def caption_of(found: Result, *, with_methods: bool = True) -> str:
