@@ -9,6 +9,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.result import Plan, PlanCounts
 from ppsolve.solver.render.curves import Curve as Steps
 from ppsolve.solver.render.plot.amounts import Amount, peak_of
+from ppsolve.solver.render.plot.drawn import caption_of
 from ppsolve.solver.render.plot.pictures import curve, gantt, gaps, memory
 from ppsolve.solver.render.plot.sheet import legend_lines
 from tests.paths import ROOT
@@ -140,6 +141,14 @@ class TestKinds:
         with pytest.raises(InputError, match=r"winner: the plan has no winner \(status INFEASIB"):
             plan.gantt()
         assert "INFEASIBLE" in plan._repr_html_()
+
+
+def test_a_value_that_is_a_number_of_its_unit_comes_before_it():
+    found = result(value_unit="iterations", objective="iterations", best_by="x", gap=None)
+    assert caption_of(found) == "10 iterations by x, lower bound 9 iterations"
+    assert (
+        caption_of(result(), with_methods=False) == "makespan 10 us, lower bound 9 us, gap 10.00 %"
+    )
 
 
 def test_lines_of_a_legend_are_as_long_as_fits():
