@@ -7,10 +7,11 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ppsolve.models.bench.record import Machine
 from ppsolve.solver.kinds.options import default_workers
@@ -21,7 +22,9 @@ _PROC = Path("/proc")
 _GROUP, _RESIDENT = 2, 21
 """Fields of ``/proc/PID/stat`` behind the name: the process group, and resident pages."""
 
-_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
+"""Where Linux says what a container or a job of a cluster may take, versions 2 and 1 of cgroups."""
 
 KEPT_FREE = 0.1
 """Share of the memory that items are not given by default: the helper they are forked from has 0.15
@@ -59,12 +62,28 @@ def _cpu() -> str:
 
 
 def memory_size() -> int:
-    """Return the bytes of memory that this process may use: the machine's, or its container's."""
+    """Return the bytes of memory that this process may use: of its machine, container or job.
+
+    A job of Slurm may take less than its node has: limits of all groups that this process is in
+    count, the outer ones too.
+    """
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for name in _CGROUPS:
+    for path in _limit_files():
         with suppress(OSError, ValueError):
-            size = min(size, int(Path(name).read_text(encoding="ascii")))
+            size = min(size, int(path.read_text(encoding="ascii")))
     return size
+
+
+def _limit_files() -> Iterator[Path]:
+    """Yield the files of memory limits of this process, of the inner groups first."""
+    lines = ["0::/", "0:memory:/"]
+    with suppress(OSError):
+        lines += (_PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
+    for _, controllers, group in (line.split(":", 2) for line in lines):
+        if controllers in _CGROUP_FILES:
+            base, name = os.path.split(_CGROUP_FILES[controllers])
+            inner = PurePosixPath(group.lstrip("/"))
+            yield from (_CGROUP / base / outer / name for outer in (inner, *inner.parents))
 
 
 def memory_share(processes: int) -> int:

@@ -172,3 +172,18 @@ def test_a_search_tells_of_its_best_while_it_goes_on() -> None:
     assert better.schedule.value < first.schedule.value
     assert result.value is not None
     assert result.value <= better.schedule.value
+
+
+def test_a_small_problem_is_glanced_at_for_half_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def solve(task: Any, control: Any, limits: Any) -> StopReason:
+        given.append(limits.seconds)
+        return StopReason.TIME
+
+    monkeypatch.setattr(scheduling.ScheduleTask, "_solve", solve)
+    ppsolve.optimize(PIPELINE, time_limit=100, heuristics=["1f1b", "list-sweep"])
+    # The rest is for the sweep, which takes a tenth of a second where a glance takes two.
+    assert 0 < given[0] <= 50
