@@ -14,7 +14,7 @@ from ppsolve.solver.render.looks import look_of
 from ppsolve.solver.render.palette import GREY, colour_of, darker, ink_on
 from ppsolve.solver.render.plot.amounts import set_rows
 from ppsolve.solver.render.plot.pieces import ENOUGH, Piece, labels_of, pieces_of
-from ppsolve.solver.render.plot.sheet import FAINT, INK, NAME_SIZE, PALE, POINTS, named, width_of
+from ppsolve.solver.render.plot.sheet import FAINT, INK, NAME_SIZE, PALE, named, width_of
 from ppsolve.solver.render.rows import has_chunks, kinds_of
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def busy_shares(chart: Gantt) -> list[str]:
     ]
 
 
-def set_times(axes: Axes, unit: str) -> None:
+def set_times(axes: Axes, unit: str, points: float) -> None:
     """Name the axis of time and write round times below it.
 
     Parameters
@@ -231,10 +231,11 @@ def set_times(axes: Axes, unit: str) -> None:
         The lowest panel.
     unit : str
         Unit of times.
+    points : float
+        Width of the panel.
     """
     from matplotlib.ticker import MaxNLocator
 
-    points = axes.get_window_extent().width * POINTS / axes.figure.dpi
     room = width_of(f"{axes.get_xlim()[1]:,.0f}") + 2 * NAME_SIZE
     steps = max(1, min(MOST_TICKS, int(points / room)))
     axes.xaxis.set_major_locator(MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10]))

@@ -166,7 +166,7 @@ def schedule_figure(
     sheet = Sheet.of(inches, height, layout.left, layout.right)
     sheet.title(drawn.shown.title if title is None else title, *drawn.captions)
     lowest = _draw_panels(sheet, layout, drawn.bound)
-    set_times(lowest, chart.unit)
+    set_times(lowest, chart.unit, sheet.room)
     sheet.legend(legend, bottom)
     return sheet.figure
 
