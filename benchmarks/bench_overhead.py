@@ -1,8 +1,8 @@
 """Measure what an item costs beside its solving: ``python benchmarks/bench_overhead.py``.
 
 In one run, on the same items: solving alone, one after the other in this warm process, and the
-engine of ``ppsolve bench`` with one and with two processes. `small` items are proved at once;
-`compiled` ones need kernels, which this process has loaded and a forked one may not have; `second`
+engine of ``ppsolve bench`` with one and with two processes. `small` items have 96 ops;
+`compiled` ones need kernels, which this process has loaded and a forked one loads again; `second`
 ones use up their limit of a second, as CP-SAT does at work.
 
 Wall time says what users wait for and is worth something on an idle machine only; processor time,
@@ -37,8 +37,7 @@ UNPROVED = {"devices": 8, "microbatches": 24, "forward": Range(50, 150), "stages
 COLUMNS = ("alone", "bench", "more", "bench - solving", "alone, processor", "more", "start")
 
 START = 2
-"""Items of a run of its own that says how long a start takes: the first one needs kernels, the
-second one waits for the helper to load them."""
+"""Items of a run of its own that says how long a start takes; the first one starts the helper."""
 
 
 @dataclass(frozen=True)
