@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {
     "times": {"forward": [[3, 2, 4, 3], [2, 3, 5, 1]], "backward_input": 3, "backward_weight": 2},
     "memory": {"capacity": 2, "activation": 1},
 }
-"""A pipeline whose solving takes 15 of 22 kernels, in 0.3 s of processor time where they are stored.
+"""A pipeline whose solving takes 15 of 22 kernels, in 0.3 s of processor time if all are stored.
 Each of the others costs every process that uses it 3 ms."""
 
 OOM_SCORE = 500
