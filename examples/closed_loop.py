@@ -101,4 +101,6 @@ def report(alone: ppsolve.PipelineInstance, found: ppsolve.Result, folder: Path)
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        torch.multiprocessing.spawn(work, (sys.argv[1] if sys.argv[1:] else made,), nprocs=2)
+        folder = Path(sys.argv[1] if sys.argv[1:] else made)
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.multiprocessing.spawn(work, (str(folder),), nprocs=2)

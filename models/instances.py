@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.display import ShownInNotebooks
 from ppsolve.models.documents.short import Pairs, counts_of
 
 
-class Instance(StrictModel):
+class Instance(ShownInNotebooks, StrictModel):
     """Base of all instances: a strict document that its ``kind`` names.
 
     Each kind declares `kind`, `name` and `time_unit` as fields of its own, in its own order.

@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ppsolve.models.documents.display import register_display
+
 if TYPE_CHECKING:
     from ppsolve.models.core.documents import load_schedule
     from ppsolve.models.core.problem import Objective, Problem
@@ -50,6 +52,10 @@ if TYPE_CHECKING:
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.placements import optimize_placements
     from ppsolve.solver.plan.service import plan
+
+register_display("html", "ppsolve.solver.render.notebook.html:html_of")
+register_display("gantt", "ppsolve.solver.render.plot.pictures:gantt")
+register_display("frame", "ppsolve.solver.render.notebook.frames:frame_of")
 
 _HOME = {
     "Answer": "solver.bench.many",

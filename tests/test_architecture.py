@@ -21,7 +21,7 @@ MOST_LINES = 500
 LAYERS = {
     "models": [],
     "base": ["attended", "clock", "kernels", "structure", "checker"],
-    "methods": ["bounds", "flow", "heuristics", "cpsat", "goodput", "stress"],
+    "methods": ["bounds", "flow", "heuristics", "periodic", "cpsat", "goodput", "stress"],
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
@@ -56,6 +56,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.search",
     "ppsolve.solver.cpsat.variables",
     "ppsolve.solver.cpsat.redundant",
+    "ppsolve.solver.periodic.cycle",
     "ppsolve.solver.pipeline.best_order",
     "ppsolve.solver.kfac.exact",
     "ppsolve.solver.kfac.warm_start",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import ppsolve
+
+INSTANCES = Path(__file__).resolve().parents[2] / "instances"
 
 UNEVEN = ppsolve.PipelineInstance(
     name="uneven",
@@ -61,3 +65,72 @@ def best(instance: ppsolve.Instance) -> ppsolve.Result:
     if result.status is not ppsolve.Status.OPTIMAL:
         raise ValueError(f"{instance.name} is not proved: {result.status}")
     return result
+
+
+UNIT = {"forward": 10, "backward_input": 10, "backward_weight": 7}
+LONG_ENDS = {"forward": [11, 10, 10, 14], "backward_input": 10, "backward_weight": 7}
+FACTORS = {"curvature_a": 1, "curvature_b": 1, "inverse_a": 8, "inverse_b": 9, "precondition": 2}
+
+
+def _pipeline(name: str, **fields: Any) -> dict[str, Any]:
+    """Return a pipeline of 4 devices and 8 micro-batches; `fields` replace or add others."""
+    usual = {"num_devices": 4, "num_microbatches": 8, "times": UNIT, "p2p": {"latency": 1}}
+    return {"kind": "pipeline", "name": name, **usual, **fields}
+
+
+def _halved(**fields: Any) -> dict[str, Any]:
+    """Return fields of a pipeline with two stages of half the time on each device."""
+    return {"times": {kind: time / 2 for kind, time in UNIT.items()}, **fields}
+
+
+def _unequal(count: int, stages: int = 4) -> dict[str, Any]:
+    """Return fields of a pipeline whose micro-batches are of several lengths."""
+    lengths = [3, 1, 4, 1, 5, 9, 2, 6][:count]
+    times = [[length * 16 / stages for length in lengths]] * stages
+    return {
+        "num_microbatches": count,
+        "p2p": {"latency": 0},
+        "times": {"forward": times, "backward": [[2 * time for time in row] for row in times]},
+    }
+
+
+def _with_factors(pipeline: dict[str, Any], stages: int, **fields: Any) -> dict[str, Any]:
+    """Return K-FAC work of one module on each stage of a pipeline."""
+    modules = [{"stage": stage, "name": "block", **FACTORS} for stage in range(stages)]
+    name = f"kfac-{pipeline['name']}"
+    return {"kind": "kfac", "name": name, "pipeline": pipeline, "modules": modules, **fields}
+
+
+LINEAR = _pipeline("linear", times=LONG_ENDS)
+LOOPED = _pipeline("looped", placement="interleaved", **_halved(stages_per_device=2))
+FOLDED = _pipeline("folded", placement="vshape", **_halved())
+BOTH_WAYS = _pipeline("both-ways", placement="bidirectional")
+
+DOCUMENTS: tuple[dict[str, Any], ...] = (
+    LINEAR,
+    LOOPED,
+    FOLDED,
+    BOTH_WAYS,
+    _pipeline("unequal", **_unequal(8)),
+    _pipeline("unequal-4x4", **_unequal(4)),
+    _pipeline("unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)),
+    _with_factors(LINEAR, 4, pattern="1f1b", objective="iterations"),
+    *(
+        _with_factors(pipeline, stages, objective="makespan", pattern="free")
+        for pipeline, stages in ((LINEAR, 4), (LOOPED, 8), (FOLDED, 8), (BOTH_WAYS, 4))
+    ),
+)
+"""Small instances for the catalogue; a heuristic is shown on the first one that it can run on."""
+
+SHIPPED = (
+    "overlap/fsdp-forward-8l",
+    "overlap/ddp-buckets-12l",
+)
+"""Programs of kernels and collectives."""
+
+
+@cache
+def catalogue_cases() -> tuple[ppsolve.Instance, ...]:
+    """Return the instances of the catalogue in the order in which they are tried."""
+    shipped = [ppsolve.load_instance(INSTANCES / f"{name}.json") for name in SHIPPED]
+    return (*map(ppsolve.parse_instance, DOCUMENTS), *shipped)

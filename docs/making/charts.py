@@ -126,7 +126,7 @@ def stacked(
             lowest = _draw_amount(sheet, amount, top - 0.6 * GAP, end)
             top += STRIP
     assert lowest is not None
-    set_times(lowest, charts[0].unit)
+    set_times(lowest, charts[0].unit, sheet.room)
     sheet.legend(legend, sum(heights) + AXIS)
     return sheet.figure
 

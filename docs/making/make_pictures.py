@@ -48,7 +48,7 @@ def _beside(name: str, result: ppsolve.Result) -> Panel:
     entry = next(entry for entry in result.heuristics if entry.name == name)
     assert entry.value is not None
     assert entry.gap is not None
-    title = f"{name}: {entry.value:,.0f} us, {entry.gap:.1%} longer"
+    title = f"{name}: {entry.value:,.0f} us, {100 * entry.gap:.1f} % longer"
     return Panel(title, ppsolve.simulate(UNEVEN, name), UNEVEN)
 
 

@@ -14,6 +14,7 @@ from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
 from ppsolve.models.core.metrics import Metrics
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.display import ShownInNotebooks, display
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.documents.text import document_text
@@ -126,6 +127,21 @@ class ScheduleDocument(Reported):
             return _by_device(actions, names)
         return _by_device(placed, [op.id for op in placed])
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the ops as plain data, a dict per op, sorted by start."""
+        rows = self.__dict__["ops"]
+        return rows.written() if isinstance(rows, Deferred) else [op.model_dump() for op in rows]
+
+    def to_pandas(self) -> Any:
+        """Return the ops as a data frame of pandas, a row per op, sorted by start.
+
+        Raises
+        ------
+        InputError
+            pandas is not installed; it comes with OR-tools.
+        """
+        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
+
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the unit and the number of ops."""
         return iter([("time_unit", self.time_unit), ("ops", len(self.ops))])
@@ -176,8 +192,52 @@ def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     return rows
 
 
+class HasSchedule(ShownInNotebooks):
+    """What may carry a schedule: its ops as rows, and as a chart."""
+
+    schedule: ScheduleDocument | None
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the ops of the schedule as plain data, a dict per op; none without a schedule."""
+        return [] if self.schedule is None else self.schedule.to_dicts()
+
+    def to_pandas(self) -> Any:
+        """Return the ops of the schedule as a data frame of pandas; no rows without a schedule.
+
+        Raises
+        ------
+        InputError
+            pandas is not installed; it comes with OR-tools.
+        """
+        return display("frame", self.to_dicts(), list(ScheduledOp.model_fields))
+
+    def gantt(self, instance: Any = None, *, title: str | None = None, inches: float = 7.0) -> Any:
+        """Return the chart of the schedule, with memory below it, as a figure.
+
+        Parameters
+        ----------
+        instance : Instance, optional
+            What is scheduled; by default the one that a result carries.
+        title : str, optional
+            First line; empty for no lines above the chart.
+        inches : float
+            Width of the figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure; ``figure.savefig("schedule.pdf")`` writes it.
+
+        Raises
+        ------
+        InputError
+            There is no schedule, or matplotlib is not installed.
+        """
+        return display("gantt", self, instance, title=title, inches=inches)
+
+
 @unfolds("orders")
-class HeuristicEntry(Reported):
+class HeuristicEntry(HasSchedule, Reported):
     """Result of one heuristic. Figures are absent where it produced no schedule.
 
     `pattern` is the published schedule behind it, where it is the best of several. `tick_error` is
@@ -253,7 +313,7 @@ class Versions(Reported):
     python: str
 
 
-class Result(Reported):
+class Result(HasSchedule, Reported):
     """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
 
     Times are in `time_unit`; `value` and `bound` count `value_unit`. `kind` is that of the

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ppsolve.models.core.result import Figure, Reported, Status
+from ppsolve.models.documents.display import ShownInNotebooks
 
 
 class Over(StrEnum):
@@ -38,7 +39,7 @@ class CurvePoint(Reported):
     reason: str | None = None
 
 
-class Curve(Reported):
+class Curve(ShownInNotebooks, Reported):
     """Best values and bounds of one instance over capacities, micro-batches or chunks.
 
     `gap` is (value - bound) / value. `question` is a hash of the instance, by which a file knows

@@ -14,7 +14,7 @@ from ppsolve.models.documents.errors import InputError
 
 FIELD = "memory.capacity"
 
-CHUNKS = {"vshape": 2, "interleaved": 2}
+CHUNKS = {"vshape": 2, "interleaved": 2, "wave": 2}
 """Stages per device of placements that need several, where the instance does not say."""
 
 

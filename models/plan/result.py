@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from ppsolve.models.core.result import Reported, Status, Versions
+from ppsolve.models.documents.display import ShownInNotebooks, display
 from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.result import PipelineResult
@@ -123,7 +124,7 @@ class PlanCounts(Reported):
     exact_runs: int
 
 
-class Plan(Reported):
+class Plan(ShownInNotebooks, Reported):
     """Outcome of planning.
 
     `status` is OPTIMAL where no configuration, with its split, can have a higher goodput than the
@@ -150,6 +151,28 @@ class Plan(Reported):
     table: tuple[PlanRow, ...] = ()
     instance: PipelineInstance | None = None
     result: PipelineResult | None = None
+
+    def gantt(self, *, title: str | None = None, inches: float = 7.0) -> Any:
+        """Return the chart of the winner's schedule as a figure, as `Result.gantt` does.
+
+        Parameters
+        ----------
+        title : str, optional
+            First line; empty for no lines above the chart.
+        inches : float
+            Width of the figure.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
+
+        Raises
+        ------
+        InputError
+            The plan has no winner, or matplotlib is not installed.
+        """
+        return display("gantt", self, title=title, inches=inches)
 
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the request, its status, and the goodput."""

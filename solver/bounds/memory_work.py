@@ -123,8 +123,13 @@ def _local_nests(implied: ImpliedOrder) -> Iterator[tuple[Lane, list[Lane], Frac
 
 
 def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
-    """Return true if all lanes have one release, or two in a fixed order, on one resource."""
+    """Return true if all lanes have one release, or two in a fixed order, on one resource.
+
+    No column may belong to two lanes, as its work would then count twice.
+    """
     columns = [column for lane in nest for column in lane.columns]
+    if len(set(columns)) < len(columns):
+        return False
     resources = {tuple(implied.problem.resources_of(implied.ops(c)[0])) for c in columns}
     counts = {len(lane.releases) for lane in nest}
     return (

@@ -11,6 +11,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
+from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.optimize.stress import RUNS, stress
 from ppsolve.solver.render.stress import stress_report
 from ppsolve.solver.stress.jitter import ALL_KINDS
@@ -43,6 +44,10 @@ Slow = Annotated[
         metavar="DEVICE=FACTOR", help="A device whose ops take FACTOR times longer; repeatable."
     ),
 ]
+InstanceFile = Annotated[
+    Path | None,
+    typer.Option("--instance", metavar="FILE", help="Instance of a result that carries none."),
+]
 Runs = Annotated[int, typer.Option(metavar="N", min=1, help="Runs.")]
 
 
@@ -57,6 +62,7 @@ def stress_command(
     jitter: Jitters = None,
     trace: Trace = None,
     slow: Slow = None,
+    instance: InstanceFile = None,
     runs: Runs = RUNS,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
@@ -68,7 +74,9 @@ def stress_command(
     feasible heuristic of the result get the same durations, e.g. `--jitter 0.014` or
     `--jitter F=0.01 --jitter W=0.03 --slow 2=1.1`.
     """
-    check_writable(output, file)
+    check_writable(output, file, *([instance] if instance else []))
+    if str(file) == str(instance) == "-":
+        raise InputError("only one of the files can be standard input")
     data = read_json(file)
     by_kind = _recorded(trace or [], data) | {
         kind or ALL_KINDS: number
@@ -80,7 +88,15 @@ def stress_command(
         _device(device): number
         for device, number in (_pair(text, "--slow", "DEVICE=FACTOR") for text in slow or ())
     }
-    found = stress(data, by_kind, slow=factors, runs=runs, seed=seed, source=source_name(file))
+    found = stress(
+        data,
+        by_kind,
+        slow=factors,
+        runs=runs,
+        seed=seed,
+        instance=None if instance is None else load_instance(instance),
+        source=source_name(file),
+    )
     if not deliver(found, output, as_json=as_json):
         stdout_console().print(stress_report(found))
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from ppsolve.solver.attended import unbroken
 from ppsolve.solver.kernels.cache import is_stored, is_warm
+from ppsolve.solver.kernels.native.values import NoSourceError
 
 PAYING_STEPS = 150_000
-"""Steps of kernels (an op placed, an edge relaxed) from which loading numba pays.
+"""Steps of kernels (an op placed, an edge relaxed) from which compiled code pays, cold too.
 
-Import and first use take 0.7 to 0.9 s. List rules of a V placement of 24 x 72 (10,368 ops) place
-43,000 ops a second by Python and 2.1 million compiled. Four shipped instances whose sweeps take
-45,000 to 91,000 steps were solved in 0.7 to 1.5 s by Python, in 1.2 to 2.6 s where compiled code
-was loaded; ``benchmarks/speed.py`` measures whole runs.
+List rules of a V placement of 24 x 72 (10,368 ops) place 43,000 ops a second by Python and 2.1
+million compiled: so much work takes Python 3.5 s, and compiling for such a run 4.8 s, once on a
+machine. Loading takes 0.1 s, so with a full cache less work would pay as well.
 """
 
 COMPILING_SECONDS = 4.0
@@ -30,7 +30,7 @@ of processor time, those of a V placement of 24 x 72 4.8 s in all; what is compi
 call that has no time for the last of them leaves them to the next one."""
 
 ASKING_SECONDS = 0.25
-"""Seconds between two looks into the cache for a kernel that another process may be compiling; a
+"""Seconds between two looks into the cache for a kernel that another process may have compiled; a
 look takes 0.1 ms."""
 
 SWITCH = "PPSOLVE_COMPILE"
@@ -111,8 +111,7 @@ class Kernel:
 
     Records (named tuples of int64 arrays) and numbers are read; bare int64 arrays are read and
     written. The function uses numbers, the arrays that it is given, and functions marked with
-    `part`, so both ways take the same steps. It makes no arrays or lists: compiled code then counts
-    no references, which is 2.5 to 4 times faster and 0.4 s less to load (placing 10,368 ops).
+    `part`, so both ways take the same steps. It makes no arrays or lists.
 
     Parameters
     ----------
@@ -134,6 +133,9 @@ class Kernel:
                 self._machine_code = self._compile(arguments)
             if self._machine_code is not None:
                 return self._machine_code(*arguments)
+        return self._by_python(*arguments)
+
+    def _by_python(self, *arguments: Any) -> Any:
         plain = [_as_lists(argument) for argument in arguments]
         answer = self.function(*plain)
         for argument, values in zip(arguments, plain, strict=True):
@@ -156,7 +158,10 @@ class Kernel:
             if self._machine_code is None:
                 from ppsolve.solver.kernels.native.machine import machine_code
 
-                self._machine_code = machine_code(self.function, arguments, _parts)
+                try:
+                    self._machine_code = machine_code(self.function, arguments, _parts)
+                except NoSourceError:
+                    self._machine_code = self._by_python
             return self._machine_code
 
 

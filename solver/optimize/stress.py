@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ppsolve.models.core.result import HeuristicStatus, Result
+from ppsolve.models.instances import Instance
 from ppsolve.models.stress.report import StressReport
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
@@ -25,6 +26,7 @@ def stress(
     slow: Mapping[int, float] | None = None,
     runs: int = RUNS,
     seed: int = 0,
+    instance: Instance | None = None,
     source: str | None = None,
 ) -> StressReport:
     """Replay the best schedule of a result and its heuristics with random durations.
@@ -35,7 +37,7 @@ def stress(
     Parameters
     ----------
     result : Result or dict
-        A result that carries its instance, or parsed JSON of one.
+        A result, or parsed JSON of one.
     jitter : float or mapping of str to float
         Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for all
         others).
@@ -43,6 +45,8 @@ def stress(
         Factor on all compute ops of a device.
     runs, seed : int
         Number of runs, and seed of their durations.
+    instance : Instance, optional
+        The instance of a result that carries none.
     source : str, optional
         How errors name the result.
 
@@ -58,12 +62,14 @@ def stress(
     """
     data = result.model_dump(mode="json") if isinstance(result, BaseModel) else dict(result)
     by_kind = jitter if isinstance(jitter, Mapping) else {ALL_KINDS: jitter}
-    return stressed(_contenders(data, source), Jitter(by_kind, slow or {}), runs, seed)
+    return stressed(_contenders(data, source, instance), Jitter(by_kind, slow or {}), runs, seed)
 
 
-def _contenders(data: dict[str, Any], source: str | None) -> dict[str, FixedOrders]:
+def _contenders(
+    data: dict[str, Any], source: str | None, otherwise: Instance | None
+) -> dict[str, FixedOrders]:
     """Return the orders of the best schedule and of every feasible heuristic."""
-    instance, schedule = schedule_in(data, source)
+    instance, schedule = schedule_in(data, source, otherwise=otherwise)
     found = Result.model_validate(data)
     contenders = {found.best_by or "best": FixedOrders.of(schedule)}
     for entry in found.heuristics:

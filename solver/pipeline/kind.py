@@ -39,6 +39,7 @@ from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
 from ppsolve.solver.pipeline.small import search_states
+from ppsolve.solver.pipeline.steady import STEADY_STATE
 
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
@@ -313,6 +314,6 @@ PIPELINE = PipelineKind(
     PipelineInstance,
     lower_pipeline,
     # The flow of `permutations` has the collectives: none is added to its schedules.
-    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS))),
+    tuple(map(with_replicas, (*_WITH_COLLECTIVES, PERMUTATIONS, STEADY_STATE))),
     PipelineResult,
 )

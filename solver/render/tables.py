@@ -105,7 +105,7 @@ class FittingTable:
 
     def _left_out(self, hidden: Sequence[int], room: int) -> str:
         headers = [self._columns[number].header for number in hidden]
-        names = ", ".join(text.replace("-\n", "-").replace("\n", " ") for text in headers)
+        names = ", ".join(t.replace("-\n", "-").replace("\n", " ") or "bars" for t in headers)
         return f"left out: {names} (COLUMNS={room}, or show --width {room}, shows all)"
 
     def _cut(self, cell: str, number: int, spare: int) -> str:

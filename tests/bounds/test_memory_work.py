@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.bounds import memory_work
+from ppsolve.solver.bounds import best_bound, lower_bounds, memory_work
 from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.bruteforce import brute_force
 from tests.small import number, op, small
 
 A, B, C = 2, 3, 5
@@ -68,6 +69,21 @@ def test_what_an_outer_lane_took_runs_before_too() -> None:
     b1 = number(problem, "b1")
     assert start_heads(problem, implied.full)[b1] == 3
     assert Relaxations(implied).strong_heads[b1] == 4
+
+
+def test_a_release_of_two_lanes_is_no_work_twice() -> None:
+    # Row: a and b take a unit each and c gives both back. With room for two, b1 waits for c0
+    # alone, behind a0, b0 and a1, and all is done by 6.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"a{k}", 1, "r", acquire={"m": 1}), op(f"b{k}", 1, "r", acquire={"m": 1})]
+        ops.append(op(f"c{k}", 1, "r", release_at_end={"m": 2}))
+        edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}")]
+    family = [[f"{name}{k}" for name in "abc"] for k in range(2)]
+    problem = small(ops, edges, capacity=2, families=[family])
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "b1")] <= 4
+    assert best_bound(lower_bounds(ImpliedOrder(problem))).value == brute_force(problem) == 6
 
 
 def test_heads_never_fall_and_stay_without_pools() -> None:

@@ -52,6 +52,20 @@ def test_jitter_comes_from_a_recorded_run(result):
     assert set(json.loads(done.stdout)["jitter"]) == {"F", "B"}
 
 
+def test_the_instance_of_a_result_that_carries_none(result, tmp_path):
+    data = json.loads(result.read_text())
+    del data["instance_document"]
+    bare, known = tmp_path / "bare.json", tmp_path / "instance.json"
+    bare.write_text(json.dumps(data))
+    known.write_text(PIPELINE.model_dump_json())
+    options = ("--jitter", 0.02, "--runs", 100, "--json")
+    refused = run("stress", bare, *options)
+    assert refused.exit_code == 2
+    assert "bare.json: instance_document: this result carries no instance" in refused.stderr
+    given = run("stress", bare, "--instance", known, *options)
+    assert given.stdout == run("stress", result, *options).stdout
+
+
 def test_a_mean_below_the_plan_is_less_not_longer_by_a_negative_share():
     one = {"planned": 100, "mean": 99, "p5": 90, "p95": 110, "p99": 111, "worst": 112}
     entry = StressEntry.model_construct(name="best", stays_ahead=None, **one)

@@ -6,7 +6,7 @@ A comment before a block says what cannot be seen from the block itself:
 - ``<!-- needs: MODULE -->``: it runs where this module is installed;
 - ``<!-- before: COMMANDS -->``: run first, to make the files that a reader already has;
 - ``<!-- output -->``: each line is printed by the block of commands before it; ``...`` leaves
-  lines out, runs of spaces count as one.
+  lines or the rest of a line out, runs of spaces count as one.
 """
 
 from __future__ import annotations
@@ -109,9 +109,11 @@ class Reader:
 
     def misses(self, snippet: Snippet) -> list[str]:
         """Return the lines shown as output that the commands before them did not print."""
-        printed = {" ".join(line.split()) for line in self.printed.splitlines()}
+        printed = [" ".join(line.split()) for line in self.printed.splitlines()]
         shown = [" ".join(line.split()) for line in snippet.text.splitlines()]
-        return [line for line in shown if line not in {"", "..."} and line not in printed]
+        begun = [line.removesuffix("...") for line in shown if line.endswith("...")]
+        missing = [text for text in begun if not any(line.startswith(text) for line in printed)]
+        return missing + [x for x in shown if x and not x.endswith("...") and x not in printed]
 
     def _type(self, commands: str, line: int) -> str:
         done = subprocess.run(

@@ -71,10 +71,10 @@ def test_a_reader_runs_types_and_compares(tmp_path: Path) -> None:
     reader = Reader(page, tmp_path)
     shell, wrong, python, output = snippets_of(
         "<!-- before: echo 7 > a -->\n```sh\ncat a\n```\n```sh\nfalse\ntrue\n```\n"
-        "```python\nx = 1 / 0\n```\n<!-- output -->\n```\n7\n...\n8  9\n```\n"
+        "```python\nx = 1 / 0\n```\n<!-- output -->\n```\n7\n...\n8  9\n7...\n6...\n```\n"
     )
     reader.follow(shell)
-    assert reader.misses(output) == ["8 9"]
+    assert reader.misses(output) == ["6", "8 9"]
     with pytest.raises(AssertionError, match=r"README\.md:5: exit code 1"):
         reader.follow(wrong)
     with pytest.raises(ZeroDivisionError) as error:

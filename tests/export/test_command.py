@@ -1,6 +1,7 @@
 """The command line: exit codes, notes, and files that are written whole or not at all."""
 
 import json
+import tomllib
 
 import pytest
 from typer.testing import CliRunner
@@ -94,7 +95,8 @@ def test_a_tight_pipeline_refuses_an_order(run, tmp_path):
     assert "memory" in done.stderr
 
 
-def test_a_plan_has_its_split(run, tmp_path):
+def make_plan(run, tmp_path):
+    """Write plan.json: four layers on two devices."""
     request = {
         "kind": "plan",
         "model": {
@@ -113,6 +115,10 @@ def test_a_plan_has_its_split(run, tmp_path):
     (tmp_path / "request.json").write_text(json.dumps(request))
     done = run("plan", "request.json", "-o", "plan.json")
     assert done.exit_code == 0, done.stderr
+
+
+def test_a_plan_has_its_split(run, tmp_path):
+    make_plan(run, tmp_path)
     done = run("export", "plan.json", "--to", "megatron")
     assert done.stdout.splitlines() == [
         "--pipeline-model-parallel-size 2",
@@ -121,6 +127,25 @@ def test_a_plan_has_its_split(run, tmp_path):
         "--micro-batch-size 1",
         "--global-batch-size 4",
     ]
+    for runtime in ("torch", "primus", "deepspeed", "json"):
+        done = run("export", "plan.json", "--to", runtime, "-o", f"out.{runtime}")
+        assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "out.torch").read_text().startswith("0F0,")
+    assert json.loads((tmp_path / "out.deepspeed").read_text())["parts"] == [0, 2, 4]
+    assert json.loads((tmp_path / "out.json").read_text())["layers_per_stage"] == [2, 2]
+    assert json.loads((tmp_path / "out.primus").read_text())["pp_size"] == 2
+
+
+def test_a_plan_sets_up_torchtitan(run, tmp_path):
+    make_plan(run, tmp_path)
+    done = run("export", "plan.json", "--to", "torchtitan", "-o", "run.py")
+    assert done.exit_code == 0, done.stderr
+    text = (tmp_path / "run.py").read_text()
+    assert '    ["tok_embeddings", "layers.0", "layers.1"],\n' in text
+    assert '"PipelineScheduleMulti"' in text
+    old = tomllib.loads((tmp_path / "run.toml").read_text())
+    assert old["training"]["local_batch_size"] == 4
+    assert len((tmp_path / "run.csv").read_text().splitlines()) == 2
 
 
 def test_layers_are_recomputed(run):

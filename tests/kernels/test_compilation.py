@@ -168,3 +168,12 @@ def test_compiling_is_not_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(code)
     assert [kernel(1), kernel(2)] == [2, 3]
     assert guarded == [True, False, False]
+
+
+def test_a_kernel_without_its_text_runs_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    exec("def hidden(values):\n    values[0] = len(values)\n    return 7", names)
+    monkeypatch.setitem(compilation._state, "compiled", True)
+    monkeypatch.setitem(compilation._state, "due", math.inf)
+    kernel, values = Kernel(names["hidden"]), np.zeros(3, dtype=np.int64)
+    assert [kernel(values), kernel(values), values[0]] == [7, 7, 3]

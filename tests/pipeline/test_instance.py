@@ -53,6 +53,7 @@ def resources(problem: Problem, name: str) -> list[str]:
         ({"placement": "interleaved"}, (0, 1, 0, 1)),
         ({"placement": "interleaved", "stages_per_device": 1}, (0, 1)),
         ({"placement": "wave", "stages_per_device": 3, "num_devices": 2}, (0, 1, 1, 0, 0, 1)),
+        ({"placement": "wave", "num_devices": 2}, (0, 1, 1, 0)),
         ({"placement": "wave", "stages_per_device": 1, "num_devices": 2}, (0, 1)),
         ({"placement": "vshape", "num_devices": 3}, (0, 1, 2, 2, 1, 0)),
         ({"placement": "vshape", "stages_per_device": 2, "num_devices": 1}, (0, 0)),

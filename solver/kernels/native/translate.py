@@ -21,6 +21,7 @@ from ppsolve.solver.kernels.native.values import (
     POINTER,
     Array,
     Layout,
+    NoSourceError,
     Number,
     Record,
     UntranslatableError,
@@ -324,7 +325,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
     code = function.__code__
     found = _definitions(code.co_filename).get((function.__name__, code.co_firstlineno))
     if found is None:
-        raise UntranslatableError(f"the source of {function.__name__} is not here")
+        raise NoSourceError(function.__name__)
     return found
 
 

@@ -15,6 +15,10 @@ class UntranslatableError(Exception):
     """A kernel uses something that has no translation; kernels are written without it."""
 
 
+class NoSourceError(UntranslatableError):
+    """The text of a kernel is not here, as in programs that are shipped without it."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A constant, or a register."""

@@ -153,9 +153,10 @@ class Sheet:
             The sheet.
         """
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(inches, height / POINTS))
+        from ppsolve.solver.render.plot.paper import PaperFigure
+
+        figure = PaperFigure(figsize=(inches, height / POINTS))
         FigureCanvasAgg(figure)
         return cls(figure, left, right)
 

@@ -1,0 +1,1 @@
+"""What notebooks show of results, plans, curves and instances: static HTML and data frames."""

@@ -1,0 +1,124 @@
+"""The site: its settings name every page, its pictures are those that the script draws."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import catalogue
+import make_pictures
+import pytest
+import yaml
+from cases import best, capped
+from outer import OUTER, site_place, with_site_links
+
+from ppsolve.solver.optimize.registry import all_heuristics
+from tests.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
+
+
+def named_pages(nav: list[object]) -> list[str]:
+    """Return the pages that the navigation of the site names."""
+    found: list[str] = []
+    for entry in nav:
+        values = list(entry.values()) if isinstance(entry, dict) else [entry]
+        for value in values:
+            found += named_pages(value) if isinstance(value, list) else [str(value)]
+    return found
+
+
+def test_the_navigation_names_every_page_once() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    own = [str(page.relative_to(DOCS)) for page in PAGES]
+    assert sorted(named_pages(settings["nav"])) == sorted(
+        [*own, *OUTER.values(), "catalogue/index.md"]
+    )
+
+
+def test_every_picture_of_a_page_is_drawn_by_the_script_and_small() -> None:
+    kept = {path.stem: path for path in (DOCS / "pictures").iterdir()}
+    assert kept.keys() == make_pictures.PICTURES.keys()
+    assert {name: path.stat().st_size < 61_440 for name, path in kept.items()} == dict.fromkeys(
+        kept, True
+    )
+    shown = {
+        (page.parent / target).resolve()
+        for page in [ROOT / "README.md", *PAGES]
+        for target in PICTURE.findall(page.read_text(encoding="utf-8"))
+    }
+    assert {path for path in shown if path.parent.name == "pictures"} == set(kept.values())
+    assert [path for path in shown if not path.exists()] == []
+
+
+def test_the_picture_of_idle_time_is_the_same_again() -> None:
+    """Of the quickest one: what is drawn depends on nothing but the schedule."""
+    first, second = (make_pictures.svg(make_pictures.bubble) for _ in range(2))
+    assert first == second
+    assert first.count("<text") > 64
+    assert "Date" not in first
+
+
+def test_what_is_not_proved_is_never_called_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = best(capped(9)).model_copy(update={"status": "FEASIBLE"})
+    monkeypatch.setattr("ppsolve.optimize", lambda *_, **__: stopped, raising=False)
+    with pytest.raises(ValueError, match="capped-9 is not proved"):
+        best(capped(9))
+
+
+@pytest.mark.parametrize("module", ["ppsolve", "ppsolve.torch"])
+def test_the_reference_has_every_public_name_once(module: str) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "api").iterdir()]
+    named = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    assert sorted(named) == sorted(set(import_module(module).__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize("name", [n for n, one in all_heuristics().items() if not one.is_search])
+def test_every_heuristic_has_an_instance_to_be_shown_on(name: str) -> None:
+    shown = catalogue.shown(name)
+    assert shown.entry.schedule is not None
+    assert (shown.entry.status == "feasible") is (name != "pipefisher")
+
+
+@pytest.mark.docs
+def test_the_catalogue_has_a_page_and_a_picture_for_every_heuristic() -> None:
+    files = catalogue.catalogue_files()
+    names = [f"catalogue/{name}.{end}" for name in all_heuristics() for end in ("md", "svg")]
+    assert sorted(files) == sorted(["catalogue/index.md", *names])
+    for name, one in all_heuristics().items():
+        page = files[f"catalogue/{name}.md"]
+        assert page.startswith(f"# {name}\n\n{one.summary[0].upper()}{one.summary[1:]}.\n")
+        assert all(need.words in page for need in one.requirements)
+        assert one.source == "ppsolve" or one.source in page
+        assert f"![A schedule of {name} above, the best one below]({name}.svg)" in page
+        assert files[f"catalogue/{name}.svg"].startswith("<?xml")
+
+
+def test_links_lead_to_where_pages_stand_on_the_site() -> None:
+    text = "[a](../ARCHITECTURE.md#kinds) [b](solver.md) [c](https://a.b/c.md) [d](#here)"
+    assert with_site_links(text, "docs/gaps.md") == (
+        "[a](project/ARCHITECTURE.md#kinds) [b](solver.md) [c](https://a.b/c.md) [d](#here)"
+    )
+    text = "[a](docs/gaps.md) [b](README.md#start) [tests](tests/README.md)"
+    assert with_site_links(text, "CONTRIBUTING.md") == (
+        "[a](../gaps.md) [b](../index.md#start) [tests](tests.md)"
+    )
+
+
+def test_links_to_what_is_no_page_become_names() -> None:
+    text = "[the plans](../instances/plans) [`gaps`](../solver/graph.py) ![p](pictures/a.svg)"
+    assert with_site_links(text, "docs/planning.md") == (
+        "the plans (`instances/plans`) `gaps` (`solver/graph.py`) ![p](pictures/a.svg)"
+    )
+
+
+def test_folders_lead_to_their_readme() -> None:
+    assert site_place("examples") == site_place("examples/README.md") == "project/examples.md"
+    assert site_place("solver/graph.py") is None
+
+
+def test_outer_pages_exist() -> None:
+    assert [path for path in OUTER if not Path(ROOT / path).is_file()] == []
