@@ -81,7 +81,7 @@ def steady_schedule(problem: Problem, effort: Effort) -> Schedule:
         Micro-batches differ, orders on resources do not say how full pools are, devices are
         loaded unequally, or there are few micro-batches or ops.
     HeuristicFailedError
-        No cut has a cycle.
+        No cut has a cycle, or none was found in time.
     """
     rows = rows_of(problem)
     if problem.num_ops < LEAST_OPS:
@@ -95,7 +95,7 @@ def steady_schedule(problem: Problem, effort: Effort) -> Schedule:
     found = stretched(rows, short, effort.clock)
     if found is not None:
         return _improved(found, effort.clock)
-    raise HeuristicFailedError("no cut has a cycle that takes no longer than the work of a device")
+    raise HeuristicFailedError("found no cut with a cycle as short as the work of a device")
 
 
 def stretched(rows: Rows, short: Schedule, clock: Clock | None = None) -> Schedule | None:

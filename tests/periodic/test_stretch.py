@@ -75,5 +75,5 @@ def test_few_ops_few_micro_batches_and_uneven_devices_are_left_to_others() -> No
 
 
 def test_a_pipeline_with_room_for_one_has_no_cycle_without_idle_time() -> None:
-    with pytest.raises(HeuristicFailedError, match="no cut has a cycle"):
+    with pytest.raises(HeuristicFailedError, match="found no cut with a cycle"):
         steady_schedule(pipeline(3, 120, capacity=1), Effort())
