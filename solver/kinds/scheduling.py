@@ -36,6 +36,7 @@ from ppsolve.solver.kinds.portfolio import (
     NEIGHBOURHOODS,
     companion,
     is_in_turn,
+    takes_parts,
 )
 from ppsolve.solver.kinds.task import (
     EXACT,
@@ -136,6 +137,11 @@ class ScheduleTask(Task):
     def is_too_large(self) -> bool:
         """Whether no exact model is built."""
         return self.problem.num_ops > MAX_EXACT_OPS
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether parts of its best schedule are solved anew after all heuristics."""
+        return self.is_one_free_problem and not self.is_too_large and takes_parts(self.problem)
 
     def begin_from(self, given: Any) -> None:
         """Check a known schedule and keep it, see `Task.begin_from`.

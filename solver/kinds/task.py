@@ -187,6 +187,11 @@ class Task(ABC):
         return False
 
     @property
+    def has_parts(self) -> bool:
+        """Whether parts of its best schedule are solved anew after all heuristics."""
+        return False
+
+    @property
     def glances_first(self) -> bool:
         """Whether its glance comes as soon as it has a schedule, not after all but searches."""
         return False

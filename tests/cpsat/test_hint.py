@@ -31,7 +31,7 @@ def value_of_the_hint(problem: Problem, schedule: Schedule) -> int | None:
     windows = start_windows(implied, schedule.value)
     most = schedule.value
     variables = Variables(cp_model.CpModel(), implied, windows, 0, most)
-    model = Model(variables, Constraints(variables, implied), 0)
+    model = Model(variables, Constraints(variables, implied), 0, most)
     model.fill(schedule, window_work=True, clock=Clock())
     proto = variables.model.proto
     assert sorted(proto.solution_hint.vars) == list(range(len(proto.variables)))

@@ -15,7 +15,7 @@ from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.kinds import portfolio
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import NEIGHBOURHOODS, SWEEP, companion, is_in_turn
-from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 INSTANCE = PipelineInstance(
@@ -105,3 +105,12 @@ def test_a_companion_tells_of_schedules_and_is_no_worse_than_its_start() -> None
     search(Clock(9), lambda better: told.append(better) if better is not None else None)
     assert all(check_schedule(PROBLEM, schedule) == [] for schedule in told)
     assert [each.value for each in told] == sorted({each.value for each in told}, reverse=True)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_task_says_whether_parts_of_its_schedules_are_solved_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert kind_of(INSTANCE).task(INSTANCE).has_parts
+    monkeypatch.setattr(portfolio, "NEIGHBOURHOOD_OPS", PROBLEM.num_ops + 1)
+    assert not kind_of(INSTANCE).task(INSTANCE).has_parts
