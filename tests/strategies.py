@@ -24,7 +24,12 @@ def tiny_problem(seed: int) -> Problem:
 
 def tiny_problems(count: int, seed: int = 0) -> list[Problem]:
     """Return `count` random tiny problems."""
-    return [tiny_problem(seed * 1_000_003 + index) for index in range(count)]
+    return [nth_tiny_problem(index, seed) for index in range(count)]
+
+
+def nth_tiny_problem(index: int, seed: int = 0) -> Problem:
+    """Return one of `tiny_problems`."""
+    return tiny_problem(seed * 1_000_003 + index)
 
 
 def tiny_instance(seed: int) -> Instance:

@@ -100,6 +100,26 @@ SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
 DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
 
 
+def check_backward(whole: object, of_input: object, of_weight: object) -> None:
+    """Refuse times of a backward that are given neither as a whole nor in both parts, or as both.
+
+    Parameters
+    ----------
+    whole, of_input, of_weight : object
+        Times of the backward and of its parts, None where they are not given.
+
+    Raises
+    ------
+    ValueError
+        Says which fields are expected.
+    """
+    split = (of_input is not None, of_weight is not None)
+    if (whole is not None) + all(split) != 1 or any(split) != all(split):
+        raise ValueError(
+            'expected either "backward", or both "backward_input" and "backward_weight"'
+        )
+
+
 def entry_at(entry: Any, *indices: int) -> Fraction:
     """Return the exact number that a scalar or nested entry has at some indices.
 

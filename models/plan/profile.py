@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_decimal, describe, error_at
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.entries import check_backward
 
 MAX_LAYERS = 2_000
 """More layers are refused: the exact split looks at all pairs of them. It bounds time only."""
@@ -107,11 +108,7 @@ class LayerProfile(StrictModel):
 
     @model_validator(mode="after")
     def _one_backward(self) -> Self:
-        split = (self.backward_input is not None, self.backward_weight is not None)
-        if (self.backward is not None) + all(split) != 1 or any(split) != all(split):
-            raise ValueError(
-                'expected either "backward", or both "backward_input" and "backward_weight"'
-            )
+        check_backward(self.backward, self.backward_input, self.backward_weight)
         return self
 
     @property

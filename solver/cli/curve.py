@@ -48,17 +48,7 @@ Chunks = Annotated[
     str | None,
     typer.Option("--chunks", metavar="FROM:TO", help="Chunks per device, placed interleaved."),
 ]
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        "--time-limit",
-        "-t",
-        metavar="S",
-        min=0.1,
-        help="Wall seconds for all points.",
-        rich_help_panel=opt.LIMITS,
-    ),
-]
+TimeLimit = Annotated[float, opt.time_limit("Wall seconds for all points.", least=0.1)]
 Figure = Annotated[
     Path | None,
     typer.Option(

@@ -23,17 +23,7 @@ from ppsolve.solver.traces.fits import unusual_steps
 Files = Annotated[
     list[str], typer.Argument(metavar="TRACE", help="Files of one run, or folders of them.")
 ]
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        "--time-limit",
-        "-t",
-        metavar="S",
-        min=0,
-        help="Wall seconds in all, shared by the steps.",
-        rich_help_panel=opt.LIMITS,
-    ),
-]
+TimeLimit = Annotated[float, opt.time_limit("Wall seconds in all, shared by the steps.")]
 
 Capacity = Annotated[
     str | None,

@@ -36,21 +36,31 @@ def _complete_names(incomplete: str) -> list[str]:
     return [f"{done}{comma}{name}" for name in _complete_name(word)]
 
 
+def time_limit(text: str, least: float = 0) -> Any:
+    """Return the option `--time-limit`.
+
+    Parameters
+    ----------
+    text : str
+        What the help says of its seconds.
+    least : float
+        Fewest seconds that are taken.
+
+    Returns
+    -------
+    OptionInfo
+        For the annotation of a parameter.
+    """
+    return typer.Option(
+        "--time-limit", "-t", metavar="S", min=least, help=text, rich_help_panel=LIMITS
+    )
+
+
 InstanceFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="Instance (JSON); - is stdin.", show_default=False),
 ]
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        "--time-limit",
-        "-t",
-        metavar="S",
-        min=0,
-        help="Wall seconds in all. 0: bounds and heuristics only.",
-        rich_help_panel=LIMITS,
-    ),
-]
+TimeLimit = Annotated[float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")]
 Gap = Annotated[
     float,
     typer.Option(

@@ -35,7 +35,7 @@ SECONDS = (
     "Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
     "of each exact search."
 )
-TimeLimit = Annotated[float, in_limits("--time-limit", "-t", metavar="S", min=0, help=SECONDS)]
+TimeLimit = Annotated[float, opt.time_limit(SECONDS)]
 Finalists = Annotated[
     int, in_limits(metavar="N", min=0, help="Configurations given to the exact solver at most.")
 ]

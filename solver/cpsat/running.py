@@ -161,6 +161,10 @@ def configured(
         parameters.max_deterministic_time = limits.deterministic
     parameters.catch_sigint_signal = False
     parameters.use_dynamic_precedence_in_disjunctive = limits.dynamic_orders
+    if limits.dynamic_orders and limits.workers == 1:
+        # Ten questions about pipelines of 192 to 1,152 ops had the same answers without linear
+        # relaxations, eight of them as soon or sooner: 15.7 instead of 19.2 s of CPU time in all.
+        parameters.linearization_level = 0
     if light_presolve:
         parameters.cp_model_probing_level = 0
         parameters.symmetry_level = 0

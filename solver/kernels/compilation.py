@@ -24,7 +24,7 @@ million compiled: so much work takes Python 3.5 s, and compiling for such a run 
 machine. Loading takes 0.1 s, so with a full cache less work would pay as well.
 """
 
-COMPILING_SECONDS = 4.0
+COMPILING_SECONDS = 3.0
 """Seconds that must be left before a kernel is compiled that no cache holds. The longest take 0.9 s
 of processor time, those of a V placement of 24 x 72 4.8 s in all; what is compiled is kept, so a
 call that has no time for the last of them leaves them to the next one."""

@@ -22,11 +22,14 @@ full set of subsolvers proves more than any schedule saves. Smaller problems are
 before the sweep, which has already had its turn, finds more."""
 
 NEIGHBOURHOOD_WORKERS, NEIGHBOURHOOD_OPS = 2, 500
-"""Workers and ops from which one worker solves stretches of the best schedule."""
+"""Workers and ops from which one worker solves stretches of the best schedule. In 20 s of CPU time
+on two threads, with it and without: uneven 16 x 16 with memory for 8 (768 ops) proved in 7.3 s,
+0.22 % off; 16 x 24 with memory for 8 (1,152) 2.63 and 2.74 %; three others the same. Smaller
+problems are mostly proved by CP-SAT with all workers."""
 
 IN_TURN_SHARE = 0.5
 """Share of the time of the exact search for stretches of the best schedule, where there is only
-one worker for both."""
+one worker for both: as much for either as two workers give them side by side."""
 
 
 def is_in_turn(problem: Problem, options: Options) -> bool:

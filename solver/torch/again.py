@@ -100,5 +100,7 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
     found = []
     for _, _, part in trace.parts():
         step = pipeline_of(part, "us")
-        found.append(float(timed_again(result, step.model_copy(update={"p2p": p2p})).makespan or 0))
+        timed = timed_again(result, step.model_copy(update={"p2p": p2p}))
+        assert timed.makespan is not None, timed.reason
+        found.append(float(timed.makespan))
     return found

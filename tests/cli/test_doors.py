@@ -100,6 +100,9 @@ HEURISTIC = {
 }
 INSTANCES = {"pipeline": PIPELINE, "graph": GRAPH, "kfac": KFAC, "overlap": OVERLAP}
 LONGER = [(kind, "long") for kind in INSTANCES if kind != "pipeline"]
+HALVES = first(1, [0, 1])
+"""Every other text in the default run, the rest with `-m slow`."""
+
 SOLVING = ["-t", "0", "--workers", "1"]
 
 
@@ -161,8 +164,9 @@ def test_the_documents_are_right(write, kind):
     ("kind", "way"),
     first(3, [("pipeline", "long"), *((kind, "acting") for kind in INSTANCES), *LONGER]),
 )
-def test_any_text_of_an_instance(write, kind, way):
-    for old in texts_in(INSTANCES[kind]):
+@pytest.mark.parametrize("half", HALVES)
+def test_any_text_of_an_instance(write, kind, way, half):
+    for old in texts_in(INSTANCES[kind])[half::2]:
         data = renamed(INSTANCES[kind], old, TEXTS[way])
         write("i.json", data)
         assert_harmless(run("optimize", "i.json", "-v", *SOLVING))
@@ -185,10 +189,11 @@ def test_any_text_of_an_instance(write, kind, way):
 
 
 @pytest.mark.parametrize("kind", first(1, ["pipeline", "graph", "kfac", "overlap"]))
-def test_any_text_of_a_result(write, kind):
+@pytest.mark.parametrize("half", HALVES)
+def test_any_text_of_a_result(write, kind, half):
     write("i.json", INSTANCES[kind])
     result = json.loads(run("optimize", "i.json", "--json", *SOLVING).stdout)
-    for old in texts_in(result):
+    for old in texts_in(result)[half::2]:
         write("result.json", renamed(result, old, TEXTS["long"]))
         shown = run("show", "result.json")
         assert_harmless(shown)

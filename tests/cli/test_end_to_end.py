@@ -122,6 +122,7 @@ def test_fail_on_gap(run):
     assert "hard-8x24: FEASIBLE" in done.stdout
 
 
+@pytest.mark.processes
 def test_ctrl_c_prints_and_saves_the_incumbent(here):
     command = [*PROGRAM, "optimize", "hard.json", "-o", "result.json", "--json"]
     command += ["--heuristics", "list-tail"]

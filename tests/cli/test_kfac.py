@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,22 @@ def run(tmp_path, monkeypatch):
     return invoke
 
 
+@cache
+def conversion(name, *options):
+    """Return the instance of a folder of pickles."""
+    arguments = ["convert", "pipefisher", str(FOLDER / name), "--allow-pickle", *options]
+    done = CliRunner().invoke(build(), arguments)
+    assert done.exit_code == 0
+    return done.stdout
+
+
 @pytest.fixture
-def converted(run, tmp_path):
+def converted(tmp_path):
     """Convert a folder of pickles, and return the path of the instance."""
 
     def convert(name, *options):
         path = tmp_path / f"{name}.json"
-        done = run("convert", "pipefisher", FOLDER / name, "--allow-pickle", "-o", path, *options)
-        assert done.exit_code == 0
+        path.write_text(conversion(name, *options))
         return path
 
     return convert
@@ -103,7 +112,7 @@ def test_convert_optimize_check_show(run, converted, name):
 
 
 def test_a_real_run_from_pickles_to_the_pickle_of_a_runner(run, solved, tmp_path):
-    instance, result = solved("c01_gpipe_base_p4_m4", "--time-limit", 2)
+    instance, result = solved("c01_gpipe_base_p4_m4", "--time-limit", 0)
     assert run("check", instance, result).exit_code == 0
     text = run("show", instance, result).stdout
     rows = [line for line in text.splitlines() if re.match(r"device \d │", line)]
@@ -136,7 +145,8 @@ def test_report(run, converted):
 
 
 def test_claims_below_the_bound_are_called_impossible(run, converted):
-    done = run("optimize", converted(WIDE), "--time-limit", 0)
+    own = "pipefisher,pipefisher-causal"
+    done = run("optimize", converted(WIDE), "--time-limit", 0, "--heuristics", own)
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     assert "and claims fewer iterations than any valid schedule has:" in text
@@ -274,9 +284,11 @@ def test_show_a_heuristic_that_breaks_rules(run, converted):
 
 def test_zoom_on_iterations(run, converted):
     instance = converted(CHIMERA)
-    whole = run("show", instance, "--heuristic", "pipefisher-causal").stdout
+    entry = run("simulate", instance, "--heuristic", "pipefisher-causal", "--json").stdout
+    Path("entry.json").write_text(entry)
+    whole = run("show", instance, "entry.json").stdout
     one = run("show", instance, "--heuristic", "pipefisher-causal", "--iteration", "0").stdout
-    two = run("show", instance, "--heuristic", "pipefisher-causal", "--iteration", "7-8").stdout
+    two = run("show", instance, "entry.json", "--iteration", "7-8").stdout
     assert [text.splitlines()[2].count("│") for text in (whole, one, two)] == [10, 2, 3]
     assert one.splitlines()[1].split() == ["iteration", "0"]
     assert two.splitlines()[1].split() == ["iteration", "7", "8"]

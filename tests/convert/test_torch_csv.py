@@ -16,6 +16,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.convert.torch_csv import check_csv, convert_torch_csv, read_csv
 from ppsolve.solver.export.program import in_data_order, read_program
 from ppsolve.solver.export.torch import csv_text, torch_csv
+from tests.marks import first
 from tests.paths import DATA
 
 CASES = json.loads((DATA / "torch_orders.json").read_text())["schedules"]
@@ -54,7 +55,7 @@ def converted(path, instance):
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", first(20, CASES[::2] + CASES[1::2]), ids=case_id)
 def test_every_order_comes_back_to_the_same_bytes(case, tmp_path):
     file, instance = tmp_path / "order.csv", pipeline(case)
     file.write_text("".join(",".join(row) + "\n" for row in case["orders"]))

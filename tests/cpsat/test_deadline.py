@@ -188,6 +188,7 @@ def test_what_the_search_raises_is_raised_to_the_caller(monkeypatch: pytest.Monk
         search_for(SearchLimits(seconds=9.0))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", [0, 4])
 def test_a_search_that_never_ends_does_not_keep_the_process(code: int) -> None:
     script = f"""

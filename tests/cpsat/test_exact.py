@@ -22,19 +22,21 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.bruteforce import brute_force
 from tests.marks import first
-from tests.strategies import serial_schedule, tiny_problems
+from tests.strategies import nth_tiny_problem, serial_schedule
 
 COUNT = 400
 
 
 @cache
-def problems() -> list[tuple[Problem, int | None]]:
-    return [(problem, brute_force(problem)) for problem in tiny_problems(COUNT, seed=7)]
+def solved(number: int) -> tuple[Problem, int | None]:
+    """Return a problem and its optimum, None where memory never suffices."""
+    problem = nth_tiny_problem(number, seed=7)
+    return problem, brute_force(problem)
 
 
-@pytest.mark.parametrize("number", range(COUNT))
+@pytest.mark.parametrize("number", first(200, range(COUNT)))
 def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
-    problem, optimum = problems()[number]
+    problem, optimum = solved(number)
     implied = ImpliedOrder(problem)
     try:
         bounds = lower_bounds(implied)
@@ -54,15 +56,29 @@ def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     check_from_incumbent(problem, implied, optimum, number)
 
 
-WITH_MEMORY = [number for number, p in enumerate(tiny_problems(COUNT, seed=7)) if p.pools]
+WITH_MEMORY = 229
+"""How many of them have a pool."""
 
 
-@pytest.mark.parametrize("number", first(30, WITH_MEMORY))
-def test_cumulatives_agree_with_brute_force(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@cache
+def with_memory(place: int) -> int:
+    """Return the number of a problem by its place among those that have a pool."""
+    earlier = with_memory(place - 1) if place else -1
+    return next(n for n in range(earlier + 1, COUNT) if nth_tiny_problem(n, seed=7).pools)
+
+
+@pytest.mark.slow
+def test_all_problems_with_memory_are_counted() -> None:
+    last = with_memory(WITH_MEMORY - 1)
+    assert not any(nth_tiny_problem(n, seed=7).pools for n in range(last + 1, COUNT))
+
+
+@pytest.mark.parametrize("place", first(30, range(WITH_MEMORY)))
+def test_cumulatives_agree_with_brute_force(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pools are reservoirs; as cumulatives, the form of large ones, they say the same."""
     monkeypatch.setattr(constraints, "MAX_EVENTS", -1)
     monkeypatch.setattr(constraints, "MAX_ORDERS", -1)
-    problem, optimum = problems()[number]
+    problem, optimum = solved(with_memory(place))
     implied = ImpliedOrder(problem)
     try:
         answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))

@@ -99,19 +99,6 @@ def test_ops_behind_keep_their_order_and_give_tails() -> None:
     assert best_of(part).value == 8
 
 
-def test_kept_orders_stay_within_a_stretch() -> None:
-    # c waits for the long a; d, for b, could run before it on s.
-    ops = [op("a", 5, "r"), op("b", 1, "r"), op("c", 1, "s"), op("d", 6, "s")]
-    problem = small(ops, [("a", "c"), ("b", "d")])
-    whole = Whole(ImpliedOrder(problem), at(problem, 1, 0, 6, 7))
-    assert whole.schedule.value == 13
-    assert best_of(whole.part(0, 4)).value == 8
-    kept = whole.part(0, 4, np.array([1]))
-    assert best_of(kept).value == 12
-    # Only r is free: a before b gains a tick.
-    assert kept.put_back(best_of(kept)).start.tolist() == [0, 5, 5, 6]
-
-
 def test_ops_before_a_stretch_leave_their_memory() -> None:
     # The first holds 2 of 3 for ever: the others, of 1 each, run one after the other.
     problem = small(

@@ -130,3 +130,13 @@ def test_incumbent_is_relabelled_into_index_order() -> None:
     problem = small([op("a", 2, "r"), op("b", 2, "r")], families=[[["a"], ["b"]]])
     ordered = index_ordered(ImpliedOrder(problem), at(problem, 2, 0))
     assert ordered.start.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("workers", "is_question", "level"), [(1, True, 0), (1, False, 1), (3, True, 1)]
+)
+def test_linear_relaxations_are_off_for_questions_on_one_worker(
+    workers: int, is_question: bool, level: int
+) -> None:
+    limits = SearchLimits(workers=workers, dynamic_orders=is_question)
+    assert configured(limits, 0.0).parameters.linearization_level == level

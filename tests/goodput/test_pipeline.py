@@ -256,7 +256,7 @@ class TestIntervals:
         longer, shorter = (steps(steep, fill, run) for fill in (max(fills), min(fills)))
         assert np.all(longer >= shorter * (1 - 1e-12))
 
-    @settings(max_examples=5, deadline=None)
+    @settings(max_examples=3, deadline=None)
     @given(st.integers(0, 10**6), st.booleans(), st.floats(1, 5), st.sampled_from([1e-3, 0.02, 1]))
     def test_high_is_above_every_schedule(
         self, seed: int, capped: bool, gamma: float, sync: float

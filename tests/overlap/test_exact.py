@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import pytest
@@ -41,6 +42,12 @@ def solve(document: Document, *, time_limit: float = 30, **options: Any) -> Over
     result = ppsolve.optimize(instance, workers=1, time_limit=time_limit, **options)
     assert isinstance(result, OverlapResult)
     return result
+
+
+@cache
+def solve_once(document: str, *, alone: bool) -> OverlapResult:
+    """Solve a program that several tests are about."""
+    return solve(json.loads(document), heuristics=EXACT_ONLY if alone else None)
 
 
 def near(value: Any, exact: Fraction) -> bool:
@@ -144,7 +151,7 @@ def test_without_caps_every_random_program_is_solved(seed: int) -> None:
 def test_with_caps_no_random_program_is_solved_wrongly(seed: int) -> None:
     for document, heuristics in documents(seed, capped=True):
         best = optimum(document).makespan
-        result = solve(document, heuristics=heuristics)
+        result = solve_once(json.dumps(document), alone=heuristics is not None)
         assert_sound(document, result, best)
         if result.status is Status.OPTIMAL:
             assert best is not None and near(result.value, best)
@@ -156,7 +163,7 @@ def test_with_caps_no_random_program_is_solved_wrongly(seed: int) -> None:
 @pytest.mark.parametrize("batches", first(1, [4, len(CAPPED_BATCHES)]))
 def test_with_caps_nearly_all_random_programs_are_solved(batches: int) -> None:
     settled = [
-        solve(document).status in {Status.OPTIMAL, Status.INFEASIBLE}
+        solve_once(json.dumps(document), alone=False).status in {Status.OPTIMAL, Status.INFEASIBLE}
         for batch in CAPPED_BATCHES[:batches]
         for document, heuristics in documents(100 + batch, capped=True)
         if heuristics is None
@@ -164,7 +171,7 @@ def test_with_caps_nearly_all_random_programs_are_solved(batches: int) -> None:
     assert settled.count(False) <= len(settled) // 50
 
 
-@pytest.mark.parametrize("seed", first(2, [1, 2, 0, 3]))
+@pytest.mark.parametrize("seed", first(1, [1, 2, 0, 3]))
 def test_alike_parts_do_not_change_the_optimum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     for number in range(12):
@@ -231,7 +238,7 @@ def tampered(rng: random.Random, document: Document, claim: Document) -> Iterato
         yield {**claim, "schedule": {**claim["schedule"], "ops": rows}}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(2, range(4)))
 def test_a_tampered_result_is_refused(seed: int) -> None:
     rng = random.Random(seed)
     for number in range(8):
@@ -354,7 +361,7 @@ def test_the_plain_definition_agrees_with_the_search() -> None:
 @pytest.mark.parametrize("name", all_heuristics())
 def test_every_heuristic_runs_on_random_programs(name: str) -> None:
     rng = random.Random(11)
-    for number in range(10):
+    for number in range(4 if all_heuristics()[name].is_search else 10):
         document = random_document(rng, most=14)
         document = with_caps(rng, document) if number % 2 else document
         try:

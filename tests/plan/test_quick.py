@@ -52,7 +52,7 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture(params=first(4, range(len(DOCUMENTS))))
+@pytest.fixture(params=first(2, range(len(DOCUMENTS))))
 def data(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return one request after the other."""
     return DOCUMENTS[request.param * 5 % len(DOCUMENTS)]

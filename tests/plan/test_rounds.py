@@ -125,7 +125,7 @@ WIDER = [
 ]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", first(1, range(12)))
 @pytest.mark.parametrize("wider", WIDER)
 def test_more_choices_are_never_worse(seed: int, wider: dict[str, Any]) -> None:
     few, many = reduced_document(seed), reduced_document(seed)

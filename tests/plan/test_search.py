@@ -157,6 +157,7 @@ SEEDS = (1, 3, 5, 7, 8, 11, 16, 34, 104)
 """Everything occurs: no winner, pruning by every rule, exact searches, every placement."""
 
 
+@pytest.mark.slow
 def test_the_examples_have_every_outcome() -> None:
     plans = [best_plan(seed) for seed in SEEDS]
     rules = {row.lost_by for found in plans for row in found.table}
@@ -231,19 +232,19 @@ def test_no_time_still_finds_a_schedule() -> None:
     assert found.counts.heuristic_runs >= 1
 
 
+@pytest.mark.parametrize("seed", first(2, [3, 8, 1, 16]))
 @pytest.mark.parametrize("gap", [0.01, 0.2, 0.9])
-def test_a_gap_leaves_no_more_than_itself(gap: float) -> None:
-    for seed in (1, 3, 8, 16):
-        close, best = planned(reduced_document(seed), gap=gap), best_plan(seed)
-        if best.goodput is None or close.goodput is None:
-            assert best.goodput is close.goodput
-            continue
-        assert close.goodput.low / (1 - gap) * NEARLY >= best.goodput.low
-        assert close.goodput.high * NEARLY >= best.goodput.low
-        for row in close.table:
-            beyond = row.goodput is not None and row.goodput.high > close.goodput.low * NEARLY
-            if beyond and row.verdict is Verdict.LOST:
-                assert "within the gap" in row.reason
+def test_a_gap_leaves_no_more_than_itself(gap: float, seed: int) -> None:
+    close, best = planned(reduced_document(seed), gap=gap), best_plan(seed)
+    if best.goodput is None or close.goodput is None:
+        assert best.goodput is close.goodput
+        return
+    assert close.goodput.low / (1 - gap) * NEARLY >= best.goodput.low
+    assert close.goodput.high * NEARLY >= best.goodput.low
+    for row in close.table:
+        beyond = row.goodput is not None and row.goodput.high > close.goodput.low * NEARLY
+        if beyond and row.verdict is Verdict.LOST:
+            assert "within the gap" in row.reason
 
 
 def test_only_the_schedules_of_the_request_count() -> None:
@@ -267,7 +268,7 @@ def test_only_the_schedules_of_the_request_count() -> None:
             assert row.reason.startswith("no schedule: 1f1b: needs")
 
 
-@pytest.mark.parametrize("seed", [9, 13, 15, 16])
+@pytest.mark.parametrize("seed", first(2, [9, 16, 13, 15]))
 def test_the_best_of_the_allowed_schedules_wins(seed: int) -> None:
     names = ["1f1b", "interleaved-1f1b", "zb-h1"][seed % 2 :]
     data = reduced_document(seed)

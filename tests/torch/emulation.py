@@ -143,12 +143,16 @@ def recorded(
     rank: int,
     group: Any,
     *,
-    result: Sent,
+    results: list[Sent],
     stretches: list[Stretch],
     places: list[int],
     folder: str,
+    steps: int = 3,
 ) -> str:
-    """Run a schedule under the profiler and return the file of this rank."""
-    ready = _ready(rank, group, result, stretches, places)
+    """Run schedules in turn under the profiler and return the file of this rank."""
+    ready = [_ready(rank, group, result, stretches, places) for result in results]
     AWAKE["is"] = True
-    return str(record_steps(ready.runtime, folder, *ready.inputs, steps=3, **ready.target))
+    runtimes = [one.runtime for one in ready]
+    schedule = runtimes if len(runtimes) > 1 else runtimes[0]
+    given = ready[0]
+    return str(record_steps(schedule, folder, *given.inputs, steps=steps, **given.target))

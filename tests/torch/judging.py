@@ -18,7 +18,7 @@ CLOSE = 0.05
 
 ON_ANY_MACHINE = 0.1
 """That of steps from replays of their own ops, which know no transfers and no time between ops:
-2.4 and 4.3 % where ten other programs shared two cores."""
+2.4 to 6.8 % in four runs where ten to fifteen other programs shared two cores."""
 
 
 def judge(result: Result, before: Trace, both: Trace) -> None:

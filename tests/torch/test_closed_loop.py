@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
 from ppsolve.solver.torch.comparison import compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
+from ppsolve.solver.torch.recording import steps_of
 from ppsolve.solver.traces.detect import read_trace
 from tests.paths import ROOT
 from tests.torch.judging import CLOSE, judge
@@ -55,7 +57,7 @@ def folder(
     world.run(
         recorded,
         4,
-        result=(type(result), result.model_dump_json()),
+        results=[(type(result), result.model_dump_json())],
         stretches=[Stretch(*told) for told in TOLD],
         places=[0, 1, 2, 3],
         folder=str(found),
@@ -78,7 +80,7 @@ def test_the_trace_is_read_and_judged(solved: Any, folder: Path, tmp_path: Path)
     assert done.exit_code == 0, done.output
     median = ppsolve.load_instance(tmp_path / "median.json")
     assert (median.num_stages, median.num_microbatches) == (4, 3)
-    done = CliRunner().invoke(build(), ["diagnose", str(folder), "--json", "--time-limit", "5"])
+    done = CliRunner().invoke(build(), ["diagnose", str(folder), "--json", "--time-limit", "20"])
     assert done.exit_code == 0, done.output
     predicted = float(solved[1].makespan) / 1e6
     for step in json.loads(done.stdout)["steps"]:
@@ -86,6 +88,36 @@ def test_the_trace_is_read_and_judged(solved: Any, folder: Path, tmp_path: Path)
         assert verdict["recorded"] == pytest.approx(predicted, rel=CLOSE)
         # The recorded order is an optimal one, so that reordering gains noise at most.
         assert verdict["bound"] >= (1 - CLOSE) * verdict["replay"]
+
+
+def test_schedules_in_turn_take_their_own_times(
+    world: World, solved: tuple[ppsolve.PipelineInstance, ppsolve.Result], tmp_path: Path
+) -> None:
+    from tests.torch.emulation import Stretch, recorded
+
+    instance, best = solved
+    other = ppsolve.simulate(instance, "zb-h2")
+    world.run(
+        recorded,
+        4,
+        results=[(type(one), one.model_dump_json()) for one in (best, other)],
+        stretches=[Stretch(*told) for told in TOLD],
+        places=[0, 1, 2, 3],
+        folder=str(tmp_path),
+        steps=2,
+    )
+    trace = read_trace([tmp_path])
+    run, beside = (steps_of(trace, number, 2) for number in (0, 1))
+    assert (len(list(run.parts())), len(list(beside.parts()))) == (2, 2)
+    assert float(other.makespan or 0) > 1.05 * float(best.makespan or 0)
+    for result, part in ((best, run), (other, beside)):
+        assert abs(compare_run(result, part)[0].error) <= CLOSE
+    for predicted in predictions_of(best, beside):
+        assert predicted == pytest.approx(float(best.makespan or 0), rel=CLOSE)
+    again = measured_again(instance, beside)
+    assert float(timed_again(best, again).makespan or 0) == pytest.approx(
+        float(best.makespan or 0), rel=CLOSE
+    )
 
 
 def test_another_run_is_refused(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.entries import check_backward
 from ppsolve.models.pipeline.instance import P2P, PipelineInstance
 from ppsolve.solver.convert.megatron.layout import DECODER, EMBEDDING, LOSS, MTP, Layout
 
@@ -27,11 +28,7 @@ class OneLayer(StrictModel):
 
     @model_validator(mode="after")
     def _one_backward(self) -> Self:
-        split = (self.backward_input is not None, self.backward_weight is not None)
-        if (self.backward is not None) + all(split) != 1 or any(split) != all(split):
-            raise ValueError(
-                'expected either "backward", or both "backward_input" and "backward_weight"'
-            )
+        check_backward(self.backward, self.backward_input, self.backward_weight)
         return self
 
 

@@ -82,7 +82,7 @@ class Whole:
         self.sequence: IntArray = np.lexsort((graph.level, self.schedule.start))
         self._own_tail = value
 
-    def part(self, first: int, last: int, kept: IntArray | None = None) -> Part:
+    def part(self, first: int, last: int) -> Part:
         """Return the ops between two places of the sequence of starts as a problem.
 
         All ops before stay where they are, so they give each op of the part a release time. Those
@@ -93,8 +93,6 @@ class Whole:
         ----------
         first, last : int
             Places of the first op and behind the last one.
-        kept : int64[...], optional
-            Resources that keep their orders within the part too.
 
         Returns
         -------
@@ -106,12 +104,7 @@ class Whole:
         place[self.sequence[last:]] = 2
         ops = np.sort(self.sequence[first:last])
         head, tail, least = self._surroundings(place)
-        inside = [order[place[order] == 1] for order in self._orders_of(kept)]
-        around = (head[ops], tail[ops], least)
-        return Part(self, ops, place, _problem(self, ops, place, around, chain_edges(inside)))
-
-    def _orders_of(self, resources: IntArray | None) -> list[IntArray]:
-        return [] if resources is None else [self.orders[each] for each in resources.tolist()]
+        return Part(self, ops, place, _problem(self, ops, place, (head[ops], tail[ops], least)))
 
     def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
         """Return release times, tails behind the ends, and the longest path that stays outside."""
@@ -198,11 +191,7 @@ def _starts_of_devices(schedule: Schedule) -> IntArray:
 
 
 def _problem(
-    whole: Whole,
-    ops: IntArray,
-    place: IntArray,
-    around: tuple[IntArray, IntArray, int],
-    chains: Edges,
+    whole: Whole, ops: IntArray, place: IntArray, around: tuple[IntArray, IntArray, int]
 ) -> Problem:
     """Return the problem of a part."""
     problem, (head, tail, least) = whole.problem, around
@@ -212,7 +201,7 @@ def _problem(
     sizes = np.diff(problem.resource_ptr)[ops]
     pointer = np.concatenate([[0], np.cumsum(sizes), [sizes.sum()]]).astype(np.int64)
     seats = np.repeat(problem.resource_ptr[ops] - pointer[:-2], sizes) + np.arange(pointer[-1])
-    before, after, lag = _precedences(whole, number, tail, chains)
+    before, after, lag = _precedences(whole, number, tail)
     return Problem(
         name=problem.name,
         scale=problem.scale,
@@ -238,17 +227,17 @@ def _problem(
     )
 
 
-def _precedences(whole: Whole, number: IntArray, tail: IntArray, chains: Edges) -> Edges:
-    """Return the precedences within a part, kept orders, and those of the end."""
+def _precedences(whole: Whole, number: IntArray, tail: IntArray) -> Edges:
+    """Return the precedences within a part, and those of the end."""
     full = whole.implied.full
     inside = (number[full.before] != FREE) & (number[full.after] != FREE)
     before, after = full.before[inside], full.after[inside]
     lag = full.delay[inside] - whole.problem.duration[before]
     ends = np.flatnonzero(tail > NEVER // 2)
     return (
-        np.concatenate([number[before], number[chains[0]], ends]),
-        np.concatenate([number[after], number[chains[1]], np.full(len(ends), len(tail))]),
-        np.concatenate([lag, chains[2], tail[ends]]),
+        np.concatenate([number[before], ends]),
+        np.concatenate([number[after], np.full(len(ends), len(tail))]),
+        np.concatenate([lag, tail[ends]]),
     )
 
 

@@ -18,19 +18,27 @@ from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 FIRST_OPS, FIRST_SHARE = 100, 1 / 25
-"""Ops of the first stretches, at least, and share of all ops."""
+"""Ops of the first stretches, at least, and share of all ops. On an uneven 16 x 64 (3,072 ops) all
+stretches of 100 ops took 0.2 s of CPU time and gave the first six better schedules; the share keeps
+a pass over 50,000 ops at about 50 stretches."""
 
 GROWTH = 1.5
-"""Factor by which stretches grow once none of their size gives a better schedule."""
+"""Factor by which stretches grow once none of their size gives a better schedule: on the same
+pipeline passes at 150, 225, 337 and 505 ops took 0.1 to 0.3 s each without a gain, and stretches of
+757 gave six more. With smaller steps more time goes to sizes that give nothing."""
 
 MOST_SHARE = 0.75
-"""Share of all ops that a stretch has at most: more is the whole problem."""
+"""Share of all ops that a stretch has at most: more is the whole problem, which the exact search is
+asked about. An uneven 16 x 24 was refuted 161 times at this size within 10 s of CPU time."""
 
 UNITS = 0.3
-"""Deterministic time of one stretch, doubled where most are left open or none may grow."""
+"""Deterministic time of one stretch, doubled where most are left open or none may grow. On the same
+16 x 64 none of 20 stretches up to 757 ops was left open by it, each within 2 s of CPU time; of a
+16 x 24 with memory for 8, two of 33 were, of 757 and 1,135 ops."""
 
-LEAST_UNITS = 0.01
-"""Deterministic time that any stretch counts as, so that a search with a limit ends."""
+BASE_SHARE = 0.01
+"""Share of `UNITS` that any stretch counts as besides, so that a search with a limit ends; building
+a stretch of 300 ops and its bounds takes some 5 ms, a hundredth of what CP-SAT may take."""
 
 Exchange = Callable[[Schedule | None], Schedule | None]
 """Takes a better schedule, or None where there is none, and gives one that was found elsewhere."""
@@ -127,7 +135,7 @@ class Stretches:
         target = part.known.value - 1
         implied = ImpliedOrder(part.problem)
         bound = best_bound(lower_bounds(implied)).value
-        self.spent += LEAST_UNITS * UNITS
+        self.spent += BASE_SHARE * UNITS
         if bound > target:
             self.counts.bounded += 1
             return
