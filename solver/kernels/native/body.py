@@ -51,7 +51,15 @@ class Body:
             self.is_open = False
 
     def fork(self, truth: str, yes: str, no: str) -> None:
-        """End the block: go on at one of two labels."""
+        """End the block: go on at one of two labels.
+
+        Parameters
+        ----------
+        truth : str
+            A register or constant of one bit.
+        yes, no : str
+            Labels.
+        """
         self.lines.append(f"br i1 {truth}, label %{yes}, label %{no}")
         self.is_open = False
 
@@ -86,7 +94,20 @@ class Body:
         return self.read(value)
 
     def store(self, room: Value, value: Value) -> None:
-        """Write a value into slots."""
+        """Write a value into slots.
+
+        Parameters
+        ----------
+        room : Value
+            The slots.
+        value : Value
+            Of the same shape; a whole number may go where a float is.
+
+        Raises
+        ------
+        UntranslatableError
+            If the shapes differ.
+        """
         if isinstance(room, Array) and isinstance(value, Array):
             self.store(room.pointer, value.pointer)
             self.store(room.length, value.length)
@@ -100,7 +121,25 @@ class Body:
             raise UntranslatableError("a name stands for values of two types")
 
     def converted(self, number: Number, kind: str) -> Number:
-        """Return a number as one of a kind; whole ones may become floats."""
+        """Return a number as one of a kind; whole ones may become floats.
+
+        Parameters
+        ----------
+        number : Number
+            A constant or register.
+        kind : str
+            `INT`, `FLOAT` or `POINTER`.
+
+        Returns
+        -------
+        Number
+            Of that kind.
+
+        Raises
+        ------
+        UntranslatableError
+            If a float would have to become whole.
+        """
         if number.kind == kind:
             return number
         if number.kind == INT and kind == FLOAT:

@@ -83,7 +83,20 @@ class Expressions:
         self.body, self.frame = body, frame
 
     def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
-        """Add the instructions of a part in this place; return what it returns."""
+        """Add the instructions of a part in this place; return what it returns.
+
+        Parameters
+        ----------
+        function : function
+            The part.
+        arguments : list of Value
+            Its arguments.
+
+        Returns
+        -------
+        Value or None
+            In slots.
+        """
         raise NotImplementedError
 
     def value(self, node: ast.expr) -> Value:
@@ -136,7 +149,25 @@ class Expressions:
         return self.operate(self.number(node.left), node.op, self.number(node.right))
 
     def operate(self, left: Number, operator: ast.operator, right: Number) -> Number:
-        """Add an operation of two numbers."""
+        """Add an operation of two numbers.
+
+        Parameters
+        ----------
+        left, right : Number
+            Its operands.
+        operator : ast.operator
+            As Python parsed it.
+
+        Returns
+        -------
+        Number
+            A float where an operand is one, or in a true division.
+
+        Raises
+        ------
+        UntranslatableError
+            If the operator has no translation for these kinds.
+        """
         emit, kind = self.body.emit, type(operator)
         if FLOAT in (left.kind, right.kind) or kind is ast.Div:
             one, two = self.body.converted(left, FLOAT), self.body.converted(right, FLOAT)
@@ -201,7 +232,15 @@ class Expressions:
         return emit(f"{floating} double {one.text}, {two.text}")
 
     def condition(self, node: ast.expr, yes: str, no: str) -> None:
-        """Add a jump to one of two labels."""
+        """Add a jump to one of two labels.
+
+        Parameters
+        ----------
+        node : ast.expr
+            What decides.
+        yes, no : str
+            Labels.
+        """
         if isinstance(node, ast.BoolOp):
             self._conditions(node, yes, no)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

@@ -340,7 +340,7 @@ def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
 
 
 def _written(node: ast.FunctionDef) -> dict[str, int]:
-    """Return how often each name is assigned in a function."""
+    """Return the number of assignments to each name of a function."""
     return Counter(
         each.id
         for each in ast.walk(node)

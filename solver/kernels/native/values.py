@@ -73,7 +73,7 @@ class Layout:
 
 
 def layout_of(value: Any, annotation: str = "") -> Layout:
-    """Return how an argument is passed.
+    """Return the layout of an argument.
 
     Parameters
     ----------
