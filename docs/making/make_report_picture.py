@@ -1,4 +1,4 @@
-"""Photograph a page with results for `docs/report.md`: ``python docs/making/make_report_picture.py``.
+"""Photograph a page with results: ``python docs/making/make_report_picture.py``.
 
 Needs the extra ``browser``, chromium and chromedriver. Two schedules of one instance; in the
 best one a late forward is chosen, which shows all that it waited for.
@@ -11,12 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import ppsolve
 from tests.page.browser import Browser
 
+ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = ROOT / "instances/p2p_heavy/nic-40-4x8.json"
 PICTURE = ROOT / "docs/report.png"
 CHOSEN, FIRST_LANE = "F0.7", 34
