@@ -75,9 +75,14 @@ def module_name(path: Path) -> str:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Every module that a file imports, and whether it does so while being imported itself."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     lazy = {
         id(node)
         for outer in ast.walk(tree)
@@ -171,8 +176,9 @@ def test_kinds_are_told_by_class_in_their_own_packages_only(path: Path) -> None:
     }
     tested = {
         node.id
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and ast.unparse(call.func) in {"isinstance", "issubclass"}
+        for call in ast.walk(parsed(path))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        if call.func.id in {"isinstance", "issubclass"}
         for node in ast.walk(call.args[1])
         if isinstance(node, ast.Name)
     }

@@ -111,6 +111,7 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     LOOPED,
     FOLDED,
     BOTH_WAYS,
+    _pipeline("long", num_microbatches=84, memory={"capacity": 5, "activation": 1}),
     _pipeline("unequal", **_unequal(8)),
     _pipeline("unequal-4x4", **_unequal(4)),
     _pipeline("unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)),

@@ -64,20 +64,23 @@ class Shown:
     @property
     def verdict(self) -> str:
         """What it reaches, in words."""
-        value = with_unit(figure(self.entry.value), self.entry.value_unit or self.best.value_unit)
+        value = self._with_unit(self.entry.value)
         if self.entry.status != "feasible":
             return f"infeasible: {self.entry.reason}"
         return (
             f"{value}, {_percent(self.distance)} over best" if self.distance else f"{value}, best"
         )
 
+    def _with_unit(self, value: float | None) -> str:
+        return with_unit(figure(value), self.best.value_unit or self.best.time_unit)
+
     def picture(self) -> str:
         """Return both schedules as SVG."""
         name, best = self.heuristic.name, self.best
         word = "proved" if best.status is ppsolve.Status.OPTIMAL else f"bound {best.bound}"
         panels = [
-            Panel(f"{name}: {self.verdict}"[:110], self.entry, self.instance),
-            Panel(f"best, {word}: {figure(best.value)}", best, self.instance),
+            Panel(f"{name}: {self.verdict.split(':')[0]}", self.entry, self.instance),
+            Panel(f"best, {word}: {self._with_unit(best.value)}", best, self.instance),
         ]
         return svg(partial(stacked, panels))
 
@@ -123,13 +126,12 @@ def page_of(name: str) -> str:
     """Return the page of a heuristic, in Markdown."""
     each = shown(name)
     heuristic = each.heuristic
-    needs = "; ".join(need.words for need in heuristic.requirements) or "nothing"
     more = next(text for begin, text in MORE.items() if heuristic.made_for.startswith(begin))
     lines = [
         f"# {name}",
         f"{_sentence(heuristic.summary)}",
         f"- **Schedules** {heuristic.made_for}",
-        f"- **Needs** {needs}",
+        f"- **Needs** {_needs(heuristic)}",
         f"- **Source**: {'ppsolve itself' if heuristic.source == OURS else heuristic.source}",
         *(
             ["- **Searches**: tries many schedules, until its share of the time is over"]
@@ -142,6 +144,14 @@ def page_of(name: str) -> str:
     if each.entry.orders and each.instance.kind == "pipeline":
         lines += [f"The order of device 0 above:\n\n```\n{_wrapped(each.entry.orders[0])}\n```"]
     return "\n\n".join(lines).replace("\n\n- ", "\n- ").replace("\n- ", "\n\n- ", 1) + "\n"
+
+
+def _needs(heuristic: Heuristic) -> str:
+    """Return what it needs of an instance, in words."""
+    around = heuristic.name.removeprefix("pinned-")
+    if around != heuristic.name:
+        return f"of its pipeline what [{around}]({around}.md) needs"
+    return "; ".join(need.words for need in heuristic.requirements) or "nothing more"
 
 
 def _percent(share: float) -> str:

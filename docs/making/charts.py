@@ -24,7 +24,15 @@ from ppsolve.solver.render.plot.gantt import (
     legend_of,
     set_times,
 )
-from ppsolve.solver.render.plot.sheet import LEGEND_LINE, NAME_SIZE, PAGE_INCHES, PAPER, Sheet
+from ppsolve.solver.render.plot.sheet import (
+    LEGEND_LINE,
+    NAME_SIZE,
+    PAGE_INCHES,
+    PAPER,
+    POINTS,
+    Sheet,
+    legend_lines,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +120,8 @@ def stacked(
         TITLE + ROW * len(chart.rows) + GAP + STRIP * len(strip)
         for chart, strip in zip(charts, strips, strict=True)
     ]
-    sheet = Sheet.of(INCHES, sum(heights) + AXIS + LEGEND_LINE * 1.5 + EDGE, LEFT, RIGHT)
+    lines = len(legend_lines(legend, INCHES * POINTS - LEFT - RIGHT))
+    sheet = Sheet.of(INCHES, sum(heights) + AXIS + LEGEND_LINE * lines + EDGE, LEFT, RIGHT)
     top, lowest = 0.0, None
     for panel, each, chart, strip in zip(panels, drawn, charts, strips, strict=True):
         if lowest is not None:

@@ -27,8 +27,8 @@ _CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
 """Where Linux says what a container or a job of a cluster may take, versions 2 and 1 of cgroups."""
 
 KEPT_FREE = 0.1
-"""Share of the memory that items are not given by default: the helper they are forked from has 0.15
-GiB, with kernels 0.3, and where the last pages are gone the system kills by itself."""
+"""Share of the memory that items are not given by default: the helper they are forked from has 0.2
+GiB, and where the last pages are gone the system kills by itself."""
 
 
 @cache
@@ -95,7 +95,7 @@ def group_memory() -> dict[int, int]:
     """Return the resident bytes of each process group.
 
     Pages that processes share count for each of them: those of the helper that they were forked
-    from, 0.15 GiB, and 0.3 once it has loaded kernels.
+    from, 0.2 GiB.
     """
     if not (_PROC / "self" / "stat").exists():
         return _group_memory_by_ps()

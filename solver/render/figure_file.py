@@ -26,6 +26,9 @@ SHIFT = 0.018
 HEADROOM = 1.05
 """The vertical axis ends above the largest figure by this, so that no mark is cut."""
 
+LETTER, GAP = 5.6, 42.0
+"""Points that a letter of a legend takes on average at 9.5 points, and a mark with its gaps."""
+
 SHAPES = ("o", "s", "^", "D", "*", "v")
 LIMITS = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
 
@@ -189,7 +192,14 @@ def _draw(axes: Axes, chart: LineChart) -> None:
         axes.plot([], [], marker="o", label=name, **look)
     axes.set_ylim(0, HEADROOM * max(series.most for series in chart.series) or 1.0)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
-    axes.legend(ncols=2 if chart.has_limits else 3, **below)
+    columns = _legend_columns([str(label) for label in axes.get_legend_handles_labels()[1]])
+    axes.legend(ncols=columns or (2 if chart.has_limits else 3), **below)
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    """Return the number of entries of a legend that fits into one line, else 0."""
+    width = sum(LETTER * len(label) + GAP for label in labels)
+    return len(labels) if width <= 72 * PANEL_INCHES[0] else 0
 
 
 def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:

@@ -17,6 +17,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bench.engine import Limits
 from ppsolve.solver.bench.local import InlineEngine, LocalEngine
 from ppsolve.solver.bench.machine import group_memory
+from ppsolve.solver.kernels.compilation import is_compiled
 from ppsolve.solver.optimize.kinds import load_instance
 from tests.paths import ROOT
 
@@ -106,14 +107,15 @@ def test_what_cannot_be_sent_is_an_error() -> None:
     )
 
 
-def with_llvm(_: int) -> tuple[bool, list[str]]:
-    """Return whether LLVM was there before it was needed, and the threads."""
-    return "llvmlite" in sys.modules, [thread.name for thread in threading.enumerate()]
+def loaded(_: int) -> tuple[bool, bool, list[str]]:
+    """Return whether LLVM is there and kernels run compiled from the first op on, and threads."""
+    threads = [thread.name for thread in threading.enumerate()]
+    return "llvmlite" in sys.modules, is_compiled(), threads
 
 
-def test_llvm_is_loaded_once_for_all_processes() -> None:
-    found = [one.value for one in LocalEngine().map(with_llvm, range(2), Limits())]
-    assert found == [(True, ["MainThread"])] * 2
+def test_llvm_and_kernels_are_loaded_once_for_all_processes() -> None:
+    found = [one.value for one in LocalEngine().map(loaded, range(2), Limits())]
+    assert found == [(True, True, ["MainThread"])] * 2
 
 
 def test_the_next_process_begins_before_an_answer_is_taken() -> None:

@@ -76,7 +76,7 @@ def test_the_reference_has_every_public_name_once(module: str) -> None:
     assert sorted(named) == sorted(set(import_module(module).__all__) - {"__version__"})
 
 
-@pytest.mark.parametrize("name", [n for n, one in all_heuristics().items() if not one.is_search])
+@pytest.mark.parametrize("name", all_heuristics())
 def test_every_heuristic_has_an_instance_to_be_shown_on(name: str) -> None:
     shown = catalogue.shown(name)
     assert shown.entry.schedule is not None

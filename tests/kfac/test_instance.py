@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsolve
@@ -217,7 +217,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(JSON)
 def test_any_json_is_read_or_refused(value: Any) -> None:
     use(value)
@@ -226,7 +225,6 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
     use({"kind": "kfac", "pipeline": DESCRIBED["pipeline"], "modules": value})
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from([MEASURED, DESCRIBED]), st.integers(0, 10**6), JSON)
 def test_any_json_in_any_place_is_read_or_refused(
     data: dict[str, Any], number: int, value: Any
@@ -239,7 +237,6 @@ def test_any_json_in_any_place_is_read_or_refused(
 CLOCK = st.integers(-300, 300) | st.none() | st.sampled_from([0.5, -0.25, 10**6])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.dictionaries(

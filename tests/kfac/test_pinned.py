@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import FREE, Problem
@@ -233,7 +233,6 @@ def _cycle(
 
 
 @given(cycles())
-@settings(max_examples=60, deadline=None)
 def test_every_pinned_cycle_is_valid(made: KfacInstance) -> None:
     problem = lower_cycle(made)
     for heuristic in ("gpipe", "looped-bfs", "chimera", "list-tail"):
@@ -246,7 +245,6 @@ def test_every_pinned_cycle_is_valid(made: KfacInstance) -> None:
 
 
 @given(cycles())
-@settings(max_examples=60, deadline=None)
 def test_windows_are_the_holes_with_their_margin(made: KfacInstance) -> None:
     repeated = pinned(made, "list-tail")
     margin = 1 + Fraction(made.margin_ratio)

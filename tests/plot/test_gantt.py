@@ -7,7 +7,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.render.figure_file import figure_bytes
 from ppsolve.solver.render.palette import BLUE, colour_of, darker, ink_on, lightened
 from ppsolve.solver.render.plot.pictures import gantt
-from ppsolve.solver.render.plot.pieces import labels_of, pieces_of
+from ppsolve.solver.render.plot.pieces import PADDING, labels_of, pieces_of
 from ppsolve.solver.render.plot.sheet import width_of
 from ppsolve.solver.render.rows import Bar
 
@@ -75,7 +75,7 @@ class TestNames:
 
     def test_what_does_not_fit_is_not_written(self):
         found = pieces_of(bars((0, 10)), (0, 10), 10)
-        room = width_of("0", 6) + 1.5
+        room = width_of("0", 6) + PADDING
         assert labels_of(found, room / 10, 6) == ["0"]
         assert labels_of(found, 0.99 * room / 10, 6) == [""]
 

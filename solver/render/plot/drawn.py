@@ -57,12 +57,12 @@ class Drawn:
         return None if found.bound is None or not is_time else float(found.bound)
 
     @property
-    def caption(self) -> str:
-        """Value, bound and gap in one line; the end where no more is known."""
+    def captions(self) -> list[str]:
+        """Value, bound and gap in one line, long and short; the end where no more is known."""
         found = self.shown.source
         if isinstance(found, Result):
-            return caption_of(found)
-        return f"makespan {figure(self.shown.end)} {self.shown.unit}"
+            return [caption_of(found), caption_of(found, with_methods=False)]
+        return [f"makespan {figure(self.shown.end)} {self.shown.unit}"]
 
 
 def caption_of(found: Result, *, with_methods: bool = True) -> str:
@@ -84,10 +84,18 @@ def caption_of(found: Result, *, with_methods: bool = True) -> str:
     if not with_methods:
         rows = [(name, text.partition("  by ")[0]) for name, text in rows]
     texts = [(name, " ".join(text.split())) for name, text in rows]
-    facts = [text if text.endswith(name) else f"{name} {text}" for name, text in texts]
+    facts = [_fact(name, text, found) for name, text in texts]
     if found.gap == 0 and found.bound_by:
         facts[-2:] = ["proved optimal" + f" by {found.bound_by}" * with_methods]
     return separated(", ".join(facts), found.time_unit)
+
+
+def _fact(name: str, text: str, found: Result) -> str:
+    """Return a fact in words: ``makespan 12 us``, but ``2 iterations by window``."""
+    if name != found.value_unit:
+        return f"{name} {text}"
+    number, _, rest = text.partition(" ")
+    return f"{number} {name} {rest}".strip()
 
 
 def drawn_of(

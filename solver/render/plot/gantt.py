@@ -13,7 +13,7 @@ from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import look_of
 from ppsolve.solver.render.palette import GREY, colour_of, darker, ink_on
 from ppsolve.solver.render.plot.amounts import set_rows
-from ppsolve.solver.render.plot.pieces import Piece, labels_of, pieces_of
+from ppsolve.solver.render.plot.pieces import ENOUGH, Piece, labels_of, pieces_of
 from ppsolve.solver.render.plot.sheet import FAINT, INK, NAME_SIZE, PALE, named, width_of
 from ppsolve.solver.render.rows import has_chunks, kinds_of
 
@@ -126,7 +126,7 @@ def _write_names(
 ) -> None:
     if size < LEAST_LETTER:
         return
-    texts = labels_of(pieces, scale, size)
+    size, texts = _fitting(pieces, scale, size)
     for piece, bottom, text in zip(pieces, bottoms, texts, strict=True):
         if text:
             colour = ink_on(_fill(piece.bar.kind, piece.bar.shade)[0])
@@ -135,6 +135,17 @@ def _write_names(
                 middle, bottom + BAR / 2, text, color=colour, fontsize=size,
                 ha="center", va="center_baseline", clip_on=True,
             )  # fmt: skip
+
+
+def _fitting(pieces: Sequence[Piece], scale: float, size: float) -> tuple[float, list[str]]:
+    """Return the largest size of letters in which most ops are named, and the names.
+
+    Where no readable size names most of them, the largest one names those that are wide.
+    """
+    sizes = (size, 0.85 * size, 0.7 * size)
+    found = [(each, labels_of(pieces, scale, each)) for each in sizes if each >= LEAST_LETTER]
+    most = (one for one in found if sum(map(bool, one[1])) >= ENOUGH * len(pieces))
+    return next(most, found[0])
 
 
 def draw_bound(axes: Axes, bound: float, window: tuple[float, float]) -> None:

@@ -164,9 +164,9 @@ def schedule_figure(
     bottom = layout.foot + AXIS
     height = bottom + LEGEND_LINE * len(legend_lines(legend, room)) + EDGE
     sheet = Sheet.of(inches, height, layout.left, layout.right)
-    sheet.title(drawn.shown.title if title is None else title, drawn.caption)
+    sheet.title(drawn.shown.title if title is None else title, *drawn.captions)
     lowest = _draw_panels(sheet, layout, drawn.bound)
-    set_times(lowest, chart.unit, room)
+    set_times(lowest, chart.unit, sheet.room)
     sheet.legend(legend, bottom)
     return sheet.figure
 
@@ -197,5 +197,5 @@ def _draw_panels(sheet: Sheet, layout: _Layout, bound: float | None) -> Axes:
         draw_amounts(axes, layout.amounts, chart.window, layout.strip, sheet.room)
         panels.append(axes)
     for axes in panels[:-1]:
-        axes.tick_params(axis="x", labelbottom=False)
+        axes.tick_params(axis="x", bottom=False, labelbottom=False)
     return panels[-1]

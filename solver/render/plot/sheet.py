@@ -190,17 +190,19 @@ class Sheet:
         bottom = 1 - (top + height) / whole
         return self.figure.add_axes((self.left / width, bottom, self.room / width, height / whole))
 
-    def title(self, title: str, caption: str) -> None:
+    def title(self, title: str, *captions: str) -> None:
         """Write the lines above all panels, cut to the width of the sheet.
 
         Parameters
         ----------
         title : str
             First line; where it is empty nothing is written.
-        caption : str
-            Second line.
+        *captions : str
+            Second line: the first of them that fits, else the last one.
         """
         width, height = self.size
+        wide = (width - 2 * EDGE) / PROSE
+        caption = next((c for c in captions if width_of(c) <= wide), captions[-1])
         longest = max(width_of(title, TITLE_SIZE), width_of(caption)) * PROSE
         left = self.left if self.left + longest <= width - EDGE else EDGE
         room = width - EDGE - left
