@@ -27,7 +27,7 @@ COMMANDS = {
     "simulate": ("simulate", "Run one heuristic and report what it reaches."),
     "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),
     "check": ("check", "Check a schedule, list all violations."),
-    "show": ("show", "Draw a schedule in the terminal, with its figures."),
+    "show": ("show", "Draw a schedule in the terminal, or as a picture for a paper."),
     "report": ("report", "Show results as one HTML page."),
     "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),

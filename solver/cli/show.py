@@ -85,7 +85,7 @@ def show_command(
     exact: opt.Exact = False,
     verbose: opt.Verbose = False,
 ) -> None:
-    """Draw a schedule in the terminal, with its figures, or as a picture for a paper.
+    """Draw a schedule in the terminal, or as a picture for a paper.
 
     `show INSTANCE RESULT` knows capacities and links; `show RESULT` needs no instance;
     `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it; `show PLAN`

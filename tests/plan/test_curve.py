@@ -84,7 +84,13 @@ class TestMeasuring:
 
     def test_quick_heuristics_do_not_search(self) -> None:
         left_out = set(heuristics_for(pipeline())) - set(quick_heuristics(pipeline()))
-        assert left_out == {"clusters", "permutations", "list-sweep", "order-search"}
+        assert left_out == {
+            "clusters",
+            "permutations",
+            "list-sweep",
+            "order-search",
+            "steady-state",
+        }
         assert all(all_heuristics()[name].is_search for name in left_out)
 
     def test_the_first_heuristic_is_enough_where_it_is_optimal(
