@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics import list_rules
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
@@ -18,9 +19,9 @@ from ppsolve.solver.heuristics.order_search import obstacle, order_search
 from ppsolve.solver.heuristics.sweep import list_sweep
 
 
-def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
+def _list(generate: Callable[[Problem, Clock], Schedule]) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
-        return Proposal(generate(request.problem).normalised())
+        return Proposal(generate(request.problem, request.effort.clock).normalised())
 
     return propose
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
@@ -21,25 +22,79 @@ _MAX_OPS_SERIAL = 50_000
 through all gaps of its resource, time grows with the square of the ops, so larger ones are
 refused."""
 
+_COMPACTION_SHARE = 0.5
+"""Share of the time that is left for smaller spans; then the schedule must be checked and kept."""
 
-def list_tail(problem: Problem) -> Schedule:
-    """Schedule the longest tail (critical path) first; weight gradients fill idle time."""
+
+def list_tail(problem: Problem, clock: Clock | None = None) -> Schedule:
+    """Schedule the longest tail (critical path) first; weight gradients fill idle time.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is scheduled.
+    clock : Clock, optional
+        Where device spans count: time for making them smaller.
+
+    Returns
+    -------
+    Schedule
+        Valid.
+    """
     rank = longest_tail(problem)
-    return _parallel(problem, Rule(rank, fillers(problem), 1.0, 1.0, frees_memory=True))
+    return _parallel(problem, Rule(rank, fillers(problem), 1.0, 1.0, frees_memory=True), clock)
 
 
-def list_work(problem: Problem) -> Schedule:
-    """Schedule the micro-batch with most work left first; weight gradients fill idle time."""
-    return _parallel(problem, Rule(most_work(problem), fillers(problem)))
+def list_work(problem: Problem, clock: Clock | None = None) -> Schedule:
+    """Schedule the micro-batch with most work left first; weight gradients fill idle time.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is scheduled.
+    clock : Clock, optional
+        Where device spans count: time for making them smaller.
+
+    Returns
+    -------
+    Schedule
+        Valid.
+    """
+    return _parallel(problem, Rule(most_work(problem), fillers(problem)), clock)
 
 
-def list_backward_first(problem: Problem) -> Schedule:
-    """Schedule backwards before forwards; weight gradients fill idle time."""
-    return _parallel(problem, Rule(backward_first(problem), fillers(problem)))
+def list_backward_first(problem: Problem, clock: Clock | None = None) -> Schedule:
+    """Schedule backwards before forwards; weight gradients fill idle time.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is scheduled.
+    clock : Clock, optional
+        Where device spans count: time for making them smaller.
+
+    Returns
+    -------
+    Schedule
+        Valid.
+    """
+    return _parallel(problem, Rule(backward_first(problem), fillers(problem)), clock)
 
 
-def list_serial(problem: Problem) -> Schedule:
+def list_serial(problem: Problem, clock: Clock | None = None) -> Schedule:
     """Place ops one by one, longest tail first; weight gradients go into the gaps of the others.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is scheduled.
+    clock : Clock, optional
+        Where device spans count: time for making them smaller.
+
+    Returns
+    -------
+    Schedule
+        Valid.
 
     Raises
     ------
@@ -50,13 +105,14 @@ def list_serial(problem: Problem) -> Schedule:
         raise NotApplicableError(
             f"needs at most {_MAX_OPS_SERIAL} ops (serial generation), got {problem.num_ops}"
         )
-    return _finished(generate_serial(problem, longest_tail(problem), index_order(problem)))
+    return _finished(generate_serial(problem, longest_tail(problem), index_order(problem)), clock)
 
 
-def _parallel(problem: Problem, rule: Rule) -> Schedule:
-    return _finished(generate_parallel(problem, rule, index_order(problem)))
+def _parallel(problem: Problem, rule: Rule, clock: Clock | None) -> Schedule:
+    return _finished(generate_parallel(problem, rule, index_order(problem)), clock)
 
 
-def _finished(schedule: Schedule) -> Schedule:
-    spans_count = schedule.problem.objective is Objective.DEVICE_SPAN
-    return compact_spans(schedule) if spans_count else schedule
+def _finished(schedule: Schedule, clock: Clock | None) -> Schedule:
+    if schedule.problem.objective is not Objective.DEVICE_SPAN:
+        return schedule
+    return compact_spans(schedule, None if clock is None else clock.share(_COMPACTION_SHARE))

@@ -282,7 +282,7 @@ class Run:
         count = len(task.outcomes)
         self._teller.phase = heuristic.name
         is_run = not clock.is_over and self._work.within(
-            clock, lambda: task.run_heuristic(heuristic, effort)
+            clock, lambda: task.run_heuristic(heuristic, effort or Effort(clock))
         )
         if self._work.is_interrupted:
             return
