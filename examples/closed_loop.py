@@ -63,7 +63,9 @@ def work(rank: int, place: str) -> None:
     """Measure and run the stages of one process; the first one solves and compares."""
     torch.set_num_threads(1)
     folder = Path(place)
-    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    distributed.init_process_group(
+        "gloo", (folder / "store").resolve().as_uri(), rank=rank, world_size=2
+    )
     words, modules = torch.randint(WORDS, (6 * BATCH, 128)), model()
     given = {"num_microbatches": 6, "loss_fn": loss, "target": words[:BATCH]}
     alone = profile_stages(modules, words[:BATCH], stage_to_device=PLACES, **given)
