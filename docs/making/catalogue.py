@@ -189,6 +189,7 @@ def _row(heuristic: Heuristic) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+@cache
 def catalogue_files() -> dict[str, str]:
     """Return the files of the catalogue by their place on the site: pages and pictures."""
     files = {f"{FOLDER}/index.md": index_page()}

@@ -34,7 +34,7 @@ def search(way: int, members: list[list[int]], counts: str = "any") -> Exchange:
 def test_values_and_loads_are_those_of_the_members_after_every_walk(way):
     walked = search(way, [[0, 1, 2], [3, 4, 5]])
     for heat in (5, 3, 1):
-        walked.walk(30, 0, heat)
+        walked.walk(10, 0, heat)
         again = search(way, walked.members)
         assert again.best == walked.best == int(again.value.max())
         rows = walked.member.reshape(2, -1).tolist()

@@ -72,7 +72,7 @@ def test_an_exchanged_step_meets_the_optimum_over_all_assignments():
 
 def test_optimize_exchanges_and_never_calls_more_than_its_bound_optimal():
     instance = pipeline()
-    result = ppsolve.optimize(instance, time_limit=3)
+    result = ppsolve.optimize(instance, time_limit=1)
     assert result.bound_by == "exchange"
     assert result.bound <= result.value == best_of_all()
     assert (result.status == "OPTIMAL") == (result.value == result.bound)
