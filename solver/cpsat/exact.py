@@ -27,6 +27,7 @@ def solve_exactly(
     on_bound: Callable[[int], None] | None = None,
     feed: Feed | None = None,
     on_schedule: Callable[[Schedule], None] | None = None,
+    is_searched: bool = False,
 ) -> ExactAnswer:
     """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
@@ -39,6 +40,8 @@ def solve_exactly(
     ----------
     implied, lower, incumbent, limits, on_incumbent, on_bound, feed, on_schedule
         As in `ppsolve.solver.cpsat.engine.solve`.
+    is_searched : bool
+        Searches have found the incumbent, so that nothing better is to be expected.
 
     Returns
     -------
@@ -55,7 +58,9 @@ def solve_exactly(
     )
     spent, left = 0.0, limits
     if incumbent is not None:
-        narrowed = Bisection(attempt, lower, incumbent, limits, on_bound, feed)
+        narrowed = Bisection(
+            attempt, lower, incumbent, limits, on_bound, feed, is_searched=is_searched
+        )
         narrowed.run()
         if narrowed.is_closed or narrowed.is_interrupted:
             return narrowed.answer()

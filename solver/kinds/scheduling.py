@@ -372,9 +372,12 @@ class ScheduleTask(Task):
 
     def solve_exactly(self, control: Control) -> StopReason:
         """Search with CP-SAT from the best schedule and bound."""
-        return self._solve(control, control.limits().less(0.0, self._units))
+        limits = control.limits().less(0.0, self._units)
+        return self._solve(control, limits, is_searched=True)
 
-    def _solve(self, control: Control, limits: SearchLimits) -> StopReason:
+    def _solve(
+        self, control: Control, limits: SearchLimits, *, is_searched: bool = False
+    ) -> StopReason:
         from ppsolve.solver.cpsat.exact import solve_exactly
 
         watch = _Watch(control.tell, self.value, self.bound.value)
@@ -395,6 +398,7 @@ class ScheduleTask(Task):
                 on_bound=watch.bound,
                 feed=None if beside is None else feed,
                 on_schedule=None if beside is None else beside.learn,
+                is_searched=is_searched,
             )
         feed()
         if answer.infeasible:

@@ -74,6 +74,26 @@ def test_beside_another_search_anything_better_is_asked_for_first() -> None:
     assert (bisection.lower, bisection.is_closed) == (100, True)
 
 
+def test_after_searches_the_bound_is_asked_for_first_then_anything_better() -> None:
+    oracle = Oracle(100)
+    bisection = closed(oracle, 10, 100, is_searched=True)
+    assert [(target, limits.gap) for target, limits in oracle.asked] == [(10, 1.0), (99, 0.0)]
+    assert (bisection.lower, bisection.is_closed) == (100, True)
+
+
+def test_a_schedule_that_nobody_searched_for_is_halved() -> None:
+    oracle = Oracle(100)
+    closed(oracle, 10, 100)
+    assert [target for target, _ in oracle.asked][:4] == [10, None, 55, 77]
+
+
+def test_anything_better_is_asked_for_by_every_round_with_twice_the_effort() -> None:
+    oracle = Oracle(50, hard=range(101))
+    closed(oracle, 10, 100, is_searched=True)
+    asked = [limits.deterministic for target, limits in oracle.asked if target == 99]
+    assert asked[:3] == [4.0, 8.0, 16.0]
+
+
 def test_schedules_from_elsewhere_are_taken_between_questions() -> None:
     oracle = Oracle(50)
     bisection = closed(oracle, 10, 100, feed=lambda: oracle.schedule(50))
