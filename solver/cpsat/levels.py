@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -120,6 +120,26 @@ def pairs_of(holds: Holds) -> Iterator[tuple[int, int]]:
     """Yield the ops of a pool in pairs with each of its acquiring ops."""
     acquires = set(holds.acquire.tolist()) - {ALWAYS}
     return product(acquires | set(holds.release.tolist()) - {ALWAYS}, acquires)
+
+
+def open_pairs(problem: Problem, orders: Orders) -> set[tuple[int, int]]:
+    """Return the pairs of ops of each resource whose order is open.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    orders : Orders
+        Orders that are known.
+
+    Returns
+    -------
+    set of (int, int)
+        Ops that take time, the smaller number first.
+    """
+    held = (ops[problem.holds_place[ops]].tolist() for ops in problem.ops_by_resource)
+    pairs = (pair for ops in held for pair in combinations(sorted(ops), 2))
+    return {pair for pair in pairs if orders.known(*pair) is None}
 
 
 def add_levels(variables: Variables, orders: Orders, holds: Holds, demands: Demands) -> None:

@@ -87,6 +87,40 @@ def test_only_so_many_orders_become_literals(monkeypatch: pytest.MonkeyPatch) ->
     assert kinds(model_of(problem)) == {"reservoir"}
 
 
+def test_where_levels_need_literals_all_open_pairs_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = [holding(name, 2, 1, "r") for name in "abc"]
+    beside = [op("d", 2, "r"), op("x", 3, "s"), op("y", 3, "s"), op("z", 0, "s")]
+    problem = small([*held, *beside], [("a", "b")], capacity=2)
+    # Of a to d all but the known a before b; x and y; z takes no time.
+    assert set(model_of(problem).variables.orders) == {
+        *((0, 2), (1, 2), (0, 3), (1, 3), (2, 3)),
+        (4, 5),
+    }
+    monkeypatch.setattr(constraints, "MAX_COMPLETE", 5)
+    assert set(model_of(problem).variables.orders) == {(0, 2), (1, 2)}
+
+
+@pytest.mark.parametrize("seed", first(3, range(6)))
+def test_literals_of_all_open_pairs_keep_the_optimum(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, found, counts = pipeline(seed), [], []
+    for most in (constraints.MAX_COMPLETE, -1):
+        monkeypatch.setattr(constraints, "MAX_COMPLETE", most)
+        answer = solve(
+            ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=60)
+        )
+        assert answer.schedule is not None
+        assert check_schedule(problem, answer.schedule) == []
+        assert answer.schedule.value == answer.bound
+        found.append(answer.bound)
+        counts.append(len(model_of(problem).variables.orders))
+    assert found[0] == found[1]
+    assert counts[0] > counts[1]
+
+
 def test_pools_of_several_resources_are_left_to_holds() -> None:
     shared = [holding("a", 2, 1, "r"), holding("b", 2, 1, "r")]
     assert kinds(model_of(small(shared, capacity=1))) == set()
