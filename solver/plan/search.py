@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -48,6 +49,10 @@ class PlanLimits:
     gap: float
     exhaustive: bool
 
+
+LEAST_AGAIN = 1.0
+"""Seconds for which it pays to give a configuration to the exact solver again: heuristics and
+bounds, which it knows already, take some tenths of that."""
 
 TELL_EVERY = 0.1
 """Seconds between reports of progress within a phase."""
@@ -419,19 +424,47 @@ class PlanSearch:
             self._learn(candidate, optimize(instance, heuristics=schedules, **QUICK))
             candidate.is_final = candidate.ruled_out is None
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the exact searches share the time of the plan; else each has the limit."""
+        limits = self.limits
+        return limits.seconds is not None and not limits.deterministic and not limits.exhaustive
+
     def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
         self._solved += 1
-        limits = self.limits
-        seconds = limits.seconds
-        if seconds is not None and not limits.deterministic and not limits.exhaustive:
+        seconds = self.limits.seconds
+        if self._is_shared:
             seconds = max(1.0, self.clock.left * SHARE_OF_TIME)
-        options = Options(
+        self._run(candidate, instance, None, self._options(seconds))
+
+    def solve_again(self) -> None:
+        """Divide what is left of the time among those that the exact solver left undecided.
+
+        The most promising one comes first, each goes on from its best schedule, and what one does
+        not need is left to the next.
+        """
+        if not self._is_shared:
+            return
+        open_ones = sorted(filter(self._is_undecided, self.candidates), key=lambda c: c.promise)
+        for number, candidate in enumerate(open_ones):
+            seconds = self.clock.left / (len(open_ones) - number)
+            if seconds >= LEAST_AGAIN and not self.is_beaten(candidate):
+                self.tell(candidate)
+                instance = self._instance(candidate)
+                self._run(candidate, instance, None, self._options(seconds))
+
+    def _is_undecided(self, candidate: Candidate) -> bool:
+        is_solved = candidate.level is Level.SOLVED and candidate.ruled_out is None
+        return is_solved and not candidate.is_closed and not self.is_beaten(candidate)
+
+    def _options(self, seconds: float | None) -> Options:
+        limits = self.limits
+        return Options(
             time_limit=seconds,
             workers=limits.workers,
             seed=limits.seed,
             deterministic=limits.deterministic,
         )
-        self._run(candidate, instance, None, options)
 
     def _run(
         self,
@@ -443,15 +476,21 @@ class PlanSearch:
         """Run heuristics or the exact solver from the schedule that is known."""
         kind = kind_of(instance)
         task = kind.task(instance)
+        assert isinstance(task, ScheduleTask)
         start = candidate.known_start() if candidate.rule or candidate.is_finalist else None
-        if start is not None and candidate.shown is not None:
-            assert isinstance(task, ScheduleTask)
+        if candidate.solved is not None:
+            known, name = candidate.solved
+            task.offer(Schedule(task.problem, known), name)
+        elif start is not None and candidate.shown is not None:
             offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
         run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
+        candidate.solved = None
+        if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
+            candidate.solved = (task.schedule.start, task.best_by)
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
         candidate.learn(result)
