@@ -66,8 +66,12 @@ def test_a_clock_that_is_over_gets_the_best_permutation_of_the_first_pattern():
     assert found.value <= starts[0].value
 
 
+TIGHT = {"capacity": 2, "activation": 1}
+"""Room for two of four micro-batches."""
+
+
 def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
-    _, _, evaluator, starts = _case()
+    _, _, evaluator, starts = _case(memory=TIGHT)
     monkeypatch.setattr(module, "FRESH_ROUNDS", 2)
     search = module._Search(evaluator, Clock(1000.0), 0, 0, None, None)
     # The second finds nothing, the third something, the fourth and the fifth nothing.
@@ -83,7 +87,7 @@ def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
 
 
 def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkeypatch):
-    _, _, evaluator, starts = _case()
+    _, _, evaluator, starts = _case(memory=TIGHT)
     monkeypatch.setattr(module, "LEAST_STEPS", 5)
     begun, begin = [], module._Search._begin
 
@@ -95,7 +99,19 @@ def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkey
     found = search_permutations(evaluator, iter(starts), Clock(1000.0))
     assert found.value <= _best_of_all(evaluator, starts)
     assert len(begun) > module.FRESH_ROUNDS
-    assert {len(pool) for pool in begun} == {len(starts)}
+    assert {len(pool) for pool in begun} == {sum(start.is_feasible for start in starts)}
+
+
+@pytest.mark.parametrize("memory", [None, {"capacity": 4, "activation": 1}])
+def test_where_memory_holds_everything_there_is_one_round(memory, monkeypatch):
+    _, _, evaluator, starts = _case(memory=memory)
+    monkeypatch.setattr(module, "LEAST_STEPS", 5)
+    rounds, each = [], module._Search._round
+    monkeypatch.setattr(
+        module._Search, "_round", lambda self, patterns: rounds.append(each(self, patterns))
+    )
+    search_permutations(evaluator, starts, Clock(1000.0))
+    assert len(rounds) == 1
 
 
 def test_nothing_is_sought_below_the_target_and_better_lines_are_told():
