@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -16,21 +15,19 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
-from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import Step
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.progress import TICK
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.progress import PHASES, PlanListener, PlanProgress
+from ppsolve.solver.plan.progress import PHASES, News, PlanListener, PlanProgress
 from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
 from ppsolve.solver.plan.space import Space
 from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
@@ -53,9 +50,6 @@ class PlanLimits:
 LEAST_AGAIN = 1.0
 """Seconds for which it pays to give a configuration to the exact solver again: heuristics and
 bounds, which it knows already, take some tenths of that."""
-
-TELL_EVERY = 0.1
-"""Seconds between reports of progress within a phase."""
 
 SHARE_OF_TIME = 0.2
 """Of the remaining time, what one finalist may take.
@@ -88,13 +82,9 @@ class PlanSearch:
         self.clock = clock or Clock(None if limits.deterministic else limits.seconds)
         self._builder = Builder(request)
         self.quick = QuickScheduler(self._builder)
-        self._listener = listener
+        self.news = News(listener, self.clock, self._progress)
         self._solved = 0
         self._tried = set[int]()
-        self._told: tuple[str, float] = ("", 0.0)
-        self._telling = threading.Lock()
-        self._last: PlanProgress | None = None
-        self._error: BaseException | None = None
         self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
         self.winner: Candidate | None = None
         self.result: Result | None = None
@@ -170,33 +160,7 @@ class PlanSearch:
         phase : str, optional
             What it is given to; by its level by default.
         """
-        if self._error is not None:
-            raise self._error
-        phase = phase or PHASES[min(candidate.level, 3)]
-        with self._telling:
-            if self._listener is not None and self._is_news(phase):
-                self._last = self._progress(phase)
-                self._listener(self._last)
-
-    def tick(self) -> None:
-        """Tell the last state again where nothing was told for a while.
-
-        Other threads call it, so an error of the listener is raised when there is news.
-        """
-        with self._telling:
-            quiet = self.elapsed - self._told[1] >= TICK - LOOK
-            if self._listener is None or self._last is None or self._error or not quiet:
-                return
-            self._told = (self._told[0], self.elapsed)
-            try:
-                self._listener(replace(self._last, seconds=self.elapsed))
-            except BaseException as error:
-                self._error = error
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether anybody listens."""
-        return self._listener is not None
+        self.news.tell(phase or PHASES[min(candidate.level, 3)])
 
     @property
     def most(self) -> float:
@@ -219,13 +183,6 @@ class PlanSearch:
         is_decided = candidate.ruled_out is not None or self.is_beaten(candidate)
         is_known = candidate.level > Level.ENUMERATED or candidate.step.reached is not None
         return is_decided or is_known
-
-    def _is_news(self, phase: str) -> bool:
-        """Whether to report again: a new phase, or some time after the last report."""
-        is_news = phase != self._told[0] or self.elapsed > self._told[1] + TELL_EVERY
-        if is_news:
-            self._told = (phase, self.elapsed)
-        return is_news
 
     def _candidate(self, index: int, configuration: Configuration) -> Candidate:
         efficiency = self._efficiency(configuration.batch_size)

@@ -201,13 +201,13 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
 
     clock = Later()
     search = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
-    search.tick()  # Nothing was told yet.
+    search.news.tick()  # Nothing was told yet.
     search.tell(search.candidates[0], "quick schedules")
     clock.seconds = 0.5
-    search.tick()
+    search.news.tick()
     assert len(heard) == 1
     clock.seconds = 1.0
-    search.tick()
+    search.news.tick()
     assert [(event.phase, event.seconds) for event in heard] == [
         ("quick schedules", 0.0),
         ("quick schedules", 1.0),
@@ -218,9 +218,9 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
 
     broken = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
     broken.tell(broken.candidates[0], "quick schedules")
-    broken._listener = fail
+    broken.news._listener = fail
     clock.seconds = 2.0
-    broken.tick()
+    broken.news.tick()
     with pytest.raises(BrokenPipeError):
         broken.tell(broken.candidates[0], "more schedules")
 
