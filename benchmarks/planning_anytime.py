@@ -37,7 +37,7 @@ GROWING: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def goodput(plan: Plan) -> float:
-    """Return what the winner reaches, in samples per second; 0 without one."""
+    """Return the goodput of the winner in samples per second, 0 without one."""
     return 0.0 if plan.goodput is None else plan.goodput.low
 
 

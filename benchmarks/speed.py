@@ -57,7 +57,7 @@ def report(name: str, cache: str, variables: dict[str, str]) -> None:
 
 
 def measured(name: str, variables: dict[str, str]) -> Any:
-    """Return what a process of its own measures, with more environment variables."""
+    """Return the figures of one pipeline, measured by a process with more environment variables."""
     command = [sys.executable, str(Path(__file__)), name, "--one"]
     done = subprocess.run(
         command, env={**os.environ, **variables}, check=True, capture_output=True, text=True

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -21,11 +20,10 @@ from torch.distributed.pipelining import PipelineStage
 import ppsolve
 from ppsolve.solver.traces.detect import read_trace
 from ppsolve.torch import (
-    Compared,
     build_schedule,
+    compare_in_turn,
     compare_run,
     measured_again,
-    predictions_of,
     profile_stages,
     record_steps,
     steps_of,
@@ -95,7 +93,7 @@ def report(alone: ppsolve.PipelineInstance, found: ppsolve.Result, folder: Path)
     trace = read_trace([folder / "run"])
     beside, run = (steps_of(trace, number, 2) for number in (0, 1))
     rows = compare_run(found, run)
-    between = Compared("step, by others", median(predictions_of(found, beside)), rows[0].measured)
+    between = compare_in_turn(found, run, beside)
     by_stages = replace(compare_run(timed_again(found, alone), run)[0], name="step, by stages")
     for row in (by_stages, between, *rows):
         print(f"{row.name:15}{row.predicted:9.0f} us{row.measured:9.0f} us{row.error:8.1%}")

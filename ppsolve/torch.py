@@ -11,7 +11,12 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
-from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
+from ppsolve.solver.torch.again import (
+    compare_in_turn,
+    measured_again,
+    predictions_of,
+    timed_again,
+)
 from ppsolve.solver.torch.comparison import Compared, compare_run
 from ppsolve.solver.torch.profile import Repeats, profile_stages
 from ppsolve.solver.torch.recording import record_steps, steps_of
@@ -22,6 +27,7 @@ __all__ = [
     "Repeats",
     "as_torch_runs",
     "build_schedule",
+    "compare_in_turn",
     "compare_run",
     "feeding_order",
     "measured_again",

@@ -147,7 +147,7 @@ def page_of(name: str) -> str:
 
 
 def _needs(heuristic: Heuristic) -> str:
-    """Return what it needs of an instance, in words."""
+    """Return its requirements on an instance, in words."""
     around = heuristic.name.removeprefix("pinned-")
     if around != heuristic.name:
         return f"of its pipeline what [{around}]({around}.md) needs"

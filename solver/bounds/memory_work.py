@@ -36,6 +36,13 @@ capacity 1p).
 """
 
 
+MAX_RETURNS = 200_000
+"""Numbers of returns before the last acquire times heads, per lane, up to which the last return is
+raised; beyond, its head stays as it is. V 16 x 48 at 1.25p has 11,000, which takes 5 % of the time
+of all bounds; 1,024 micro-batches with room for all but a few would have 3 million per lane.
+"""
+
+
 class MemoryWork:
     """The work that must precede each acquire on its own resource.
 
@@ -45,7 +52,9 @@ class MemoryWork:
     with heads >= c. Nor can more acquires have started by c than fit beside the releases possible
     by then. The least such time over all choices of releases is a head. Together with the tail of
     the last acquires this adds the idle time of the fill (no release has returned yet) to that
-    of the drain (no acquire is left).
+    of the drain (no acquire is left). First releases that did not run before the last acquire run
+    behind it, one by one, and the last of them has a head of its own: a device that puts all of
+    them off until then is late with the last one.
 
     Parameters
     ----------
@@ -185,6 +194,9 @@ class _Nest:
         shortest = [min(int(duration[ops].min()) for ops in parts) for parts in series]
         self._acquires = implied.ops(lane.acquire)
         self._columns = np.stack([*acquires, *(ops for parts in series for ops in parts)])
+        is_short = len(amounts.returns) // 2 * self._columns.size <= MAX_RETURNS
+        last = _last_return(implied, lane, nest) if is_short else None
+        self._final = np.zeros(0, dtype=np.int64) if last is None else implied.ops(last)[-1:]
         self._work = working_room(len(self._columns), amounts.members, len(nest))
         self._thinning = thinning
         self._step = max(thinning, (amounts.members - 1) // MAX_ACQUIRES, 1)
@@ -194,11 +206,28 @@ class _Nest:
             np.array([*shortest, 0][:2], dtype=np.int64),
             *amounts.fractions,
             *amounts.choices(self._step),
+            amounts.returns,
+            0 if last is None else implied.way(lane.acquire, last),
         )
 
     def raise_heads(self, heads: IntArray) -> None:
-        """Raise the heads of every `step`-th acquire, counted from the last one, in place."""
+        """Raise heads in place: every `step`-th acquire from the last one, and the last return."""
         columns = np.maximum.accumulate(heads[self._columns], axis=1).ravel()
-        raised = heads[self._acquires]
-        raise_acquires(self._room, columns, raised, *self._work, self._step, self._thinning)
-        heads[self._acquires] = raised
+        raised, final = heads[self._acquires], heads[self._final]
+        raise_acquires(self._room, columns, raised, final, *self._work, self._step, self._thinning)
+        heads[self._acquires], heads[self._final] = raised, final
+
+
+def _last_return(implied: ImpliedOrder, lane: Lane, nest: list[Lane]) -> Column | None:
+    """Return the first release that follows all others of its row.
+
+    None where they have no such order, or might run in part before the acquire of their row: where
+    they need not follow it, or it has no length.
+    """
+    columns = [parts[0][0] for parts in (_in_order(implied, other) or [] for other in nest)]
+    behind = all(implied.follows(lane.acquire, column) for column in columns)
+    if behind and (implied.problem.duration[implied.ops(lane.acquire)] > 0).all():
+        for last in columns:
+            if all(column == last or implied.follows(column, last) for column in columns):
+                return last
+    return None

@@ -120,6 +120,20 @@ class Amounts:
         pointer = np.concatenate(([0], np.cumsum(np.bincount(row[kept], minlength=len(rows)))))
         return pointer.astype(np.int64), np.stack((first[kept], second[kept]), axis=1).ravel()
 
+    @cached_property
+    def returns(self) -> IntArray:
+        """All numbers of first releases before the last acquire, with the least of second ones.
+
+        int64[2 * d]; none where it fits at once or never.
+        """
+        last = np.array([self.members - 1])
+        fewest, number = self.counts(last)
+        most = len(self.taken) * (self.members - 1) + 1 if number[0] > 0 else 0
+        first = np.arange(int(fewest[0]), most)
+        second = self._second(np.repeat(last, len(first)), first)
+        kept = second <= first
+        return np.stack((first[kept], second[kept]), axis=1).ravel()
+
     def _second(self, row: IntArray, first: IntArray) -> IntArray:
         _, shares, _ = self._whole
         if len(shares) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -52,13 +52,39 @@ def flow_bounds(flow: Flow, clock: Clock | None = None, goal: float = math.inf) 
     list of Bound
         Each in ticks, valid for every schedule; ties keep the simpler rule first.
     """
+    return strongest_first(flow_bounds_in_turn(flow, clock, goal))
+
+
+def strongest_first(bounds: Iterable[Bound]) -> list[Bound]:
+    """Return bounds by value, the largest first; equals stay in their order."""
+    return sorted(bounds, key=lambda bound: -bound.value)
+
+
+def flow_bounds_in_turn(
+    flow: Flow, clock: Clock | None = None, goal: float = math.inf
+) -> Iterator[Bound]:
+    """Yield lower bounds on the makespan of a flow as they are found.
+
+    Parameters
+    ----------
+    flow : Flow
+        Micro-batches that may pass in any order.
+    clock : Clock, optional
+        Once it is over, no further rule is begun; the first one always is.
+    goal : float
+        Ticks; nor once a bound is as large as this.
+
+    Yields
+    ------
+    Bound
+        Ticks, valid for every schedule; the simpler rule first.
+    """
     paths, clock = Paths(flow), clock or Clock()
-    found: list[Bound] = []
     for name, rule in RULES.items():
-        if found and (clock.is_over or found[-1].value >= goal):
-            break
-        found.append(Bound(name, rule(paths)))
-    return sorted(found, key=lambda bound: -bound.value)
+        found = Bound(name, rule(paths))
+        yield found
+        if clock.is_over or found.value >= goal:
+            return
 
 
 def deeper_bounds(flow: Flow, clock: Clock) -> Iterator[Bound]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
-from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics import list_rules
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
@@ -16,12 +15,19 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
 )
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
+from ppsolve.solver.heuristics.spans import compact_spans
 from ppsolve.solver.heuristics.sweep import list_sweep
 
+_COMPACTION_SHARE = 0.5
+"""Share of the time that is left for smaller spans; then the schedule must be checked and kept."""
 
-def _list(generate: Callable[[Problem, Clock], Schedule]) -> HeuristicFunction:
+
+def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
-        return Proposal(generate(request.problem, request.effort.clock).normalised())
+        made = generate(request.problem)
+        if request.problem.objective is Objective.DEVICE_SPAN:
+            made = compact_spans(made, request.effort.clock.share(_COMPACTION_SHARE))
+        return Proposal(made.normalised())
 
     return propose
 

@@ -68,6 +68,28 @@ class Share:
     wait_for_last: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Burst:
+    """How much less lanes hold between the fill and the last micro-batches than they may.
+
+    Parameters
+    ----------
+    steady : int64[lanes]
+        Micro-batches in flight between the first ones and the burst.
+    forwards : int
+        Last micro-batches, whose acquires use all the room there is: the burst.
+    kept : int
+        Micro-batches whose last releases may wait before the next first release.
+    free : int
+        Last micro-batches whose last releases may wait for ever.
+    """
+
+    steady: IntArray
+    forwards: int
+    kept: int
+    free: int
+
+
 def lanes_of(problem: Problem) -> list[RuleLane]:
     """Return the lanes of every pool; ops without a micro-batch have none."""
     if not problem.pools:
@@ -181,10 +203,15 @@ def most_kept(problem: Problem, lanes: Sequence[RuleLane]) -> int:
     int
         Micro-batches of which a pool has room for what they keep until their last releases.
     """
-    kept: dict[int, Fraction] = defaultdict(Fraction)
-    for lane in lanes:
-        kept[lane.pool] += lane.kept
-    pools = ((problem.pools[pool], amount) for pool, amount in kept.items())
+    return _fitting(problem, [(lane.pool, lane.kept) for lane in lanes])
+
+
+def _fitting(problem: Problem, taken: Sequence[tuple[int, Fraction]]) -> int:
+    """Return how often the amounts taken from each pool fit into the tightest one."""
+    total: dict[int, Fraction] = defaultdict(Fraction)
+    for pool, amount in taken:
+        total[pool] += amount
+    pools = ((problem.pools[pool], amount) for pool, amount in total.items())
     return min(int((pool.limit - pool.initial) / amount) for pool, amount in pools)
 
 
@@ -216,3 +243,56 @@ def edges_within(lanes: Sequence[RuleLane], limits: IntArray, *, wait_for_last: 
         after.append(lane.acquire[limit:])
     pairs = np.concatenate(before), np.concatenate(after)
     return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
+
+
+def edges_before_burst(lanes: Sequence[RuleLane], limits: IntArray, burst: Burst) -> Edges:
+    """Return the precedences that keep lanes within `burst` where its micro-batches do not begin.
+
+    The first micro-batches fill the lanes up to their limits, and those of the burst may do so
+    again. All precedences point from earlier to later micro-batches, so they close no cycle.
+
+    Parameters
+    ----------
+    lanes : sequence of RuleLane
+        The lanes.
+    limits : int64[lanes]
+        Micro-batches in flight at the beginning and at the end, at least 1 each.
+    burst : Burst
+        What holds in between.
+
+    Returns
+    -------
+    Edges
+        From first releases to acquires, and from last releases to first ones; lags are 0.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    before, after = [none], [none]
+    for lane, most, steady in zip(lanes, limits.tolist(), burst.steady.tolist(), strict=True):
+        number = np.arange(len(lane.acquire))
+        is_full = (number < most) | (number >= len(number) - burst.forwards)
+        opener = number - np.where(is_full, most, min(steady, most))
+        before.append(lane.first_release[opener[opener >= 0]])
+        after.append(lane.acquire[opener >= 0])
+        held = max(0, len(number) - burst.free - burst.kept)
+        before.append(lane.last_release[:held])
+        after.append(lane.first_release[burst.kept : burst.kept + held])
+    pairs = np.concatenate(before), np.concatenate(after)
+    return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
+
+
+def most_in_flight(problem: Problem, lanes: Sequence[RuleLane]) -> int:
+    """Return the micro-batches that fit into the tightest pool with the acquires of all its lanes.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem with its pools.
+    lanes : sequence of RuleLane
+        Its lanes, at least one.
+
+    Returns
+    -------
+    int
+        Micro-batches.
+    """
+    return _fitting(problem, [(lane.pool, lane.amount) for lane in lanes])

@@ -34,6 +34,10 @@ class Room(NamedTuple):
         Choices by acquire.
     choices : int64[2 * c]
         Numbers of releases of both series that make room for the acquire, choice by choice.
+    returns : int64[2 * d]
+        For the last acquire every number of first releases, with the least one of second releases.
+    reach : int
+        Least time from the start of the last acquire to that of the last first release, in ticks.
     """
 
     extra: Any
@@ -46,6 +50,8 @@ class Room(NamedTuple):
     released_over: Any
     pointer: Any
     choices: Any
+    returns: Any
+    reach: int
 
 
 class Merged(NamedTuple):
@@ -248,9 +254,20 @@ def count_fits(room: Room, merged: Merged, lanes: int, total: int) -> None:
 
 @part
 def least_time(
-    times: Times, count: int, lengths: Any, choices: Any, begin: int, end: int, now: int
+    times: Times,
+    count: int,
+    lengths: Any,
+    choices: Any,
+    begin: int,
+    end: int,
+    now: int,
+    later: int,
+    own: int,
+    reach: int,
 ) -> int:
     """Return the least time, over all choices of releases, at which the work can have ended.
+
+    First releases that are no part of a choice, of `later` in all, follow behind it one by one.
 
     Parameters
     ----------
@@ -266,6 +283,10 @@ def least_time(
         Choices ``begin`` to ``end - 1`` count.
     now : int
         Once the answer is no later than this, any time up to it may be returned.
+    later : int
+        First releases that must have run, in the choice or behind it; 0: those of the choice.
+    own, reach : int
+        Ticks from the work of the choice to the first release behind it, and at least in all.
 
     Returns
     -------
@@ -276,6 +297,7 @@ def least_time(
     least, length, other = FAR, lengths[0], lengths[1]
     for choice in range(begin, end):
         last, ones, others = -FAR, choices[2 * choice], choices[2 * choice + 1]
+        behind = max(own + max(later - ones, 0) * length, reach)
         for cut in range(count):
             ahead = work[cut]
             if ones > first[cut]:
@@ -284,9 +306,9 @@ def least_time(
                 ahead += (others - second[cut]) * other
             if ahead > 0 and cuts[cut] + ahead > last:
                 last = cuts[cut] + ahead
-                if last >= least:
+                if last + behind >= least:
                     break
-        least = min(least, last)
+        least = min(least, last + behind)
         if least <= now:
             break
     return int(least)
@@ -294,9 +316,19 @@ def least_time(
 
 @Kernel
 def raise_acquires(
-    room: Room, heads: Any, raised: Any, merged: Merged, times: Times, step: int, thinning: int
+    room: Room,
+    heads: Any,
+    raised: Any,
+    final: Any,
+    merged: Merged,
+    times: Times,
+    step: int,
+    thinning: int,
 ) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
+
+    First releases that have not ended by the start of the last acquire come behind it, one by one:
+    the fewer make room for it, the more are left for the last one to wait for.
 
     Parameters
     ----------
@@ -307,6 +339,8 @@ def raise_acquires(
         never fall within a column.
     raised : int64[m]
         Heads of the innermost lane's acquires, changed in place.
+    final : int64[1] or int64[0]
+        Head of the first release that follows all others, changed in place; empty: none does.
     merged, times
         Room to work in.
     step : int
@@ -321,8 +355,10 @@ def raise_acquires(
     cuts, work, ones, others = times.cut, times.work, times.first, times.second
     total = merge(heads, len(raised), lanes, merged)
     count_fits(room, merged, lanes, total)
-    shortest, more = FAR, 0
+    shortest, more, own = FAR, 0, 0
     for lane in range(lanes):
+        if extra[lane] == 0:
+            own = length[lane]
         shortest, more = min(shortest, length[lane]), more + extra[lane]
     for j in range(len(raised) - 1, -1, -step):
         if pointer[j] == pointer[j + 1]:
@@ -346,6 +382,21 @@ def raise_acquires(
                 count += 1
             number += 1
         least = least_time(
-            times, count, release_length, choices, pointer[j], pointer[j + 1], raised[j]
+            times, count, release_length, choices, pointer[j], pointer[j + 1], raised[j], 0, 0, 0
         )
         raised[j] = max(raised[j], least)
+        if j == len(raised) - 1 and len(final) > 0:
+            pairs, before = len(room.returns) // 2, lanes * len(raised) - 1
+            least = least_time(
+                times,
+                count,
+                release_length,
+                room.returns,
+                0,
+                pairs,
+                final[0],
+                before,
+                own,
+                room.reach,
+            )
+            final[0] = max(final[0], least)

@@ -20,8 +20,9 @@ from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
 from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.models.pipeline.transfers import doubtful_units
+from ppsolve.solver.bounds.lower_bounds import Bound
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds
+from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds_in_turn, strongest_first
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kernels.compilation import expect
@@ -257,8 +258,14 @@ class PipelineTask(ScheduleTask):
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find every analytic bound; of unequal micro-batches those on their flow too."""
         super().find_bounds(clock)
-        stronger = [] if self.flow is None else flow_bounds(self.flow, clock)
-        self._note_bounds([b for b in stronger if b.value > self.bound.value] + self.bounds)
+        if self.flow is None:
+            return
+        plain, least = self.bounds, self.bound.value
+        stronger: list[Bound] = []
+        for found in flow_bounds_in_turn(self.flow, clock):
+            if found.value > least:  # noted at once: the rule after it may be broken off
+                stronger.append(found)
+                self._note_bounds(strongest_first(stronger) + plain)
 
     def glance(self, control: Control) -> StopReason | None:
         """Search the states of a tiny flow; where all micro-batches are alike, use CP-SAT."""

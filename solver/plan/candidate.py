@@ -66,6 +66,9 @@ class Candidate:
         Work goes on from its best schedule.
     rounds : int
         Rounds of sweeps that it has had.
+    solved : tuple of int64[n] and str, or None
+        Starts of the best schedule after its last run of heuristics or the exact solver, in ticks
+        of its problem, and what found it; kept while the candidate is undecided.
     """
 
     index: int
@@ -86,6 +89,7 @@ class Candidate:
     start: IntArray | None = None
     is_finalist: bool = False
     rounds: int = 0
+    solved: tuple[IntArray, str] | None = None
 
     @property
     def goodput(self) -> Interval:

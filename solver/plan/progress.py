@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ppsolve.solver.attended import LOOK
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.optimize.progress import TICK
 
 
 @dataclass(frozen=True)
@@ -36,3 +42,91 @@ PlanListener = Callable[[PlanProgress], None]
 
 PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
 """What a candidate of each level is given to next."""
+
+TELL_EVERY = 0.1
+"""Seconds between reports of progress within a phase."""
+
+
+class News:
+    """Tells a listener how a plan stands: what is new, and the same again where nothing is.
+
+    Parameters
+    ----------
+    listener : callable or None
+        Told; None: nobody is.
+    clock : Clock
+        That of the plan.
+    state : callable
+        Returns the state of the plan in a phase.
+    """
+
+    def __init__(
+        self,
+        listener: PlanListener | None,
+        clock: Clock,
+        state: Callable[[str], PlanProgress],
+    ) -> None:
+        self._listener, self._clock, self._state = listener, clock, state
+        self._told: tuple[str, float] = ("", 0.0)
+        self._telling = threading.Lock()
+        self._last: PlanProgress | None = None
+        self._error: BaseException | None = None
+
+    def tell(self, phase: str) -> None:
+        """Tell the listener of a phase that is new, or that goes on for some time.
+
+        Raises
+        ------
+        BaseException
+            What the listener raised when it was told again.
+        """
+        if self._error is not None:
+            raise self._error
+        with self._telling:
+            if self._listener is not None and self._is_news(phase):
+                self._last = self._state(phase)
+                self._listener(self._last)
+
+    def tick(self) -> None:
+        """Tell the last state again where nothing was told for a while.
+
+        Another thread calls it, so an error of the listener is raised when there is news.
+        """
+        with self._telling:
+            seconds = self._clock.elapsed
+            quiet = seconds - self._told[1] >= TICK - LOOK
+            if self._listener is None or self._last is None or self._error or not quiet:
+                return
+            self._told = (self._told[0], seconds)
+            try:
+                self._listener(replace(self._last, seconds=seconds))
+            except BaseException as error:
+                self._error = error
+
+    @contextmanager
+    def told_again(self) -> Iterator[None]:
+        """Let a thread tell the state again while nothing else is told."""
+        if self._listener is None:
+            yield
+            return
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(LOOK):
+                self.tick()
+
+        thread = threading.Thread(target=tick, name="ppsolve-plan-news", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _is_news(self, phase: str) -> bool:
+        """Whether to report again: a new phase, or some time after the last report."""
+        seconds = self._clock.elapsed
+        is_news = phase != self._told[0] or seconds > self._told[1] + TELL_EVERY
+        if is_news:
+            self._told = (phase, seconds)
+        return is_news

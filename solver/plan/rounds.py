@@ -63,6 +63,7 @@ def run_rounds(search: PlanSearch) -> None:
                 _walk_promising(search)
                 _refine_finalists(search)
             search.prove()
+            search.solve_again()
     except (KeyboardInterrupt, ImportError) as error:
         if not is_interrupt(error):
             raise

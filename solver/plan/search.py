@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
-from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import Step
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.progress import TICK
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.optimize.run import Run
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.progress import PHASES, PlanListener, PlanProgress
+from ppsolve.solver.plan.progress import PHASES, News, PlanListener, PlanProgress
 from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
 from ppsolve.solver.plan.space import Space
 from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
@@ -49,8 +47,9 @@ class PlanLimits:
     exhaustive: bool
 
 
-TELL_EVERY = 0.1
-"""Seconds between reports of progress within a phase."""
+LEAST_AGAIN = 1.0
+"""Seconds for which it pays to give a configuration to the exact solver again: heuristics and
+bounds, which it knows already, take some tenths of that."""
 
 SHARE_OF_TIME = 0.2
 """Of the remaining time, what one finalist may take.
@@ -83,13 +82,9 @@ class PlanSearch:
         self.clock = clock or Clock(None if limits.deterministic else limits.seconds)
         self._builder = Builder(request)
         self.quick = QuickScheduler(self._builder)
-        self._listener = listener
+        self.news = News(listener, self.clock, self._progress)
         self._solved = 0
         self._tried = set[int]()
-        self._told: tuple[str, float] = ("", 0.0)
-        self._telling = threading.Lock()
-        self._last: PlanProgress | None = None
-        self._error: BaseException | None = None
         self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
         self.winner: Candidate | None = None
         self.result: Result | None = None
@@ -165,33 +160,7 @@ class PlanSearch:
         phase : str, optional
             What it is given to; by its level by default.
         """
-        if self._error is not None:
-            raise self._error
-        phase = phase or PHASES[min(candidate.level, 3)]
-        with self._telling:
-            if self._listener is not None and self._is_news(phase):
-                self._last = self._progress(phase)
-                self._listener(self._last)
-
-    def tick(self) -> None:
-        """Tell the last state again where nothing was told for a while.
-
-        Other threads call it, so an error of the listener is raised when there is news.
-        """
-        with self._telling:
-            quiet = self.elapsed - self._told[1] >= TICK - LOOK
-            if self._listener is None or self._last is None or self._error or not quiet:
-                return
-            self._told = (self._told[0], self.elapsed)
-            try:
-                self._listener(replace(self._last, seconds=self.elapsed))
-            except BaseException as error:
-                self._error = error
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether anybody listens."""
-        return self._listener is not None
+        self.news.tell(phase or PHASES[min(candidate.level, 3)])
 
     @property
     def most(self) -> float:
@@ -214,13 +183,6 @@ class PlanSearch:
         is_decided = candidate.ruled_out is not None or self.is_beaten(candidate)
         is_known = candidate.level > Level.ENUMERATED or candidate.step.reached is not None
         return is_decided or is_known
-
-    def _is_news(self, phase: str) -> bool:
-        """Whether to report again: a new phase, or some time after the last report."""
-        is_news = phase != self._told[0] or self.elapsed > self._told[1] + TELL_EVERY
-        if is_news:
-            self._told = (phase, self.elapsed)
-        return is_news
 
     def _candidate(self, index: int, configuration: Configuration) -> Candidate:
         efficiency = self._efficiency(configuration.batch_size)
@@ -419,19 +381,47 @@ class PlanSearch:
             self._learn(candidate, optimize(instance, heuristics=schedules, **QUICK))
             candidate.is_final = candidate.ruled_out is None
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the exact searches share the time of the plan; else each has the limit."""
+        limits = self.limits
+        return limits.seconds is not None and not limits.deterministic and not limits.exhaustive
+
     def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
         self._solved += 1
-        limits = self.limits
-        seconds = limits.seconds
-        if seconds is not None and not limits.deterministic and not limits.exhaustive:
+        seconds = self.limits.seconds
+        if self._is_shared:
             seconds = max(1.0, self.clock.left * SHARE_OF_TIME)
-        options = Options(
+        self._run(candidate, instance, None, self._options(seconds))
+
+    def solve_again(self) -> None:
+        """Divide what is left of the time among those that the exact solver left undecided.
+
+        The most promising one comes first, each goes on from its best schedule, and what one does
+        not need is left to the next.
+        """
+        if not self._is_shared:
+            return
+        open_ones = sorted(filter(self._is_undecided, self.candidates), key=lambda c: c.promise)
+        for number, candidate in enumerate(open_ones):
+            seconds = self.clock.left / (len(open_ones) - number)
+            if seconds >= LEAST_AGAIN and not self.is_beaten(candidate):
+                self.tell(candidate)
+                instance = self._instance(candidate)
+                self._run(candidate, instance, None, self._options(seconds))
+
+    def _is_undecided(self, candidate: Candidate) -> bool:
+        is_solved = candidate.level is Level.SOLVED and candidate.ruled_out is None
+        return is_solved and not candidate.is_closed and not self.is_beaten(candidate)
+
+    def _options(self, seconds: float | None) -> Options:
+        limits = self.limits
+        return Options(
             time_limit=seconds,
             workers=limits.workers,
             seed=limits.seed,
             deterministic=limits.deterministic,
         )
-        self._run(candidate, instance, None, options)
 
     def _run(
         self,
@@ -443,15 +433,21 @@ class PlanSearch:
         """Run heuristics or the exact solver from the schedule that is known."""
         kind = kind_of(instance)
         task = kind.task(instance)
+        assert isinstance(task, ScheduleTask)
         start = candidate.known_start() if candidate.rule or candidate.is_finalist else None
-        if start is not None and candidate.shown is not None:
-            assert isinstance(task, ScheduleTask)
+        if candidate.solved is not None:
+            known, name = candidate.solved
+            task.offer(Schedule(task.problem, known), name)
+        elif start is not None and candidate.shown is not None:
             offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
         run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
+        candidate.solved = None
+        if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
+            candidate.solved = (task.schedule.start, task.best_by)
 
     def _learn(self, candidate: Candidate, result: Result) -> None:
         candidate.learn(result)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan
-from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.registry import known_heuristic
@@ -86,29 +81,9 @@ def plan(
     clock = Clock(limit).before(min(RESERVED_SECONDS, RESERVED_SHARE * (limit or 0.0)))
     space = enumerate_space(request)
     search = PlanSearch(request, space, limits, on_progress, clock)
-    with _ticking(search):
+    with search.news.told_again():
         run_rounds(search)
     return report(search, space)
-
-
-@contextmanager
-def _ticking(search: PlanSearch) -> Iterator[None]:
-    """Let a thread tell the state again while nothing else is told."""
-    ended = threading.Event()
-
-    def tick() -> None:
-        while not ended.wait(LOOK):
-            search.tick()
-
-    thread = threading.Thread(target=tick, name="ppsolve-plan-news", daemon=True)
-    if search.is_heard:
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        if search.is_heard:
-            thread.join()
 
 
 def _check_options(request: PlanRequest, finalists: int) -> None:

@@ -193,6 +193,37 @@ class ImpliedOrder:
         """
         return second in self._follows[first]
 
+    def way(self, first: Column, second: Column) -> int:
+        """Return the longest path within a row from the start of one op to that of another.
+
+        Parameters
+        ----------
+        first, second : Column
+            Columns of one family, of which the second one follows the first.
+
+        Returns
+        -------
+        int
+            Ticks; the least over all rows, whose delays are alike.
+        """
+        rows = self._row_graphs[first.family]
+        head = np.full(rows.num_nodes, -(2**60), dtype=np.int64)
+        head[first.index] = 0
+        return int(rows.heads(head)[second.index])
+
+    @cached_property
+    def _row_graphs(self) -> list[Dag]:
+        """For each family, the precedences within its first row, on the numbers of its columns."""
+        family, row, column = self._position
+        before, after = self.plain.before, self.plain.after
+        here = (family[before] == family[after]) & (row[before] == 0) & (row[after] == 0)
+        graphs = []
+        for number, ops in enumerate(self.problem.families):
+            own = here & (family[before] == number)
+            ends = column[before[own]], column[after[own]]
+            graphs.append(Dag(ops.shape[1], *ends, self.plain.delay[own]))
+        return graphs
+
     def ops(self, column: Column) -> IntArray:
         """Return the ops of a column in index order."""
         ops: IntArray = self.problem.families[column.family][:, column.index]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from statistics import mean
+
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.export.program import read_program
 from ppsolve.solver.pipeline.programs.timing import simulated_entry
+from ppsolve.solver.torch.comparison import Compared
+from ppsolve.solver.traces.clocks import recorded_span
 from ppsolve.solver.traces.fits import fit
 from ppsolve.solver.traces.instances import median_instance, pipeline_of
 
@@ -76,6 +80,37 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
     """
     program = read_program(result.model_dump(mode="json"))
     return simulated_entry(program.rows, instance, AGAIN)[0]
+
+
+def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) -> Compared:
+    """Compare steps of a schedule with what the steps of another one, run in turn, predict.
+
+    The speed of a machine changes within seconds. So each step is held against the two steps of
+    the other schedule that were run just before and just after it.
+
+    Parameters
+    ----------
+    result : Result or HeuristicEntry
+        A pipeline's result with a schedule.
+    run : Trace
+        Recorded steps of that schedule.
+    beside : Trace
+        Recorded steps of the other one: the step before each of `run`, as `record_steps` makes
+        them of two schedules.
+
+    Returns
+    -------
+    Compared
+        The step whose error is the median, and the mean of its two predictions (of the one before
+        for the last step), microseconds.
+    """
+    steps = [number for number, _, _ in beside.parts()]
+    predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
+    rows = []
+    for number, _, part in run.parts():
+        around = [predicted[near] for near in (number - 1, number + 1) if near in predicted]
+        rows.append(Compared("step, by others", mean(around), recorded_span(part) / 1000))
+    return sorted(rows, key=lambda row: row.error)[len(rows) // 2]
 
 
 def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]:

@@ -55,6 +55,36 @@ def test_a_first_release_that_makes_room_needs_no_second_one() -> None:
     assert heads[number(problem, "a2")] == 2 * A + 2 * B
 
 
+def returning(length: int) -> Problem:
+    """Three rows in a room for two: a takes 1, b and c give half of it back."""
+    ops, edges = [], []
+    for k in range(3):
+        ops += [
+            op(f"a{k}", length, "r", acquire={"m": 1}),
+            op(f"b{k}", 3, "r", release_at_end={"m": 0.5}),
+            op(f"c{k}", 1, "r", release_at_end={"m": 0.5}),
+        ]
+        edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}")]
+    family = [[f"{name}{k}" for name in "abc"] for k in range(3)]
+    return small(ops, edges, capacity=2, families=[family])
+
+
+def test_the_last_return_waits_for_those_that_made_no_room() -> None:
+    # Before a2 run b0 and c0, which ends at 8, or b0 and b1, at 10. In the first case b1 is left
+    # and comes between a2 and b2, 8 + 2 + 3; in the second b2 follows at once, 10 + 2.
+    problem = returning(2)
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "a2")] == 2 + 2 + 3 + 1
+    assert heads[number(problem, "b2")] == 10 + 2
+
+
+def test_a_return_may_run_across_an_acquire_of_no_length() -> None:
+    # a0, a1, b0, then b1 with a2 at its end and b2 at 6.
+    problem = returning(0)
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "b2")] <= 3 + 3
+
+
 def test_what_an_outer_lane_took_runs_before_too() -> None:
     # Row: a, b, then c gives b's unit back and d a's. With room for three units, b1 waits for
     # c0; before it run a0, b0, c0 and a1, though a1 and c0 wait for nothing of one another.

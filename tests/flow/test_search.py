@@ -12,7 +12,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow import search as module
-from ppsolve.solver.flow.evaluator import Evaluator, follows_orders
+from ppsolve.solver.flow.evaluator import Evaluator, Timed, follows_orders
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.patterns import Pattern
 from ppsolve.solver.flow.search import search_permutations
@@ -64,6 +64,54 @@ def test_a_clock_that_is_over_gets_the_best_permutation_of_the_first_pattern():
     found = search_permutations(evaluator, starts, Clock(0.0))
     assert found.pattern is starts[0].pattern
     assert found.value <= starts[0].value
+
+
+TIGHT = {"capacity": 2, "activation": 1}
+"""Room for two of four micro-batches."""
+
+
+def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
+    _, _, evaluator, starts = _case(memory=TIGHT)
+    monkeypatch.setattr(module, "FRESH_ROUNDS", 2)
+    search = module._Search(evaluator, Clock(1000.0), 0, 0, None, None)
+    # The second finds nothing, the third something, the fourth and the fifth nothing.
+    values = [9, 9, 7, 8, 7, 1]
+    left = iter(values)
+    monkeypatch.setattr(
+        search,
+        "_round",
+        lambda _: search._note(Timed(next(left), starts[0].pattern, starts[0].permutation)),
+    )
+    assert search.run(starts).value == 7
+    assert list(left) == [1]
+
+
+def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkeypatch):
+    _, _, evaluator, starts = _case(memory=TIGHT)
+    monkeypatch.setattr(module, "LEAST_STEPS", 5)
+    begun, begin = [], module._Search._begin
+
+    def noted(self, patterns):
+        begun.append(begin(self, patterns))
+        return begun[-1]
+
+    monkeypatch.setattr(module._Search, "_begin", noted)
+    found = search_permutations(evaluator, iter(starts), Clock(1000.0))
+    assert found.value <= _best_of_all(evaluator, starts)
+    assert len(begun) > module.FRESH_ROUNDS
+    assert {len(pool) for pool in begun} == {sum(start.is_feasible for start in starts)}
+
+
+@pytest.mark.parametrize("memory", [None, {"capacity": 4, "activation": 1}])
+def test_where_memory_holds_everything_there_is_one_round(memory, monkeypatch):
+    _, _, evaluator, starts = _case(memory=memory)
+    monkeypatch.setattr(module, "LEAST_STEPS", 5)
+    rounds, each = [], module._Search._round
+    monkeypatch.setattr(
+        module._Search, "_round", lambda self, patterns: rounds.append(each(self, patterns))
+    )
+    search_permutations(evaluator, starts, Clock(1000.0))
+    assert len(rounds) == 1
 
 
 def test_nothing_is_sought_below_the_target_and_better_lines_are_told():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import islice
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.lane_order import Share, edges_within, lane_limits, lanes_of
 from ppsolve.solver.heuristics.parallel import generate_parallel
-from ppsolve.solver.heuristics.rules import RuleBook
+from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
@@ -26,6 +29,7 @@ from tests.strategies import tiny_instance
 
 PUBLISHED = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]
 CURVE = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][0]
+V = {"placement": "vshape"}
 
 
 def pipeline(row: dict[str, Any], capacity: float, chunks: int = 1, **fields: Any) -> Any:
@@ -110,6 +114,64 @@ def test_for_device_spans_weight_gradients_wait_only_where_all_that_are_left_fit
     # 8 units hold the weight gradients of 18 micro-batches, 0.4324 each.
     assert "".join(name[0] for name in order).startswith("FIW" * 14 + "FI" * 4)
     assert next(RuleBook(lower(pipeline(row, 8, objective="makespan"))).recipes()).late == 0
+
+
+def with_burst(book: RuleBook) -> Recipe:
+    return next(recipe for recipe in book.recipes() if recipe.burst is not None)
+
+
+def test_a_burst_lets_memory_fill_with_the_last_forwards() -> None:
+    """Before the last 8 micro-batches a stage holds a weight gradient or two, and few forwards."""
+    problem = lower(pipeline(CURVE | {"num_devices": 4, "num_microbatches": 24}, 10, **V))
+    book = RuleBook(problem)
+    recipe = with_burst(book)
+    assert recipe.burst is not None
+    assert recipe.limits is not None
+    steady = np.maximum(recipe.limits // 2, 1)
+    recipe = replace(recipe, burst=replace(recipe.burst, steady=steady, forwards=8, kept=1, free=8))
+    rule, edges = book.rule(recipe)
+    start = generate_parallel(problem, rule, index_order(problem), edges).start
+    end = start + problem.duration
+    for lane, limit, few in zip(book.lanes, recipe.limits.tolist(), steady.tolist(), strict=True):
+        between = np.arange(limit, 16)
+        assert (start[lane.acquire[between]] >= end[lane.first_release[between - few]]).all()
+        assert (start[lane.first_release[1:16]] >= end[lane.last_release[:15]]).all()
+    inner = book.lanes[4]
+    assert start[inner.acquire[23]] < end[inner.first_release[23 - steady[4]]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"objective": "makespan"},
+        {"placement": "linear"},
+        {"times": {"forward": 2, "backward": 3}, "memory": {"capacity": 10, "activation": 1}},
+    ],
+)
+def test_no_bursts_where_spans_do_not_hang_on_an_inner_device(other: dict[str, Any]) -> None:
+    problem = lower(pipeline(CURVE | {"num_devices": 4, "num_microbatches": 8}, 10, **(V | other)))
+    recipes = islice(RuleBook(problem).recipes(), 60)
+    assert all(recipe.burst is None for recipe in recipes)
+
+
+def test_changes_of_a_burst_differ_in_one_number() -> None:
+    book = RuleBook(lower(pipeline(CURVE | {"num_devices": 4, "num_microbatches": 8}, 10, **V)))
+    recipe, rng = with_burst(book), Random(0)
+    assert recipe.burst is not None
+    changed = {name: 0 for name in ("forwards", "kept", "free", "steady")}
+    for _ in range(200):
+        other = book.changed(recipe, rng).burst
+        assert other is not None
+        assert other.forwards >= 0
+        assert other.free >= 0
+        assert min(other.kept, other.steady.min()) >= 1
+        differing = [
+            name for name in changed if np.any(getattr(other, name) != getattr(recipe.burst, name))
+        ]
+        assert len(differing) <= 1
+        for name in differing:
+            changed[name] += 1
+    assert all(changed.values())
 
 
 def test_same_schedule_every_time() -> None:

@@ -14,6 +14,7 @@ from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.memory_work import Merged, Room, Times, raise_acquires, working_room
 
+NONE = np.zeros(0, dtype=np.int64)
 SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
 
 
@@ -34,6 +35,8 @@ def rooms(draw: st.DrawFn) -> tuple[Amounts, Room, IntArray]:
         np.array([lengths[lanes], lengths[lanes + 1] if two else 0]),
         *amounts.fractions,
         *amounts.choices(1),
+        amounts.returns,
+        draw(st.integers(0, 12)),
     )
     columns = lanes * (1 + len(shares))
     gaps = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
@@ -47,6 +50,42 @@ def room_for(room: Room, heads: IntArray) -> tuple[Merged, Times]:
 
 def earliest(amounts: Amounts, room: Room, heads: IntArray, j: int, thinning: int) -> int:
     """Return the least time for acquire j: over all choices, the latest over all times."""
+    ends = times_by_choice(amounts, room, heads, choices(amounts, j), j, thinning)
+    return min(ends, default=0)
+
+
+def last_return(amounts: Amounts, room: Room, heads: IntArray, thinning: int) -> int:
+    """Return the least start of the last first release.
+
+    Over all numbers of first releases before the last acquire: those that are left follow behind
+    it, and the last of them comes no sooner than its row allows.
+    """
+    lanes, j = len(amounts.taken), len(heads[0]) - 1
+    missing = (j + 1) * sum(amounts.taken) - amounts.available
+    found: list[tuple[int, ...]] = []
+    for first in range(lanes * j + 1):
+        rest = missing - first * amounts.shares[0]
+        second = max(0, int(-(-rest // amounts.shares[-1]))) if len(amounts.shares) == 2 else 0
+        if second <= first and (len(amounts.shares) == 2 or rest <= 0):
+            found.append((first, second))
+    starts = times_by_choice(amounts, room, heads, found, j, thinning)
+    behind = [
+        int(room.length[0]) + (lanes * (j + 1) - first - 1) * int(room.release_length[0])
+        for first, _ in found
+    ]
+    waits = (max(after, room.reach) for after in behind)
+    return min((start + wait for start, wait in zip(starts, waits, strict=True)), default=0)
+
+
+def times_by_choice(
+    amounts: Amounts,
+    room: Room,
+    heads: IntArray,
+    tried: list[tuple[int, ...]],
+    j: int,
+    thinning: int,
+) -> list[int]:
+    """Return, for each choice of releases, the earliest start of acquire j."""
     lanes = len(amounts.taken)
     acquired = heads[:lanes]
     released = [
@@ -55,7 +94,7 @@ def earliest(amounts: Amounts, room: Room, heads: IntArray, j: int, thinning: in
     cuts = np.unique(np.concatenate([part[: j + 1] for part in (*acquired, *released)]))
     before = [j + int(extra) for extra in room.extra]
     found = []
-    for choice in choices(amounts, j):
+    for choice in tried:
         ends = [0]
         for cut in cuts.tolist()[::thinning]:
             started = [int((part < cut).sum()) for part in released]
@@ -71,7 +110,7 @@ def earliest(amounts: Amounts, room: Room, heads: IntArray, j: int, thinning: in
                 work += max(count - done, 0) * int(length)
             ends.append(cut + work if work else 0)
         found.append(max(ends))
-    return min(found, default=0)
+    return found
 
 
 def choices(amounts: Amounts, j: int) -> list[tuple[int, ...]]:
@@ -100,9 +139,26 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 ) -> None:
     amounts, room, heads = case
     raised = heads[0].copy()
-    raise_acquires(room, heads.ravel().copy(), raised, *room_for(room, heads), 1, thinning)
+    raise_acquires(
+        room, heads.ravel().copy(), raised, NONE.copy(), *room_for(room, heads), 1, thinning
+    )
     for j, head in enumerate(heads[0].tolist()):
         assert raised[j] == max(head, earliest(amounts, room, heads, j, thinning))
+
+
+@settings(max_examples=150, deadline=None)
+@given(rooms(), st.integers(1, 3))
+def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
+    case: tuple[Amounts, Room, IntArray], thinning: int
+) -> None:
+    amounts, room, heads = case
+    lanes, rows = len(amounts.taken), len(heads[0])
+    final = heads[lanes, -1:].copy()
+    least = final[0]
+    work = room_for(room, heads)
+    raise_acquires(room, heads.ravel().copy(), heads[0].copy(), final, *work, 1, thinning)
+    waits = rows and choices(amounts, rows - 1)
+    assert final[0] == max(least, last_return(amounts, room, heads, thinning) if waits else 0)
 
 
 def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,11 +169,11 @@ def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         answers = []
         for compiled in (False, True):
             monkeypatch.setitem(compilation._state, "compiled", compiled)
-            raised = heads[0].copy()
+            raised, final = heads[0].copy(), heads[-1, -1:].copy()
             raise_acquires(
-                room, heads.ravel().copy(), raised, *room_for(room, heads), step, thinning
+                room, heads.ravel().copy(), raised, final, *room_for(room, heads), step, thinning
             )
-            answers.append(raised.tolist())
+            answers.append(raised.tolist() + final.tolist())
         assert answers[0] == answers[1]
 
     check()

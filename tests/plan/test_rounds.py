@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ppsolve.models.core.result import Status
 from ppsolve.models.plan.request import parse_request
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.plan.candidate import Candidate
+from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanSearch
@@ -199,13 +201,13 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
 
     clock = Later()
     search = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
-    search.tick()  # Nothing was told yet.
+    search.news.tick()  # Nothing was told yet.
     search.tell(search.candidates[0], "quick schedules")
     clock.seconds = 0.5
-    search.tick()
+    search.news.tick()
     assert len(heard) == 1
     clock.seconds = 1.0
-    search.tick()
+    search.news.tick()
     assert [(event.phase, event.seconds) for event in heard] == [
         ("quick schedules", 0.0),
         ("quick schedules", 1.0),
@@ -216,9 +218,9 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
 
     broken = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
     broken.tell(broken.candidates[0], "quick schedules")
-    broken._listener = fail
+    broken.news._listener = fail
     clock.seconds = 2.0
-    broken.tick()
+    broken.news.tick()
     with pytest.raises(BrokenPipeError):
         broken.tell(broken.candidates[0], "more schedules")
 
@@ -230,3 +232,51 @@ def test_no_configuration_exceeds_a_bound_that_was_told() -> None:
     assert bounds == sorted(bounds, reverse=True)
     assert found.goodput is not None
     assert bounds[-1] >= found.goodput.high
+
+
+class Hurried(PlanSearch):
+    """A search whose first exact searches end at once, and which remembers the later ones."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.again: list[tuple[int, float]] = []
+        self.is_first = True
+
+    def solve_again(self) -> None:
+        self.is_first = False
+        super().solve_again()
+
+    def _run(self, candidate: Candidate, *given: Any) -> None:
+        options = given[-1]
+        if candidate.level is not Level.SOLVED:
+            super()._run(candidate, *given)
+        elif not self.is_first:
+            self.again.append((candidate.index, options.time_limit))
+            super()._run(candidate, *given)
+
+
+def hurried(data: dict[str, Any], **limits: Any) -> Hurried:
+    request = parse_request(data)
+    given = replace(LIMITS, seconds=60.0, deterministic=False, **limits)
+    search = Hurried(request, enumerate_space(request), given)
+    run_rounds(search)
+    return search
+
+
+def test_time_that_is_left_is_divided_among_the_undecided() -> None:
+    data = reduced_document(16)
+    search = hurried(data)
+    (first_one, half), (second_one, rest) = search.again
+    assert first_one != second_one
+    assert half <= 30 < rest <= 60
+    plan = planned(data)
+    assert plan.winner is not None
+    assert search.winner is not None
+    assert search.winner.configuration == plan.winner.configuration
+    assert [c for c in search.candidates if search._is_undecided(c)] == []
+    assert search.result is not None
+    assert search.result.status is Status.OPTIMAL
+
+
+def test_nobody_is_solved_again_where_each_has_the_limit() -> None:
+    assert hurried(reduced_document(16), exhaustive=True).again == []

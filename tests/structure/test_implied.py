@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.implied import Column, ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.small import holding, named_edges, op, small
+
+WAYS = (("a", "b", 1), ("a", "c", 0), ("b", "d", 0), ("c", "d", 4))
+"""Precedences of a row with their lags."""
 
 TAKE, GIVE = {"acquire": {"m": 1}}, {"release_at_end": {"m": 1}}
 
@@ -27,6 +30,20 @@ def test_ops_of_a_resource_run_one_after_the_other_in_index_order() -> None:
     expected = {("a0", "a1"), ("a1", "a2"), ("b0", "b1"), ("b1", "b2")}
     assert named_edges(problem, before, after) == expected
     assert lag.tolist() == [0] * 4
+
+
+def test_the_way_through_a_row_is_the_longest_and_leaves_other_rows_out() -> None:
+    # a 2, then b 3 and c 5 beside each other, and d 1 behind b, 4 behind c.
+    names = ("a", "b", "c", "d")
+    lengths = dict(zip(names, (2, 3, 5, 1), strict=True))
+    ops = [op(f"{name}{k}", lengths[name], name) for k in range(2) for name in names]
+    edges = [(f"{x}{k}", f"{y}{k}", lag) for k in range(2) for x, y, lag in WAYS]
+    family = [[f"{name}{k}" for name in names] for k in range(2)]
+    implied = ImpliedOrder(small([op("e", 9, "e"), *ops], edges, families=[family]))
+    a, b, _, d = (Column(0, index) for index in range(4))
+    assert implied.way(a, b) == 2 + 1
+    assert implied.way(b, d) == 3
+    assert implied.way(a, d) == 2 + 5 + 4
 
 
 def test_ops_without_a_resource_may_start_together() -> None:

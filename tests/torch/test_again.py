@@ -9,7 +9,12 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import COLUMNS, KINDS, Trace
-from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
+from ppsolve.solver.torch.again import (
+    compare_in_turn,
+    measured_again,
+    predictions_of,
+    timed_again,
+)
 from ppsolve.solver.torch.comparison import compare_run
 from ppsolve.solver.torch.recording import steps_of
 
@@ -126,3 +131,13 @@ def test_each_step_predicts_with_its_own_durations() -> None:
     found = ppsolve.simulate(pipeline(), "1f1b")
     run = trace([*step(0), *step(1, slower=3)])
     assert predictions_of(found, run) == [108, 308]
+
+
+def test_a_step_is_held_against_the_steps_around_it() -> None:
+    found = ppsolve.simulate(pipeline(), "1f1b")
+    beside = trace([*step(0), *step(2, slower=3)])
+    one, two = step(1, slower=2), step(3, slower=3)
+    alone = compare_in_turn(found, trace(one), beside)
+    assert (alone.predicted, alone.measured) == ((108 + 308) / 2, 208)
+    last = compare_in_turn(found, trace([*one, *two]), beside)
+    assert (last.predicted, last.measured) == (308, 312)
