@@ -137,7 +137,7 @@ class Bisection:
             self._ask((self.lower + ceiling - 1) // 2)
 
     def _steps(self) -> tuple[Callable[[], None], ...]:
-        """Return the steps of a round before it halves: halves of a large gap are met one by one."""
+        """Return the steps of a round before its halves: of a large gap they are met one by one."""
         if self._feed is not None:
             return self._ask_better, self._ask_bound, self._minimise
         if self._is_searched:
