@@ -207,7 +207,7 @@ def most_kept(problem: Problem, lanes: Sequence[RuleLane]) -> int:
 
 
 def _fitting(problem: Problem, taken: Sequence[tuple[int, Fraction]]) -> int:
-    """Return how often the amounts taken from each pool fit into the tightest one."""
+    """Return the number of times that the amounts taken fit into the tightest pool."""
     total: dict[int, Fraction] = defaultdict(Fraction)
     for pool, amount in taken:
         total[pool] += amount
