@@ -82,7 +82,7 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
     return simulated_entry(program.rows, instance, AGAIN)[0]
 
 
-def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) -> Compared:
+def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) -> list[Compared]:
     """Compare steps of a schedule with what the steps of another one, run in turn, predict.
 
     The speed of a machine changes within seconds. So each step is held against the two steps of
@@ -100,9 +100,9 @@ def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) 
 
     Returns
     -------
-    Compared
-        The step whose error is the median, and the mean of its two predictions (of the one before
-        for the last step), microseconds.
+    list of Compared
+        A row per step of `run`, that of the least error first, so that the median step is in the
+        middle: the mean of both predictions (the one before, for the last step), microseconds.
     """
     steps = [number for number, _, _ in beside.parts()]
     predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
@@ -110,7 +110,7 @@ def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) 
     for number, _, part in run.parts():
         around = [predicted[near] for near in (number - 1, number + 1) if near in predicted]
         rows.append(Compared("step, by others", mean(around), recorded_span(part) / 1000))
-    return sorted(rows, key=lambda row: row.error)[len(rows) // 2]
+    return sorted(rows, key=lambda row: row.error)
 
 
 def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]:
