@@ -68,7 +68,8 @@ class Candidate:
         Rounds of sweeps that it has had.
     solved : tuple of int64[n] and str, or None
         Starts of the best schedule after its last run of heuristics or the exact solver, in ticks
-        of its problem, and what found it; kept while the candidate is undecided.
+        of its problem, and what found it; kept while the candidate is undecided and nothing better
+        is taken.
     """
 
     index: int
@@ -155,5 +156,5 @@ class Candidate:
         if found is None or (self.step.reached or math.inf) <= found.makespan:
             return False
         self.step.reached, self.step.method = found.makespan, found.method
-        self.rule, self.start = found.rule, found.start
+        self.rule, self.start, self.solved = found.rule, found.start, None
         return True

@@ -434,12 +434,13 @@ class PlanSearch:
         kind = kind_of(instance)
         task = kind.task(instance)
         assert isinstance(task, ScheduleTask)
-        start = candidate.known_start() if candidate.rule or candidate.is_finalist else None
         if candidate.solved is not None:
             known, name = candidate.solved
             task.offer(Schedule(task.problem, known), name)
-        elif start is not None and candidate.shown is not None:
-            offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
+        elif candidate.rule or candidate.is_finalist:
+            start = candidate.known_start()
+            if start is not None and candidate.shown is not None:
+                offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ppsolve.models.core.result import Status
@@ -12,6 +13,7 @@ from ppsolve.models.plan.request import parse_request
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.progress import PlanProgress
+from ppsolve.solver.plan.quick import Reached
 from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
@@ -280,3 +282,13 @@ def test_time_that_is_left_is_divided_among_the_undecided() -> None:
 
 def test_nobody_is_solved_again_where_each_has_the_limit() -> None:
     assert hurried(reduced_document(16), exhaustive=True).again == []
+
+
+def test_a_better_sweep_takes_the_place_of_what_was_solved() -> None:
+    candidate = searched(reduced_document(16)).candidates[24]
+    start = np.zeros(1, dtype=np.int64)
+    candidate.step.reached, candidate.solved = 10.0, (start, "cp-sat")
+    assert not candidate.take(Reached(10.0, "list-sweep", start=start))
+    assert candidate.solved is not None
+    assert candidate.take(Reached(9.0, "list-sweep", start=start))
+    assert candidate.solved is None
