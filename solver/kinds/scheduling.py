@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,6 +24,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.answer import Feed
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
@@ -32,9 +32,11 @@ from ppsolve.solver.kinds.bottleneck import bottleneck
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import (
+    FEW_DEVICES,
     IN_TURN_SHARE,
     NEIGHBOURHOODS,
     companion,
+    few_devices,
     is_in_turn,
     takes_parts,
 )
@@ -46,6 +48,7 @@ from ppsolve.solver.kinds.task import (
     WrongScheduleError,
     load_exact_solver,
 )
+from ppsolve.solver.kinds.watch import Watch
 from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
 from ppsolve.solver.stress.replay import refuse_unfit
 from ppsolve.solver.stress.steadier import steadied
@@ -380,7 +383,7 @@ class ScheduleTask(Task):
     ) -> StopReason:
         from ppsolve.solver.cpsat.exact import solve_exactly
 
-        watch = _Watch(control.tell, self.value, self.bound.value)
+        watch = Watch(control.tell, self.value, self.bound.value)
         beside = companion(
             self.implied, control.options, control.clock, self.schedule, self.bound.value
         )
@@ -389,6 +392,8 @@ class ScheduleTask(Task):
             return None if beside is None else self._hear_companion(beside, control)
 
         with nullcontext() if beside is None else beside.at_work():
+            if is_searched and self.is_one_free_problem:
+                limits = self._raise_bound(control, limits, feed)
             answer = solve_exactly(
                 self.implied,
                 lower=self.bound.value,
@@ -411,6 +416,21 @@ class ScheduleTask(Task):
         if answer.schedule is not None:
             stop = self.offer_exact(answer.schedule, control) or stop
         return StopReason.PROVED if self.is_closed else stop
+
+    def _raise_bound(self, control: Control, limits: SearchLimits, feed: Feed) -> SearchLimits:
+        """Bound the makespan by that of few devices; return the limits of what is left."""
+        search = few_devices(self.implied, self.schedule, self.bound.value, limits)
+        if search is None:
+            return limits
+        began = control.clock.elapsed
+        search.feed = feed
+        search.on_bound = lambda bound: self._take_bound(Bound(FEW_DEVICES, bound), control)
+        search.run()
+        return limits.less(control.clock.elapsed - began, search.spent)
+
+    def _take_bound(self, bound: Bound, control: Control) -> None:
+        self.bound = bound
+        control.tell("bound", bound.name)
 
     def _hear_companion(self, beside: Companion, control: Control) -> Schedule | None:
         """Return the best schedule of a companion; keep it where schedules are all that counts."""
@@ -460,27 +480,3 @@ class ScheduleTask(Task):
             "bubble_over_compute": measure(self.schedule).bubble_over_compute,
             "schedule": ScheduleDocument.of(self.schedule),
         }
-
-
-class _Watch:
-    """Passes on what the exact search reports, from its threads, each with the latest of both."""
-
-    def __init__(
-        self, tell: Callable[[str, str, int | None, int], None], value: int | None, bound: int
-    ) -> None:
-        self._tell = tell
-        self._value = value
-        self._bound = bound
-        self._lock = Lock()
-
-    def incumbent(self, value: int) -> None:
-        with self._lock:
-            if self._value is None or value < self._value:
-                self._value = value
-                self._tell("incumbent", EXACT, value, self._bound)
-
-    def bound(self, bound: int) -> None:
-        with self._lock:
-            if bound > self._bound:
-                self._bound = bound
-                self._tell("bound", EXACT, self._value, bound)

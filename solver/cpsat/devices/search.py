@@ -1,0 +1,193 @@
+"""Search for a lower bound: parts of ever more devices, each solved as far as its effort goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.answer import Feed
+from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
+from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics import order_search as orders
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+UNITS = 1.0
+"""Deterministic time of one question in the first round, doubled by each round."""
+
+STEPS = 50_000
+"""Steps of the search for a short schedule of a part, for each of its devices."""
+
+CANDIDATES = 3
+"""Devices that are tried as the next one."""
+
+FINEST = 8
+"""Questions about a part end where what is refuted comes within this part of the gap between the
+bound and its schedule."""
+
+BASE_UNITS = 0.01
+"""Deterministic time that any part counts as besides, so that a search with a limit ends."""
+
+
+def obstacle(problem: Problem) -> str | None:
+    """Return in words why no parts of few devices bound a problem, None where they do."""
+    if problem.objective is not Objective.MAKESPAN:
+        return "needs the makespan"
+    if not problem.families:
+        return "needs alike micro-batches"
+    return orders.obstacle(problem)
+
+
+@dataclass
+class Open:
+    """A part with its best schedule, which no smaller part has."""
+
+    part: DevicePart
+    implied: ImpliedOrder
+    best: Schedule
+
+
+@dataclass
+class FewDevices:
+    """A search for the least makespan of parts of a problem, which is a bound on that of the whole.
+
+    A few devices often take as long as all: the others have room enough. The first device is the
+    one with the most work between head and tail. Each next one is among those that the best
+    schedule of the part before leaves least room, and makes the part longest. Questions are whether
+    a part has any schedule that is better than its best one, then halves.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        A problem without an `obstacle`.
+    lower : int
+        A proven lower bound in ticks, which the search raises.
+    best : Schedule
+        A feasible schedule; the search ends where the bound meets it.
+    limits : SearchLimits
+        Limits of the whole search.
+    on_bound : callable, optional
+        Told about each better bound, in ticks.
+    feed : callable, optional
+        Asked for the best schedule that was found elsewhere.
+    """
+
+    implied: ImpliedOrder
+    lower: int
+    best: Schedule
+    limits: SearchLimits
+    on_bound: Callable[[int], None] | None = None
+    feed: Feed | None = None
+    spent: float = 0.0
+    is_interrupted: bool = False
+    parts: list[Open] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with no device."""
+        self._clock: Clock = self.limits.start()
+        self._machines = Machines(self.implied)
+        self._units = UNITS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the bound meets the schedule, or a limit is reached."""
+        units = self.limits.deterministic
+        used_up = units is not None and self.spent >= units
+        met = self.lower >= self.best.value
+        return met or used_up or self.is_interrupted or self._clock.is_over
+
+    def run(self) -> int:
+        """Search until it is over; return the best bound in ticks."""
+        with suppress(TooManyWaysError):
+            for part in self._growing():
+                self._close(part)
+        self._repeat()
+        return self.lower
+
+    def _repeat(self) -> None:
+        """Ask again about parts that are left open, with more effort."""
+        while not self.is_over and any(self._is_open(part) for part in self.parts):
+            self._units *= 2
+            for part in self.parts:
+                if not self.is_over:
+                    self._close(part)
+
+    def _growing(self) -> Iterator[Open]:
+        """Yield parts of one device more each, but not the whole."""
+        known = self._opened(())
+        while not self.is_over and len(known.part.resources) + 1 < len(self._machines.resources):
+            known = self._next(known)
+            self.parts.append(known)
+            yield known
+
+    def _opened(self, resources: tuple[int, ...]) -> Open:
+        """Return the part of some resources with a short schedule of it."""
+        part = self._machines.part(resources)
+        implied = ImpliedOrder(part.problem)
+        self.spent += BASE_UNITS
+        if not resources:
+            return Open(part, implied, part.of(self.best))
+        self._raise(best_bound(lower_bounds(implied)).value)
+        known, steps = part.of(self.best), STEPS * len(resources)
+        best = orders.order_search(known, self._clock, bound=self.lower, steps=steps)
+        return Open(part, implied, best)
+
+    def _next(self, known: Open) -> Open:
+        """Return the part with one device more, of a few the one that makes it longest."""
+        most = self._machines.most_violated(known.part, known.best)
+        tried = (self._opened((*known.part.resources, r)) for r in most[:CANDIDATES])
+        return max(tried, key=lambda part: part.best.value)
+
+    def _is_open(self, part: Open) -> bool:
+        return part.best.value > self.lower
+
+    def _close(self, part: Open) -> None:
+        """Ask whether a part has any better schedule, then halves of what is left open."""
+        refused: int | None = None
+        while self._is_open(part) and not self.is_over:
+            if refused is None:
+                target = part.best.value - 1
+            elif (refused - self.lower) * FINEST <= self.best.value - self.lower:
+                return
+            else:
+                target = (self.lower + refused) // 2
+            if not self._ask(part, target):
+                refused = target
+
+    def _ask(self, part: Open, target: int) -> bool:
+        """Ask for a schedule of at most so many ticks; return whether there is an answer."""
+        units = self.limits.deterministic
+        limits = replace(
+            self.limits,
+            clock=self._clock,
+            deterministic=self._units if units is None else min(self._units, units - self.spent),
+            workers=1,
+            gap=0.0,
+            dynamic_orders=True,
+        )
+        answer = solve(part.implied, lower=self.lower, incumbent=None, upper=target, limits=limits)
+        self.spent += answer.deterministic_time
+        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        found = answer.schedule
+        if found is not None and found.value < part.best.value:
+            part.best = found
+        self._raise(target + 1 if answer.infeasible else min(answer.bound or 0, target))
+        self._listen()
+        return answer.infeasible or found is not None
+
+    def _listen(self) -> None:
+        better = None if self.feed is None else self.feed()
+        if better is not None and better.value < self.best.value:
+            self.best = better
+
+    def _raise(self, bound: int) -> None:
+        if bound > self.lower:
+            self.lower = bound
+            if self.on_bound is not None:
+                self.on_bound(bound)
