@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
+from weakref import WeakSet
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
@@ -15,6 +18,14 @@ from ppsolve.solver.heuristics.sweep import Exchange, list_sweep
 
 Search = Callable[[Clock, Exchange], object]
 """Searches until a clock is over, and exchanges schedules meanwhile."""
+
+
+PATIENCE = 2.0
+"""Seconds that a process waits at its end for companions, which look at their clocks every 0.05 s
+while CP-SAT runs, and between two steps of compiled code else."""
+
+_STARTED: WeakSet[threading.Thread] = WeakSet()
+"""Threads of companions; those that still run are kept by their interpreter."""
 
 
 class Companion:
@@ -41,6 +52,7 @@ class Companion:
     @contextmanager
     def at_work(self) -> Iterator[Self]:
         """Search as long as the context lasts."""
+        _STARTED.add(self._thread)
         self._thread.start()
         try:
             yield self
@@ -93,3 +105,19 @@ def sweeping(problem: Problem, known: Schedule | None, bound: int) -> Search:
         list_sweep(problem, clock, known=known, bound=bound, exchange=exchange)
 
     return search
+
+
+def await_companions(patience: float = PATIENCE) -> None:
+    """Wait for companions that were told to end: one in compiled code would abort the process.
+
+    Parameters
+    ----------
+    patience : float
+        Seconds for all of them together.
+    """
+    deadline = time.monotonic() + patience
+    for thread in list(_STARTED):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(await_companions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 from ppsolve.models.core.schedule import Schedule
@@ -52,3 +54,26 @@ def test_it_learns_a_better_schedule() -> None:
     assert found.value == best.value
     assert not clock.is_over
     assert told == sorted(told, reverse=True)
+
+
+LINGERS = """
+import time
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.companion import Companion
+
+def search(clock, exchange):
+    while not clock.is_over:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    print("ended")
+
+with Companion("slow", search, Clock()).at_work():
+    pass
+"""
+
+
+def test_a_process_waits_for_a_companion_that_was_told_to_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LINGERS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "ended\n"
