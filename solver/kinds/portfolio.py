@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
@@ -14,14 +13,8 @@ from ppsolve.solver.heuristics.sweep import Exchange
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.structure.implied import ImpliedOrder
 
-if TYPE_CHECKING:
-    from ppsolve.solver.cpsat.devices.search import FewDevices
-
 SWEEP, NEIGHBOURHOODS = "list-sweep", "neighbourhoods"
 """Names of companions in reports."""
-
-FEW_DEVICES = "few-devices"
-"""Name of the bound by parts of few devices in reports."""
 
 SWEEP_WORKERS, SWEEP_OPS = 4, 400
 """Workers and ops from which one worker sweeps beside CP-SAT, which then has at least three: its
@@ -33,9 +26,6 @@ NEIGHBOURHOOD_WORKERS, NEIGHBOURHOOD_OPS = 2, 500
 on two threads, with it and without: uneven 16 x 16 with memory for 8 (768 ops) proved in 7.3 s,
 0.22 % off; 16 x 24 with memory for 8 (1,152) 2.63 and 2.74 %; three others the same. Smaller
 problems are mostly proved by CP-SAT with all workers."""
-
-DEVICES_SHARE = 0.5
-"""Share of the time of the exact search for parts of few devices, before the whole is searched."""
 
 IN_TURN_SHARE = 0.5
 """Share of the time of the exact search for stretches of the best schedule, where there is only
@@ -100,38 +90,6 @@ def takes_parts(problem: Problem) -> bool:
     from ppsolve.solver.cpsat.neighbourhood.part import obstacle
 
     return problem.num_ops >= NEIGHBOURHOOD_OPS and obstacle(problem) is None
-
-
-def few_devices(
-    implied: ImpliedOrder, known: Schedule | None, bound: int, limits: SearchLimits
-) -> FewDevices | None:
-    """Return the search that bounds a problem by parts of few devices, None where it does not pay.
-
-    Parameters
-    ----------
-    implied : ImpliedOrder
-        The problem.
-    known : Schedule or None
-        The best schedule so far.
-    bound : int
-        A lower bound on the objective in ticks.
-    limits : SearchLimits
-        Limits of the exact search, of which it takes a share.
-
-    Returns
-    -------
-    FewDevices or None
-        Not yet begun.
-    """
-    from ppsolve.solver.cpsat.devices.search import FewDevices, obstacle
-
-    problem = implied.problem
-    if known is None or problem.num_ops < NEIGHBOURHOOD_OPS or obstacle(problem) is not None:
-        return None
-    share = limits.scaled(DEVICES_SHARE)
-    if limits.clock is not None:
-        share = replace(share, clock=limits.clock.share(DEVICES_SHARE))
-    return FewDevices(implied, bound, known, share)
 
 
 def stretching(implied: ImpliedOrder, known: Schedule, bound: int, limits: SearchLimits) -> Search:

@@ -30,13 +30,17 @@ from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.bottleneck import bottleneck
 from ppsolve.solver.kinds.entries import figures
+from ppsolve.solver.kinds.few_devices import (
+    FEW_DEVICES,
+    LEAST_SECONDS,
+    DeviceBound,
+    takes_devices,
+)
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import (
-    FEW_DEVICES,
     IN_TURN_SHARE,
     NEIGHBOURHOODS,
     companion,
-    few_devices,
     is_in_turn,
     takes_parts,
 )
@@ -105,6 +109,7 @@ class ScheduleTask(Task):
         self.implied = ImpliedOrder(problem)
         self.best: HeuristicOutcome | None = None
         self._units = 0.0
+        self._devices = DeviceBound(self.implied)
 
     @property
     def schedule(self) -> Schedule | None:
@@ -367,8 +372,12 @@ class ScheduleTask(Task):
     def glance(self, control: Control) -> StopReason | None:
         """Search with CP-SAT for a moment where the problem is small and has a schedule."""
         limits = control.limits()
-        if self.size >= GLANCE_OPS or self.value is None or limits.deterministic is not None:
+        if self.value is None or limits.deterministic is not None:
             return None
+        if self.size >= GLANCE_OPS:
+            if control.clock.left >= LEAST_SECONDS:
+                self._raise_bound(control, limits)
+            return StopReason.INTERRUPTED if self._devices.is_interrupted else None
         load_exact_solver()
         limits = control.limits().scaled(GLANCE_SHARE)
         return self._solve(control, replace(limits, deterministic=GLANCE_UNITS))
@@ -392,8 +401,10 @@ class ScheduleTask(Task):
             return None if beside is None else self._hear_companion(beside, control)
 
         with nullcontext() if beside is None else beside.at_work():
-            if is_searched and self.is_one_free_problem:
+            if is_searched:
                 limits = self._raise_bound(control, limits, feed)
+            if self._devices.is_interrupted:
+                return StopReason.INTERRUPTED
             answer = solve_exactly(
                 self.implied,
                 lower=self.bound.value,
@@ -417,20 +428,19 @@ class ScheduleTask(Task):
             stop = self.offer_exact(answer.schedule, control) or stop
         return StopReason.PROVED if self.is_closed else stop
 
-    def _raise_bound(self, control: Control, limits: SearchLimits, feed: Feed) -> SearchLimits:
+    def _raise_bound(
+        self, control: Control, limits: SearchLimits, feed: Feed | None = None
+    ) -> SearchLimits:
         """Bound the makespan by that of few devices; return the limits of what is left."""
-        search = few_devices(self.implied, self.schedule, self.bound.value, limits)
-        if search is None:
+        if self.schedule is None or not (self.is_one_free_problem and takes_devices(self.problem)):
             return limits
-        began = control.clock.elapsed
-        search.feed = feed
-        search.on_bound = lambda bound: self._take_bound(Bound(FEW_DEVICES, bound), control)
-        search.run()
-        return limits.less(control.clock.elapsed - began, search.spent)
+        load_exact_solver()
 
-    def _take_bound(self, bound: Bound, control: Control) -> None:
-        self.bound = bound
-        control.tell("bound", bound.name)
+        def raised(bound: int) -> None:
+            self.bound = Bound(FEW_DEVICES, bound)
+            control.tell("bound", FEW_DEVICES)
+
+        return self._devices.seek(self.bound.value, self.schedule, limits, raised, feed)
 
     def _hear_companion(self, beside: Companion, control: Control) -> Schedule | None:
         """Return the best schedule of a companion; keep it where schedules are all that counts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,10 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 UNITS = 1.0
 """Deterministic time of one question in the first round, doubled by each round."""
 
-STEPS = 50_000
+QUICK = 0.1
+"""Share of it for each device that is tried as the next one."""
+
+STEPS = 100_000
 """Steps of the search for a short schedule of a part, for each of its devices."""
 
 CANDIDATES = 3
@@ -99,32 +102,52 @@ class FewDevices:
         """Whether the bound meets the schedule, or a limit is reached."""
         units = self.limits.deterministic
         used_up = units is not None and self.spent >= units
-        met = self.lower >= self.best.value
+        value = self.best.value
+        met = value - self.lower <= self.limits.gap * value
         return met or used_up or self.is_interrupted or self._clock.is_over
 
     def run(self) -> int:
         """Search until it is over; return the best bound in ticks."""
         with suppress(TooManyWaysError):
-            for part in self._growing():
+            for part in self.parts[-1:]:
                 self._close(part)
-        self._repeat()
-        return self.lower
-
-    def _repeat(self) -> None:
-        """Ask again about parts that are left open, with more effort."""
+            while not self.is_over and self._grow():
+                self._close(self.parts[-1])
         while not self.is_over and any(self._is_open(part) for part in self.parts):
             self._units *= 2
             for part in self.parts:
-                if not self.is_over:
-                    self._close(part)
+                self._close(part)
+        return self.lower
 
-    def _growing(self) -> Iterator[Open]:
-        """Yield parts of one device more each, but not the whole."""
-        known = self._opened(())
-        while not self.is_over and len(known.part.resources) + 1 < len(self._machines.resources):
-            known = self._next(known)
-            self.parts.append(known)
-            yield known
+    def go_on(self, lower: int, best: Schedule, limits: SearchLimits) -> int:
+        """Search on from where the search before has ended.
+
+        Parameters
+        ----------
+        lower : int
+            A proven lower bound in ticks.
+        best : Schedule
+            A feasible schedule.
+        limits : SearchLimits
+            Limits from now on.
+
+        Returns
+        -------
+        int
+            The best bound in ticks.
+        """
+        self.lower, self.best = max(lower, self.lower), best
+        self.limits, self._clock, self.spent = limits, limits.start(), 0.0
+        self.is_interrupted = False
+        return self.run()
+
+    def _grow(self) -> bool:
+        """Make a part of one device more, as long as it is not the whole."""
+        known = self.parts[-1] if self.parts else self._opened(())
+        if len(known.part.resources) + 1 >= len(self._machines.resources):
+            return False
+        self.parts.append(self._next(known))
+        return True
 
     def _opened(self, resources: tuple[int, ...]) -> Open:
         """Return the part of some resources with a short schedule of it."""
@@ -139,10 +162,17 @@ class FewDevices:
         return Open(part, implied, best)
 
     def _next(self, known: Open) -> Open:
-        """Return the part with one device more, of a few the one that makes it longest."""
-        most = self._machines.most_violated(known.part, known.best)
-        tried = (self._opened((*known.part.resources, r)) for r in most[:CANDIDATES])
-        return max(tried, key=lambda part: part.best.value)
+        """Return the part with one device more, of a few the one that is known to take longest."""
+        most, lower = self._machines.most_violated(known.part, known.best), self.lower
+        tried = [self._opened((*known.part.resources, r)) for r in most[:CANDIDATES]]
+        for part in sorted(tried, key=lambda part: -part.best.value):
+            if self._is_open(part) and not self.is_over:
+                self._ask(part, part.best.value - 1, QUICK)
+        return max(tried, key=lambda part: (self._least(part, lower), part.best.value))
+
+    def _least(self, part: Open, lower: int) -> int:
+        """Return what a part is known to take, a bound from before where it is open."""
+        return lower if self._is_open(part) else part.best.value
 
     def _is_open(self, part: Open) -> bool:
         return part.best.value > self.lower
@@ -150,6 +180,8 @@ class FewDevices:
     def _close(self, part: Open) -> None:
         """Ask whether a part has any better schedule, then halves of what is left open."""
         refused: int | None = None
+        if self.best.value < part.best.value:
+            part.best = part.part.of(self.best)
         while self._is_open(part) and not self.is_over:
             if refused is None:
                 target = part.best.value - 1
@@ -160,13 +192,13 @@ class FewDevices:
             if not self._ask(part, target):
                 refused = target
 
-    def _ask(self, part: Open, target: int) -> bool:
+    def _ask(self, part: Open, target: int, effort: float = 1.0) -> bool:
         """Ask for a schedule of at most so many ticks; return whether there is an answer."""
-        units = self.limits.deterministic
+        units, most = self.limits.deterministic, effort * self._units
         limits = replace(
             self.limits,
             clock=self._clock,
-            deterministic=self._units if units is None else min(self._units, units - self.spent),
+            deterministic=most if units is None else min(most, units - self.spent),
             workers=1,
             gap=0.0,
             dynamic_orders=True,
