@@ -45,6 +45,7 @@ KIND_CLASSES = {
 
 LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.constraints",
+    "ppsolve.solver.cpsat.devices.search",
     "ppsolve.solver.cpsat.engine",
     "ppsolve.solver.cpsat.exact",
     "ppsolve.solver.cpsat.found",

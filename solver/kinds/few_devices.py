@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.answer import Feed
+from ppsolve.solver.cpsat.devices.part import obstacle
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -90,8 +91,6 @@ class DeviceBound:
 
 def takes_devices(problem: Problem) -> bool:
     """Return true where a problem is bounded by parts of few devices."""
-    from ppsolve.solver.cpsat.devices.search import obstacle
-
     return problem.num_ops >= LEAST_OPS and obstacle(problem) is None
 
 

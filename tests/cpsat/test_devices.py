@@ -14,8 +14,8 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.devices import part as parts
-from ppsolve.solver.cpsat.devices.part import Machines
-from ppsolve.solver.cpsat.devices.search import FewDevices, obstacle
+from ppsolve.solver.cpsat.devices.part import Machines, obstacle
+from ppsolve.solver.cpsat.devices.search import FewDevices
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.generate.flags import PerDevice, Range

@@ -15,6 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.relaxations import start_heads
 from ppsolve.solver.bounds.spans import busy_ops
+from ppsolve.solver.heuristics.order_search import obstacle as order_obstacle
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MAX_WAYS = 200_000
@@ -39,6 +40,15 @@ class Ways(NamedTuple):
 
     between: dict[tuple[int, int], int]
     out: dict[int, int]
+
+
+def obstacle(problem: Problem) -> str | None:
+    """Return in words why no parts of few devices bound a problem, None where they do."""
+    if problem.objective is not Objective.MAKESPAN:
+        return "needs the makespan"
+    if not problem.families:
+        return "needs alike micro-batches"
+    return order_obstacle(problem)
 
 
 class Machines:
@@ -209,7 +219,7 @@ class DevicePart:
         )
 
     def of(self, schedule: Schedule) -> Schedule:
-        """Return what a schedule of the whole is in the part, as long as the whole one."""
+        """Return the starts that a schedule of the whole gives the part, as long as the whole."""
         beside = self.problem.num_ops - len(self.ops)
         start = np.append(schedule.start[self.ops], np.zeros(beside, dtype=np.int64))
         start[-1] = schedule.makespan

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds import best_bound, lower_bounds
@@ -15,7 +14,7 @@ from ppsolve.solver.cpsat.answer import Feed
 from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics import order_search as orders
+from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 UNITS = 1.0
@@ -36,15 +35,6 @@ bound and its schedule."""
 
 BASE_UNITS = 0.01
 """Deterministic time that any part counts as besides, so that a search with a limit ends."""
-
-
-def obstacle(problem: Problem) -> str | None:
-    """Return in words why no parts of few devices bound a problem, None where they do."""
-    if problem.objective is not Objective.MAKESPAN:
-        return "needs the makespan"
-    if not problem.families:
-        return "needs alike micro-batches"
-    return orders.obstacle(problem)
 
 
 @dataclass
@@ -158,7 +148,7 @@ class FewDevices:
             return Open(part, implied, part.of(self.best))
         self._raise(best_bound(lower_bounds(implied)).value)
         known, steps = part.of(self.best), STEPS * len(resources)
-        best = orders.order_search(known, self._clock, bound=self.lower, steps=steps)
+        best = order_search(known, self._clock, bound=self.lower, steps=steps)
         return Open(part, implied, best)
 
     def _next(self, known: Open) -> Open:
@@ -168,11 +158,11 @@ class FewDevices:
         for part in sorted(tried, key=lambda part: -part.best.value):
             if self._is_open(part) and not self.is_over:
                 self._ask(part, part.best.value - 1, QUICK)
-        return max(tried, key=lambda part: (self._least(part, lower), part.best.value))
 
-    def _least(self, part: Open, lower: int) -> int:
-        """Return what a part is known to take, a bound from before where it is open."""
-        return lower if self._is_open(part) else part.best.value
+        def least(part: Open) -> int:
+            return lower if self._is_open(part) else part.best.value
+
+        return max(tried, key=lambda part: (least(part), part.best.value))
 
     def _is_open(self, part: Open) -> bool:
         return part.best.value > self.lower
