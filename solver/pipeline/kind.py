@@ -46,6 +46,10 @@ from ppsolve.solver.pipeline.steady import STEADY_STATE
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
 
+PAIR_SHARE = 0.2
+"""Part of the time that is left for two devices after that. In runs of 8 s on 4 devices with 8 to
+11 log-normal micro-batches and little memory, 0.05 left two of four bounds 3.5 and 0.7 % lower."""
+
 MANY_STEPS = 1_000_000
 """Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
 
@@ -301,7 +305,7 @@ class PipelineTask(ScheduleTask):
             self._raise_to(found, control)
         if not self.is_closed and is_compiled():
             upper = NO_VALUE if self.value is None else self.value
-            clock = control.clock.share(BOUND_SHARE)
+            clock = control.clock.share(PAIR_SHARE)
             pair = two_resources(flow, upper, lower=self.bound.value, clock=clock)
             if pair is not None and pair.value > self.bound.value:
                 self._raise_to(pair, control)
