@@ -26,9 +26,9 @@ FIRST_SHARE, SHARE = 0.2, 0.6
 """Share of the time before any heuristic searches, and of the time of the exact search."""
 
 FIRST_UNITS = 1.0
-"""Deterministic time before any heuristic searches: ten uneven 16 x 64 were bounded at their optimum
-with less. Where parts are hard it is lost: a V placement of 8 x 24 that the order search proves in
-0.9 s of CPU time takes 3.9 (0.4 units, all of its share of 15 s)."""
+"""Deterministic time before any heuristic searches: of ten uneven 16 x 64 nine are bounded at their
+optimum with less. Where parts are hard it is lost: a V placement of 8 x 24 that the order search
+proves in 0.9 s of CPU time takes 3.9 (0.4 units, all of its share of 15 s)."""
 
 LEAST_SECONDS = 4.0
 """Seconds that must be left for the former: loading OR-tools takes half a second."""
