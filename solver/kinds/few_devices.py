@@ -22,19 +22,13 @@ FEW_DEVICES = "few-devices"
 LEAST_OPS = 500
 """Ops from which it is sought; smaller problems are mostly proved as a whole."""
 
-FIRST_SHARE, SHARE = 0.2, 0.6
-"""Share of the time before any heuristic searches, and of the time of the exact search."""
-
-FIRST_UNITS = 1.0
-"""Deterministic time before any heuristic searches: of ten uneven 16 x 64 nine are bounded at their
-optimum with less. Where parts are hard it is lost: a V placement of 8 x 24 that the order search
-proves in 0.9 s of CPU time takes 3.9 (0.4 units, all of its share of 15 s)."""
-
-LEAST_SECONDS = 4.0
-"""Seconds that must be left for the former: loading OR-tools takes half a second."""
+SHARE = 0.6
+"""Share of the time of the exact search. Before any heuristic searches it delays what these prove:
+two uneven 16 x 64 took 1.6 in place of 0.2 to 0.4 s of CPU time, a V placement of 8 x 24 3.9 in
+place of 0.9."""
 
 UNITS = 30.0
-"""The same in the exact search where nothing is limited, so that the whole is searched at last."""
+"""Deterministic time where nothing is limited, so that the whole is searched at last."""
 
 
 class DeviceBound:
@@ -61,7 +55,7 @@ class DeviceBound:
         best: Schedule,
         limits: SearchLimits,
         on_bound: Callable[[int], None],
-        feed: Feed | None = None,
+        feed: Feed,
     ) -> SearchLimits:
         """Look for a better bound for a share of the time.
 
@@ -75,9 +69,8 @@ class DeviceBound:
             Limits of this and of all that follows.
         on_bound : callable
             Told about each better bound, in ticks.
-        feed : callable, optional
-            Asked for the best schedule that was found elsewhere; there is none before heuristics
-            have searched.
+        feed : callable
+            Asked for the best schedule that was found elsewhere.
 
         Returns
         -------
@@ -87,7 +80,7 @@ class DeviceBound:
         from ppsolve.solver.cpsat.devices.search import FewDevices
 
         clock = limits.start()
-        own = _share(limits, is_first=feed is None)
+        own = _share(limits)
         if self._search is None:
             self._search = FewDevices(self._implied, lower, best, own)
         self._search.on_bound, self._search.feed = on_bound, feed
@@ -100,9 +93,8 @@ def takes_devices(problem: Problem) -> bool:
     return problem.num_ops >= LEAST_OPS and obstacle(problem) is None
 
 
-def _share(limits: SearchLimits, *, is_first: bool) -> SearchLimits:
-    share, units = (FIRST_SHARE, FIRST_UNITS) if is_first else (SHARE, UNITS)
-    taken, clock = limits.scaled(share), limits.clock
-    if taken.deterministic is None and (is_first or taken.seconds is None):
-        taken = replace(taken, deterministic=units)
-    return taken if clock is None else replace(taken, clock=clock.share(share))
+def _share(limits: SearchLimits) -> SearchLimits:
+    taken, clock = limits.scaled(SHARE), limits.clock
+    if taken.seconds is None and taken.deterministic is None:
+        return replace(taken, deterministic=UNITS)
+    return taken if clock is None else replace(taken, clock=clock.share(SHARE))

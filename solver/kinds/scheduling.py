@@ -30,12 +30,7 @@ from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.bottleneck import bottleneck
 from ppsolve.solver.kinds.entries import figures
-from ppsolve.solver.kinds.few_devices import (
-    FEW_DEVICES,
-    LEAST_SECONDS,
-    DeviceBound,
-    takes_devices,
-)
+from ppsolve.solver.kinds.few_devices import FEW_DEVICES, DeviceBound, takes_devices
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import (
     IN_TURN_SHARE,
@@ -377,12 +372,8 @@ class ScheduleTask(Task):
     def glance(self, control: Control) -> StopReason | None:
         """Search with CP-SAT for a moment where the problem is small and has a schedule."""
         limits = control.limits()
-        if self.value is None or limits.deterministic is not None:
+        if self.size >= GLANCE_OPS or self.value is None or limits.deterministic is not None:
             return None
-        if self.size >= GLANCE_OPS:
-            if control.clock.left >= LEAST_SECONDS:
-                self._raise_bound(control, limits)
-            return StopReason.INTERRUPTED if self._devices.is_interrupted else None
         load_exact_solver()
         limits = control.limits().scaled(GLANCE_SHARE)
         return self._solve(control, replace(limits, deterministic=GLANCE_UNITS))
@@ -433,9 +424,7 @@ class ScheduleTask(Task):
             stop = self.offer_exact(answer.schedule, control) or stop
         return StopReason.PROVED if self.is_closed else stop
 
-    def _raise_bound(
-        self, control: Control, limits: SearchLimits, feed: Feed | None = None
-    ) -> SearchLimits:
+    def _raise_bound(self, control: Control, limits: SearchLimits, feed: Feed) -> SearchLimits:
         """Bound the makespan by that of few devices; return the limits of what is left."""
         if self.schedule is None or not (self.is_one_free_problem and takes_devices(self.problem)):
             return limits

@@ -72,10 +72,10 @@ def test_each_call_goes_on_from_the_one_before() -> None:
     told: list[int] = []
     bound, known = DeviceBound(ImpliedOrder(problem)), list_tail(problem)
     limits = SearchLimits(seconds=None, deterministic=100.0)
-    left = bound.seek(2583, known, limits, told.append)
+    left = bound.seek(2583, known, limits, told.append, lambda: None)
     assert left.deterministic is not None
-    assert 0 < 100 - left.deterministic <= 100 * few_devices.FIRST_SHARE
-    bound.seek(told[-1], known, left, told.append, feed=lambda: None)
+    assert 0 < 100 - left.deterministic <= 100 * few_devices.SHARE
+    bound.seek(told[-1], known, left, told.append, lambda: None)
     assert told == sorted(set(told))
     assert 2583 < told[-1] <= 2610
     assert not bound.is_interrupted
@@ -87,6 +87,7 @@ def test_nothing_is_sought_once_time_is_over() -> None:
     clock = Clock(10)
     clock.stop()
     limits = SearchLimits(seconds=10, clock=clock)
-    left = DeviceBound(ImpliedOrder(problem)).seek(2583, list_tail(problem), limits, told.append)
+    bound = DeviceBound(ImpliedOrder(problem))
+    left = bound.seek(2583, list_tail(problem), limits, told.append, lambda: None)
     assert told == []
     assert left.seconds is not None
