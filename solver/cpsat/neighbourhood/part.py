@@ -57,8 +57,9 @@ class Whole:
         Least time from an op's start to the end of the problem of any part, in ticks.
     shift : int
         Value of any part's problem less that of the schedule, in ticks.
-    sequence : int64[n]
-        All ops by start, each behind those that it waits for.
+    slope : int
+        Most ticks that the border of a stretch may move from one device to the next, so that each
+        op stays behind those that it waits for.
     """
 
     def __init__(self, implied: ImpliedOrder, schedule: Schedule) -> None:
@@ -79,11 +80,29 @@ class Whole:
         self.delay = np.concatenate([full.delay, problem.duration[chains[0]]])
         graph = Dag(problem.num_ops, self.before, self.after, self.delay)
         self.tail = graph.tails(value)
-        self.sequence: IntArray = np.lexsort((graph.level, self.schedule.start))
-        self._own_tail = value
+        self._own_tail, self._level = value, graph.level
+        self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
-    def part(self, first: int, last: int) -> Part:
-        """Return the ops between two places of the sequence of starts as a problem.
+    def sequence(self, slant: int) -> IntArray:
+        """Return all ops in the order in which a slanted line passes their starts.
+
+        Parameters
+        ----------
+        slant : int
+            1: the line reaches each device `slope` ticks after the one before; -1: so much sooner;
+            0: all devices at the same moment.
+
+        Returns
+        -------
+        int64[n]
+            Each op stands behind those that it waits for.
+        """
+        line = slant * self.slope * self.problem.device
+        ops: IntArray = np.lexsort((self._level, self.schedule.start - line))
+        return ops
+
+    def part(self, first: int, last: int, slant: int = 0) -> Part:
+        """Return the ops between two places of a sequence of starts as a problem.
 
         All ops before stay where they are, so they give each op of the part a release time. Those
         behind keep their orders, so they give each one a tail; use of a pool at either end of the
@@ -93,16 +112,18 @@ class Whole:
         ----------
         first, last : int
             Places of the first op and behind the last one.
+        slant : int
+            Of the sequence: -1, 0 or 1.
 
         Returns
         -------
         Part
             Its problem has one op more: the end of the whole schedule.
         """
-        place = np.zeros(self.problem.num_ops, dtype=np.int64)
-        place[self.sequence[first:]] = 1
-        place[self.sequence[last:]] = 2
-        ops = np.sort(self.sequence[first:last])
+        place, sequence = np.zeros(self.problem.num_ops, dtype=np.int64), self.sequence(slant)
+        place[sequence[first:]] = 1
+        place[sequence[last:]] = 2
+        ops = np.sort(sequence[first:last])
         head, tail, least = self._surroundings(place)
         return Part(self, ops, place, _problem(self, ops, place, (head[ops], tail[ops], least)))
 
@@ -188,6 +209,18 @@ def _starts_of_devices(schedule: Schedule) -> IntArray:
         ops = problem.ops_by_resource[resource]
         begun[ops] = schedule.start[ops].min(initial=schedule.makespan)
     return begun
+
+
+def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntArray) -> int:
+    """Return the fewest ticks per device between the starts of ops where one waits for the other.
+
+    It is 0 where some op has no device, or none waits for one on another device.
+    """
+    distance = np.abs(problem.device[after] - problem.device[before])
+    away = distance > 0
+    if not away.any() or (problem.device == FREE).any():
+        return 0
+    return int((delay[away] // distance[away]).min())
 
 
 def _problem(
