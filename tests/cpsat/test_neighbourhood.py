@@ -122,6 +122,21 @@ def test_borders_are_straight_where_an_op_has_no_device() -> None:
     assert Whole(ImpliedOrder(beside), at(beside, 0, 3, 6, 1, 4, 7)).slope == 0
 
 
+def test_a_device_with_a_smaller_span_may_start_sooner() -> None:
+    # r: a b without a gap, 10 ticks. s: c d, 4 ticks, six less, so it may start three sooner.
+    ops = [op("a", 1, "r"), op("b", 9, "r"), op("c", 2, "s"), op("d", 2, "s")]
+    loose = small(ops, [("a", "b")], objective="device_span")
+    whole = Whole(ImpliedOrder(loose), at(loose, 0, 1, 6, 8))
+    assert whole.schedule.value == 10
+    # As late as may be, c starts at 6.
+    assert whole.problem.release.tolist() == [0, 0, 3, 3]
+    assert whole.part(0, 4).known.value == 10 + whole.shift
+    # Where both ops of s wait for a, which ends at 1, and four ticks more, none starts before 5.
+    tight = small(ops, [("a", "b"), ("a", "c", 4), ("a", "d", 4)], objective="device_span")
+    whole = Whole(ImpliedOrder(tight), at(tight, 0, 1, 6, 8))
+    assert whole.problem.release.tolist() == [0, 0, 5, 5]
+
+
 def test_ops_behind_keep_their_order_and_give_tails() -> None:
     # r: a b, then s: c d in this order. Of the stretch {a, b} only b leads to the long d.
     problem = small(

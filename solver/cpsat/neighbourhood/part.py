@@ -39,8 +39,8 @@ def _ends_on_devices(problem: Problem) -> bool:
 class Whole:
     """A schedule with the order of its ops as a graph, of which parts are taken.
 
-    A span is the time from the start of a device to its end. Starts of devices stay here, so each
-    op has one tail for all of them: the longest way to the end of a device, less its start.
+    A span is the time from the start of a device to its end. When devices may start stays here, so
+    each op has one tail for all of them: the longest way to the end of a device, less that moment.
 
     Parameters
     ----------
@@ -67,8 +67,7 @@ class Whole:
         begun, self.shift = np.zeros(problem.num_ops, dtype=np.int64), 0
         value = problem.duration
         if problem.objective is Objective.DEVICE_SPAN:
-            schedule = compact_spans(schedule)
-            begun = _starts_of_devices(schedule)
+            schedule, begun = _in_windows(compact_spans(schedule), full)
             self.shift = int(begun.max(initial=0))
             value = np.where(problem.is_compute, value + self.shift - begun, NEVER)
         self.problem = replace(problem, release=begun)
@@ -201,13 +200,37 @@ class Part:
         return Schedule(self.whole.schedule.problem, timed.start)
 
 
-def _starts_of_devices(schedule: Schedule) -> IntArray:
-    """Return the first start on the device of each op, int64[n], 0 for ops beside devices."""
+def _in_windows(schedule: Schedule, full: Dag) -> tuple[Schedule, IntArray]:
+    """Return a schedule of the same orders, and when the device of each op may start in it.
+
+    Devices that start sooner may let others end sooner: then their windows shrink too.
+    """
+    problem, orders = schedule.problem, schedule.resource_orders()
+    while True:
+        begun = _starts_of_devices(schedule, full)
+        timed = Schedule(problem, time_orders(replace(problem, release=begun), orders).start)
+        if timed.value >= schedule.value:
+            return schedule, begun
+        schedule = timed
+
+
+def _starts_of_devices(schedule: Schedule, full: Dag) -> IntArray:
+    """Return when the device of each op may start, int64[n] ticks, 0 for ops beside devices.
+
+    A device whose span is smaller than the largest may start sooner by half of the difference,
+    where precedences let it: so its first ops have room, and its last ones have the other half.
+    With starts as they are, V 16 x 48 at 1.375p stays at 0.43 % above the bound (12 s of CPU time);
+    from there it gets to 0.39 in 4 s. A quarter or seven eighths get about as far.
+    """
     problem = schedule.problem
     begun = np.zeros(problem.num_ops, dtype=np.int64)
+    head = full.heads(begun)
     for resource in problem.span_resources.tolist():
         ops = problem.ops_by_resource[resource]
-        begun[ops] = schedule.start[ops].min(initial=schedule.makespan)
+        if len(ops):
+            first = schedule.start[ops].min()
+            spare = schedule.value - (schedule.end[ops].max() - first)
+            begun[ops] = max(head[ops].min(), first - spare // 2)
     return begun
 
 
