@@ -1,42 +1,72 @@
-"""A search on a thread of its own, beside another one with which it exchanges schedules."""
+"""Searches on a thread of their own, beside another one with which they exchange schedules."""
 
 from __future__ import annotations
 
+import atexit
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count, cycle
 from typing import Self
+from weakref import WeakSet
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.sweep import Exchange, list_sweep
+from ppsolve.solver.heuristics.order_search import order_search
+from ppsolve.solver.heuristics.sweep import Exchange, Sweep
 
 Search = Callable[[Clock, Exchange], object]
 """Searches until a clock is over, and exchanges schedules meanwhile."""
 
 
+TURN_SHARE, LEAST_TURN, ENDLESS_TURN = 0.15, 0.5, 5.0
+"""Share of the time that is left for one turn, where there are several, least seconds of it, and
+seconds where there is no limit."""
+
+
+EXIT_PATIENCE = 10.0
+"""Seconds for which an interpreter that ends waits for companions, which were told to end: CP-SAT
+aborts the process where it comes back to an interpreter that is gone."""
+
+_LEFT: WeakSet[threading.Thread] = WeakSet()
+
+
+@atexit.register
+def _await_left() -> None:
+    deadline = time.monotonic() + EXIT_PATIENCE
+    for thread in list(_LEFT):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
 class Companion:
-    """A search at work beside another one; compiled code lets other threads run.
+    """Searches at work beside another one, in turn; compiled code lets other threads run.
 
     Parameters
     ----------
-    name : str
-        Its name in reports.
-    search : callable
-        What it does.
+    searches : mapping of str to callable
+        What it does, by name in reports. One alone gets all the time. Each of several is called
+        again for each of its turns, until none finds anything before its turn is over.
     clock : Clock
-        The search ends with it.
+        All end with it.
     """
 
-    def __init__(self, name: str, search: Search, clock: Clock) -> None:
-        self.name, self._search = name, search
+    def __init__(self, searches: Mapping[str, Search], clock: Clock) -> None:
+        self._searches = dict(searches)
         self._clock = Clock(clock.left if clock.is_limited else None)
         self._lock = threading.Lock()
-        self._found: Schedule | None = None
+        self._found: tuple[str, Schedule] | None = None
+        self._best: Schedule | None = None
         self._learnt: Schedule | None = None
         self._thread = threading.Thread(target=self._work, name="companion", daemon=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its searches."""
+        return tuple(self._searches)
 
     @contextmanager
     def at_work(self) -> Iterator[Self]:
@@ -46,9 +76,10 @@ class Companion:
             yield self
         finally:
             self._clock.stop()
+            _LEFT.add(self._thread)
 
-    def found(self) -> Schedule | None:
-        """Return the best schedule that was found so far, the same object until it is beaten."""
+    def found(self) -> tuple[str, Schedule] | None:
+        """Return the best schedule so far and who found it, the same object until it is beaten."""
         with self._lock:
             return self._found
 
@@ -56,23 +87,81 @@ class Companion:
         """Take a schedule that was found elsewhere."""
         with self._lock:
             self._learnt = schedule
+            self._hold(schedule)
 
     def _work(self) -> None:
-        try:
-            self._search(self._clock, self._exchange)
-        except MemoryDeadlockError:
-            return
+        with suppress(MemoryDeadlockError):
+            if len(self._searches) > 1:
+                self._take_turns()
+            else:
+                for name, search in self._searches.items():
+                    search(self._clock, partial(self._exchange, name))
 
-    def _exchange(self, better: Schedule | None) -> Schedule | None:
+    def _take_turns(self) -> None:
+        """Let searches go on in turn until none finds anything before its turn is over."""
+        resting: set[str] = set()
+        for name, search in cycle(self._searches.items()):
+            if len(resting) == len(self._searches) or self._clock.is_over:
+                return
+            before, turn = self._best, self._turn()
+            search(turn, partial(self._exchange, name))
+            if self._best is not before:
+                resting.clear()
+            elif not turn.is_over:
+                resting.add(name)
+
+    def _turn(self) -> Clock:
+        """Return the clock of the next turn, at the beginning of which the best one is learnt."""
+        with self._lock:
+            self._learnt = self._best
+        seconds = TURN_SHARE * self._clock.left if self._clock.is_limited else ENDLESS_TURN
+        return self._clock.within(max(LEAST_TURN, seconds))
+
+    def _exchange(self, name: str, better: Schedule | None) -> Schedule | None:
         with self._lock:
             if better is not None:
-                self._found = better.normalised()
+                found = better.normalised()
+                self._found = name, found
+                self._hold(found)
             learnt, self._learnt = self._learnt, None
         return learnt
 
+    def _hold(self, schedule: Schedule) -> None:
+        if self._best is None or schedule.value < self._best.value:
+            self._best = schedule
+
+
+def ordering(known: Schedule, bound: int) -> Search:
+    """Return the search over orders as one that takes turns.
+
+    Parameters
+    ----------
+    known : Schedule
+        The best schedule so far, of a problem without an obstacle to this search.
+    bound : int
+        A lower bound on the makespan in ticks.
+
+    Returns
+    -------
+    callable
+        Goes on from the best schedule, each time with other random numbers.
+    """
+    best, seeds = known, count(2)
+
+    def search(clock: Clock, exchange: Exchange) -> None:
+        nonlocal best
+        best = min(best, exchange(None) or best, key=lambda schedule: schedule.value)
+
+        def tell(better: Schedule) -> None:
+            exchange(better)
+
+        best = order_search(best, clock, bound=bound, seed=next(seeds), tell=tell)
+
+    return search
+
 
 def sweeping(problem: Problem, known: Schedule | None, bound: int) -> Search:
-    """Return the sweep as what a companion does.
+    """Return the sweep as a search that takes turns.
 
     Parameters
     ----------
@@ -86,10 +175,13 @@ def sweeping(problem: Problem, known: Schedule | None, bound: int) -> Search:
     Returns
     -------
     callable
-        Searches until its clock is over.
+        Goes on where its last turn ended.
     """
+    sweep: Sweep | None = None
 
     def search(clock: Clock, exchange: Exchange) -> None:
-        list_sweep(problem, clock, known=known, bound=bound, exchange=exchange)
+        nonlocal sweep
+        sweep = sweep or Sweep(problem, clock, known, bound, exchange)
+        sweep.take_turn(clock, exchange)
 
     return search

@@ -135,11 +135,13 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    sweep = _Sweep(problem, clock or Clock(), known, bound, exchange)
+    sweep = Sweep(problem, clock or Clock(), known, bound, exchange)
     return sweep.run(goes_on=goes_on, steps=steps)
 
 
-class _Sweep:
+class Sweep:
+    """A sweep on its way, parameters as of `list_sweep`."""
+
     def __init__(
         self,
         problem: Problem,
@@ -163,7 +165,24 @@ class _Sweep:
         self.best: list[_Found] = []
         self.stuck: MemoryDeadlockError | None = None
 
+    def take_turn(self, clock: Clock, exchange: Exchange) -> None:
+        """Search until a clock is over: from the beginning at first, then where it stopped.
+
+        Parameters
+        ----------
+        clock : Clock
+            Has a limit.
+        exchange : callable
+            As of `list_sweep`.
+        """
+        self.clock, self.exchange, self.next_trade = clock, exchange, 0.0
+        if self.best:
+            self._go_on(None)
+        else:
+            self.run(goes_on=True, steps=None)
+
     def run(self, *, goes_on: bool, steps: int | None) -> Schedule:
+        """Return the best schedule, as `list_sweep`."""
         self._try_rules(max(_MIN_RULES, (steps or 0) // 2))
         if self.known is not None:
             self._keep(_Found(self._score(self.known), self._count(), self.known))

@@ -36,6 +36,7 @@ from ppsolve.solver.kinds.portfolio import (
     NEIGHBOURHOODS,
     companion,
     is_in_turn,
+    searches_beside,
     takes_parts,
 )
 from ppsolve.solver.kinds.task import (
@@ -142,6 +143,10 @@ class ScheduleTask(Task):
     def has_parts(self) -> bool:
         """Whether parts of its best schedule are solved anew after all heuristics."""
         return self.is_one_free_problem and not self.is_too_large and takes_parts(self.problem)
+
+    def searches_beside(self, options: Options) -> bool:
+        """Whether a search goes on beside the exact one, so that it ends its own turn early."""
+        return self.is_one_free_problem and searches_beside(self.problem, options)
 
     def begin_from(self, given: Any) -> None:
         """Check a known schedule and keep it, see `Task.begin_from`.
@@ -414,12 +419,15 @@ class ScheduleTask(Task):
 
     def _hear_companion(self, beside: Companion, control: Control) -> Schedule | None:
         """Return the best schedule of a companion; keep it where schedules are all that counts."""
-        found = beside.found()
-        if found is None or not self.is_one_free_problem:
+        told = beside.found()
+        if told is None:
+            return None
+        name, found = told
+        if not self.is_one_free_problem:
             return found
         is_better = self.value is None or found.value < self.value
-        if is_better and self.hear(found, beside.name):
-            control.tell("incumbent", beside.name)
+        if is_better and self.hear(found, name):
+            control.tell("incumbent", name)
         return found
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:

@@ -191,6 +191,10 @@ class Task(ABC):
         """Whether parts of its best schedule are solved anew after all heuristics."""
         return False
 
+    def searches_beside(self, options: Options) -> bool:
+        """Whether a search goes on beside the exact one, so that it ends its own turn early."""
+        return False
+
     @property
     def glances_first(self) -> bool:
         """Whether its glance comes as soon as it has a schedule, not after all but searches."""

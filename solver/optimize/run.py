@@ -67,8 +67,9 @@ LAST_SHARE = 0.2
 """Share that is left for the last schedule of such a heuristic where no exact search follows."""
 
 SEARCH_SHARES = ((1_000, 0.3), (4_000, 0.6))
-"""Ops from which a heuristic that searches goes on after its effort is spent, and shares of the
-time. Below, CP-SAT proves most; from 4,000 ops on it hardly improves a schedule within a minute."""
+"""Ops from which a heuristic that searches goes on after its effort is spent, unless it does so
+beside the exact search, and shares of the time. Below, CP-SAT proves most; from 4,000 ops on it
+hardly improves a schedule within a minute."""
 
 SHARE_BESIDE_PARTS = 0.4
 """The most such a share is where parts of the best schedule are solved anew afterwards, which
@@ -259,10 +260,11 @@ class Run:
             share = min(share, SHARE_BESIDE_PARTS)
         if task.is_too_large:
             share = 1 - LAST_SHARE
+        uses_all = task.size >= SEARCH_SHARES[0][0] and not task.searches_beside(self.options)
         effort = Effort(
             self.clock.share(share),
             task.bound.value,
-            uses_all=task.size >= SEARCH_SHARES[0][0],
+            uses_all=uses_all,
             known=task.best_schedule,
             tell=lambda better: self._hear(better, heuristic.name),
         )

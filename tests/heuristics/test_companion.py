@@ -8,8 +8,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.companion import Companion, sweeping
-from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.heuristics.companion import Companion, Search, ordering, sweeping
+from ppsolve.solver.heuristics.list_rules import list_tail
+from ppsolve.solver.heuristics.sweep import Exchange, list_sweep
 from ppsolve.solver.optimize.kinds import lower
 
 PROBLEM = lower(
@@ -29,13 +30,61 @@ PROBLEM = lower(
 
 def test_it_tells_of_its_best_schedule() -> None:
     best, told = list_sweep(PROBLEM), []
-    with Companion("list-sweep", sweeping(PROBLEM, None, 0), Clock(60.0)).at_work() as companion:
+    searches = {"list-sweep": sweeping(PROBLEM, None, 0)}
+    with Companion(searches, Clock(60.0)).at_work() as companion:
         while not told or told[-1].value > best.value:
             found = companion.found()
             if found is not None:
-                told.append(found)
+                name, schedule = found
+                assert name == "list-sweep"
+                told.append(schedule)
             time.sleep(0.01)
     assert all(check_schedule(PROBLEM, schedule) == [] for schedule in told)
+
+
+def test_searches_take_turns_from_the_best_until_none_finds_anything() -> None:
+    starts = list_sweep(PROBLEM).start
+    steps = [Schedule(PROBLEM, starts * factor) for factor in (4, 3, 2)]
+    given: list[tuple[str, int | None]] = []
+
+    def finder(name: str, finds: list[Schedule]) -> Search:
+        def search(clock: Clock, exchange: Exchange) -> None:
+            known = exchange(None)
+            given.append((name, None if known is None else known.value))
+            if finds:
+                exchange(finds.pop(0))
+
+        return search
+
+    searches = {"one": finder("one", [steps[0], steps[2]]), "other": finder("other", [steps[1]])}
+    with Companion(searches, Clock(60.0)).at_work() as companion:
+        while len(given) < 5:
+            time.sleep(0.01)
+    first, second, third = (step.value for step in steps)
+    assert given[:5] == [
+        ("one", None),
+        ("other", first),
+        ("one", second),
+        ("other", third),
+        ("one", third),
+    ]
+    time.sleep(0.05)
+    assert len(given) == 5
+    found = companion.found()
+    assert found is not None
+    assert (found[0], found[1].value) == ("one", third)
+
+
+def test_a_search_over_orders_goes_on_from_the_best_schedule() -> None:
+    worse, best = list_tail(PROBLEM).normalised(), list_sweep(PROBLEM)
+    told: list[Schedule] = []
+    search = ordering(worse, best.value)
+    search(Clock(60.0), lambda better: told.append(better) if better is not None else None)
+    assert told
+    assert all(check_schedule(PROBLEM, schedule) == [] for schedule in told)
+    known = told[-1]
+    search(Clock(0.0), lambda better: known if better is None else told.append(better))
+    assert told[-1] is known
 
 
 def test_it_learns_a_better_schedule() -> None:

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 
 import ppsolve
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.kinds import portfolio
 from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.portfolio import NEIGHBOURHOODS, SWEEP, companion, is_in_turn
+from ppsolve.solver.kinds.portfolio import (
+    NEIGHBOURHOODS,
+    ORDERS,
+    SWEEP,
+    companion,
+    is_in_turn,
+    searches_beside,
+)
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -36,11 +43,11 @@ def options_with(**given: Any) -> Options:
     return Options.checked(**{"time_limit": 60.0, **given})
 
 
-def named(problem: Problem = PROBLEM, **options: Any) -> str | None:
-    """Return the name of the companion of a run with these options."""
+def named(problem: Problem = PROBLEM, **options: Any) -> tuple[str, ...]:
+    """Return the names of the searches beside CP-SAT in a run with these options."""
     known = list_tail(problem)
     found = companion(ImpliedOrder(problem), options_with(**options), Clock(9), known, 0)
-    return None if found is None else found.name
+    return () if found is None else found.names
 
 
 @pytest.fixture
@@ -50,22 +57,36 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("always")
 def test_one_of_two_workers_searches_neighbourhoods() -> None:
-    assert named(workers=2) == NEIGHBOURHOODS
-    assert named(workers=1) is None
-    assert named(deterministic=True) is None
+    assert named(workers=2) == (NEIGHBOURHOODS, ORDERS)
+    assert named(workers=1) == ()
+    assert named(deterministic=True) == ()
+
+
+@pytest.mark.usefixtures("always")
+def test_neighbourhoods_take_turns_with_the_sweep_where_orders_are_not_searched() -> None:
+    spans = INSTANCE.model_copy(update={"objective": Objective.DEVICE_SPAN})
+    assert named(lower(spans), workers=2) == (NEIGHBOURHOODS, SWEEP)
+
+
+@pytest.mark.usefixtures("always")
+def test_searches_go_on_beside_the_exact_one_where_there_is_a_worker_for_them() -> None:
+    assert searches_beside(PROBLEM, options_with(workers=2))
+    assert not searches_beside(PROBLEM, options_with(workers=1))
+    assert not searches_beside(PROBLEM, options_with(deterministic=True))
 
 
 def test_small_problems_keep_their_workers() -> None:
-    assert named(workers=2) is None
-    assert named(workers=8) is None
+    assert named(workers=2) == ()
+    assert named(workers=8) == ()
+    assert not searches_beside(PROBLEM, options_with(workers=8))
 
 
 def test_the_sweep_takes_a_worker_where_there_are_no_neighbourhoods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(portfolio, "SWEEP_OPS", 0)
-    assert named(workers=4) == SWEEP
-    assert named(workers=3) is None
+    assert named(workers=4) == (SWEEP,)
+    assert named(workers=3) == ()
 
 
 @pytest.mark.usefixtures("always")

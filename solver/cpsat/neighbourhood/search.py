@@ -110,6 +110,11 @@ class Stretches:
         ended = self.is_exhausted or self.is_interrupted
         return met or used_up or ended or self._clock.is_over
 
+    def go_on(self, clock: Clock) -> None:
+        """Search on until it is over, or a clock is."""
+        self._clock = clock
+        self.run()
+
     def run(self) -> Schedule:
         """Search until it is over; return the best schedule."""
         while not self.is_over:
