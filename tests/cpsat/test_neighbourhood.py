@@ -10,6 +10,7 @@ import pytest
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
@@ -200,6 +201,20 @@ def test_it_ends_where_no_stretch_is_open() -> None:
     search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
     assert search.run().value == 5
     assert search.is_exhausted
+
+
+def test_a_pass_goes_on_in_the_next_turn() -> None:
+    # Stretches of one op each, of which every turn tries one.
+    problem = small([op("a", 2, "r"), op("b", 3, "r")])
+    search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    ended = []
+    for _ in range(2):
+        turn = Clock(1000.0)
+        search.exchange = lambda _, turn=turn: turn.stop()
+        search.go_on(turn)
+        ended.append(search.is_exhausted)
+    assert ended == [False, True]
+    assert search.counts.bounded == 2
 
 
 def test_equal_seeds_and_units_give_equal_schedules() -> None:

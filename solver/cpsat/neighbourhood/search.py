@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ppsolve.models.core.result import StopReason
@@ -99,6 +99,7 @@ class Stretches:
         self._most = max(1, int(MOST_SHARE * ops))
         self._ops = min(self._most, max(FIRST_OPS, int(FIRST_SHARE * ops)))
         self._units = UNITS
+        self._places: list[tuple[int, int]] = []
         self._keep(self.best)
 
     @property
@@ -118,30 +119,27 @@ class Stretches:
     def run(self) -> Schedule:
         """Search until it is over; return the best schedule."""
         while not self.is_over:
-            before, counts = self.best, replace(self.counts)
-            self._pass()
-            if self.best is before:
-                self._grow(counts)
+            if not self._places:
+                self._begin_pass()
+            first, slant = self._places.pop()
+            last = min(first + self._ops, self.implied.problem.num_ops)
+            self._try(self._whole.part(max(first, 0), last, slant))
+            self._trade(None)
+            if not self._places and self.best is self._before:
+                self._grow(self._counted)
         return self.best
 
-    def _pass(self) -> None:
-        """Try stretches of one size all over the schedule."""
-        for part in self._parts():
-            self._try(part)
-            self._trade(None)
-            if self.is_over:
-                return
+    def _begin_pass(self) -> None:
+        """Plan stretches of one size that overlap by half, in random order, all over the schedule.
 
-    def _parts(self) -> Iterator[Part]:
-        """Yield stretches that overlap by half, in random order, of the schedule as it is then."""
+        A pass that is cut short by the end of a turn goes on in the next one.
+        """
+        self._before, self._counted = self.best, replace(self.counts)
         ops, step = self.implied.problem.num_ops, max(1, self._ops // 2)
-        places = []
         for slant in SLANTS if self._whole.slope else SLANTS[:1]:
             shift = self._random.randrange(step)
-            places += [(first, slant) for first in range(-shift, ops - shift, step)]
-        self._random.shuffle(places)
-        for first, slant in places:
-            yield self._whole.part(max(first, 0), min(first + self._ops, ops), slant)
+            self._places += [(first, slant) for first in range(-shift, ops - shift, step)]
+        self._random.shuffle(self._places)
 
     def _try(self, part: Part) -> None:
         """Look for a better order of one stretch."""
