@@ -113,6 +113,7 @@ def solve_states(
     flow: Flow,
     upper: int,
     *,
+    delay: IntArray | None = None,
     lower: int = 0,
     clock: Clock | None = None,
     max_states: int = 2**16,
@@ -126,6 +127,9 @@ def solve_states(
         m micro-batches that pass V positions.
     upper : int
         Only a makespan below this is of use, in ticks.
+    delay : int64[m, V], optional
+        Ticks for which all that follows an op in its micro-batch waits beside its lags. Delays are
+        between ops of different resources, beside lags or at the end.
     lower : int
         A makespan that is known to be a lower bound, in ticks: the search ends where it is met.
     clock : Clock, optional
@@ -143,10 +147,11 @@ def solve_states(
     shape = shape_of(flow)
     if shape is None:
         return None
-    batch = batch_of(flow, shape)
+    delay = np.zeros_like(flow.duration) if delay is None else delay
+    batch = batch_of(flow, shape, delay)
     clock = Clock() if clock is None else clock
     best: list[int] | None = None
-    asked, upper = upper, min(upper, _horizon(flow))
+    asked, upper = upper, min(upper, _horizon(flow, delay))
     bound, placed, last_placed = min(lower, upper), 0, 0
     width = min(FIRST_WIDTH, max_states)
     while bound < upper and not clock.is_over:
@@ -163,11 +168,11 @@ def solve_states(
             break
     if best is None and bound >= upper:
         upper = bound = asked
-    starts = None if best is None else starts_of(flow, best)
+    starts = None if best is None else starts_of(flow, best, delay)
     return StatesAnswer(None if best is None else upper, starts, bound, bound >= upper, placed)
 
 
-def batch_of(flow: Flow, shape: Shape) -> Batch:
+def batch_of(flow: Flow, shape: Shape, delay: IntArray) -> Batch:
     """Return the durations and amounts of a flow as the kernel reads them.
 
     Parameters
@@ -176,13 +181,15 @@ def batch_of(flow: Flow, shape: Shape) -> Batch:
         The flow.
     shape : Shape
         Its shape.
+    delay : int64[m, V]
+        Ticks after each op.
 
     Returns
     -------
     Batch
         Tails, ops by tail and the micro-batches that are alike are worked out.
     """
-    tail = _tails(flow, shape).ravel()
+    tail = _tails(flow, shape, delay).ravel()
     numbers = np.arange(flow.duration.size).reshape(flow.duration.shape)
     ranked = []
     for resource in range(flow.num_resources):
@@ -191,19 +198,20 @@ def batch_of(flow: Flow, shape: Shape) -> Batch:
     generator = np.random.default_rng(0)
     return Batch(
         flow.duration.ravel(),
+        delay.ravel(),
         tail,
         flow.acquire.ravel(),
         flow.release.ravel(),
         flow.room,
         _least_amounts(flow),
-        _twins(flow),
+        _twins(flow, delay),
         np.cumsum([0, *map(len, ranked)], dtype=np.int64),
         np.concatenate(ranked),
         generator.integers(0, 2**40, flow.num_microbatches * len(shape.slot)),
     )
 
 
-def starts_of(flow: Flow, sequence: Sequence[int]) -> IntArray:
+def starts_of(flow: Flow, sequence: Sequence[int], delay: IntArray) -> IntArray:
     """Return the starts of ops that are placed one after the other, each as early as possible.
 
     Parameters
@@ -212,6 +220,8 @@ def starts_of(flow: Flow, sequence: Sequence[int]) -> IntArray:
         The flow.
     sequence : sequence of int
         Every op ``j * V + v`` once, predecessors first.
+    delay : int64[m, V]
+        Ticks after each op.
 
     Returns
     -------
@@ -225,24 +235,25 @@ def starts_of(flow: Flow, sequence: Sequence[int]) -> IntArray:
         before[v].append((u, lag))
     for op in sequence:
         j, v = divmod(op, flow.num_positions)
-        ends = (start[j, u] + flow.duration[j, u] + lag for u, lag in before[v])
+        ends = (start[j, u] + flow.duration[j, u] + delay[j, u] + lag for u, lag in before[v])
         start[j, v] = max(free[flow.resource[v]], *ends, 0)
         free[flow.resource[v]] = start[j, v] + flow.duration[j, v]
     return start
 
 
-def _horizon(flow: Flow) -> int:
-    """Return a makespan that no earliest schedule reaches: all ops and lags in turn, and a tick."""
-    return int(flow.duration.sum()) + flow.num_microbatches * int(flow.lag.sum()) + 1
+def _horizon(flow: Flow, delay: IntArray) -> int:
+    """Return a makespan that no earliest schedule reaches: all ops and waits in turn, one tick."""
+    work = int((flow.duration + delay).sum())
+    return work + flow.num_microbatches * int(flow.lag.sum()) + 1
 
 
-def _tails(flow: Flow, shape: Shape) -> IntArray:
+def _tails(flow: Flow, shape: Shape, delay: IntArray) -> IntArray:
     """Return the longest time from the end of each op to that of its micro-batch."""
-    tail = np.zeros_like(flow.duration)
+    tail = delay.copy()
     for v in reversed(shape.todo[: flow.num_positions]):
         for k in range(shape.before_pointer[v], shape.before_pointer[v + 1]):
             u = shape.before[k]
-            reach = flow.duration[:, v] + tail[:, v] + shape.before_lag[k]
+            reach = delay[:, u] + shape.before_lag[k] + flow.duration[:, v] + tail[:, v]
             tail[:, u] = np.maximum(tail[:, u], reach)
     return tail
 
@@ -254,9 +265,9 @@ def _least_amounts(flow: Flow) -> IntArray:
     return np.array([0 if amount == NEVER else amount for amount in least], dtype=np.int64)
 
 
-def _twins(flow: Flow) -> IntArray:
+def _twins(flow: Flow, delay: IntArray) -> IntArray:
     """Return the last earlier micro-batch that is alike, `FREE` where there is none."""
-    rows = np.concatenate([flow.duration, flow.acquire, flow.release], axis=1)
+    rows = np.concatenate([flow.duration, delay, flow.acquire, flow.release], axis=1)
     latest: dict[bytes, int] = {}
     twins = []
     for j, row in enumerate(rows):

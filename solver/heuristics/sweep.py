@@ -182,7 +182,18 @@ class Sweep:
             self.run(goes_on=True, steps=None)
 
     def run(self, *, goes_on: bool, steps: int | None) -> Schedule:
-        """Return the best schedule, as `list_sweep`."""
+        """Return the best schedule found.
+
+        Parameters
+        ----------
+        goes_on, steps
+            As of `list_sweep`.
+
+        Returns
+        -------
+        Schedule
+            Feasible; device spans are compacted.
+        """
         self._try_rules(max(_MIN_RULES, (steps or 0) // 2))
         if self.known is not None:
             self._keep(_Found(self._score(self.known), self._count(), self.known))

@@ -55,13 +55,15 @@ class Shape(NamedTuple):
 class Batch(NamedTuple):
     """The micro-batches of one step; op ``j * V + v`` is position v of micro-batch j.
 
-    `tail` is the time from the end of an op to the end of its micro-batch; `ranked` lists the ops
-    of each resource by falling tail; `twin` is the last earlier micro-batch that is alike, -1:
+    `delay` is the time for which all that follows an op waits beside its lags; `tail` is the time
+    from the end of an op to the end of its micro-batch; `ranked` lists the ops of each resource by
+    falling tail; `twin` is the last earlier micro-batch that is alike, -1:
     none; `least` the least amount that an op takes from a pool; `mark` has a number for each
     micro-batch and phase.
     """
 
     duration: Any
+    delay: Any
     tail: Any
     acquire: Any
     release: Any
@@ -89,6 +91,7 @@ def _set_heads(
     resource, pool, slot, done = shape.resource, shape.pool, shape.slot, shape.done
     pointer, before, lag = shape.before_pointer, shape.before, shape.before_lag
     duration, acquire, todo = batch.duration, batch.acquire, shape.todo
+    delay = batch.delay
     phase, clock = rows[at + FIGURES + j], rows[at + CLOCK]
     arrival = at + FIGURES + count
     free = arrival + count
@@ -100,7 +103,8 @@ def _set_heads(
         for k in range(pointer[v], pointer[v + 1]):
             u = before[k]
             if not done[phase * size + u]:
-                moment = max(moment, head[j * size + u] + duration[j * size + u] + lag[k])
+                start = head[j * size + u]
+                moment = max(moment, start + duration[j * size + u] + lag[k] + delay[j * size + u])
         if pool[v] >= 0 and acquire[j * size + v] > 0:
             moment = max(moment, opening[pool[v]])
         head[j * size + v] = moment
@@ -205,7 +209,8 @@ def _set_child(
     if not shape.keeps[phase * size + v]:
         made[arrival + j] = 0
     if shape.gain[phase * size + v] >= 0:
-        made[arrival + j] = max(made[arrival + j], end + shape.gain[phase * size + v])
+        ready = end + shape.gain[phase * size + v] + batch.delay[op]
+        made[arrival + j] = max(made[arrival + j], ready)
     for i in range(count):
         w = shape.slot[made[to + FIGURES + i]]
         if w >= 0:

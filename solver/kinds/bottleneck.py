@@ -63,6 +63,10 @@ WORDS = {
         "memory: every amount times the time that it is held fills the whole capacity",
         "more memory, or less that a micro-batch holds",
     ),
+    "two-resources": (
+        "the first and the last device, with the few micro-batches that memory lets be on the way",
+        "more memory on these devices, less work there, or more equal micro-batches",
+    ),
 }
 """What each rule is about, and what would lower its bound."""
 

@@ -24,8 +24,9 @@ from ppsolve.solver.bounds.lower_bounds import Bound
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds_in_turn, strongest_first
 from ppsolve.solver.flow.flow import Flow, flow_of
+from ppsolve.solver.flow.two_resources import two_resources
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
-from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.kernels.compilation import expect, is_compiled
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -39,11 +40,15 @@ from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
-from ppsolve.solver.pipeline.small import search_states
+from ppsolve.solver.pipeline.small import NO_VALUE, search_states
 from ppsolve.solver.pipeline.steady import STEADY_STATE
 
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
+
+PAIR_SHARE = 0.2
+"""Part of the time that is left for two devices after that. In runs of 8 s on 4 devices with 8 to
+11 log-normal micro-batches and little memory, 0.05 left two of four bounds 3.5 and 0.7 % lower."""
 
 MANY_STEPS = 1_000_000
 """Steps of kernels that this takes: an order, extended once, moves all micro-batches."""
@@ -291,15 +296,25 @@ class PipelineTask(ScheduleTask):
         yield from super().strategies(options)
 
     def raise_bound(self, control: Control) -> StopReason:
-        """Follow more orders of micro-batches, as long as that raises the bound."""
+        """Follow more orders of micro-batches, while that raises the bound; then two devices."""
         expect(MANY_STEPS)
-        clock = control.clock.share(BOUND_SHARE)
-        for found in deeper_bounds(cast("Flow", self.flow), clock):
+        flow = cast("Flow", self.flow)
+        for found in deeper_bounds(flow, control.clock.share(BOUND_SHARE)):
             if found.value <= self.bound.value:
                 break
-            self._note_bounds([found, *(b for b in self.bounds if b.name != found.name)])
-            control.tell("bound", found.name)
+            self._raise_to(found, control)
+        if not self.is_closed and is_compiled():
+            upper = NO_VALUE if self.value is None else self.value
+            clock = control.clock.share(PAIR_SHARE)
+            pair = two_resources(flow, upper, lower=self.bound.value, clock=clock)
+            if pair is not None and pair.value > self.bound.value:
+                self._raise_to(pair, control)
         return StopReason.PROVED if self.is_closed else StopReason.TIME
+
+    def _raise_to(self, found: Bound, control: Control) -> None:
+        """Note a stronger bound, and tell of it."""
+        self._note_bounds([found, *(b for b in self.bounds if b.name != found.name)])
+        control.tell("bound", found.name)
 
     def plan_whole_ops(self, control: Control) -> StopReason:
         """Order whole ops exactly, and add their collectives greedily."""

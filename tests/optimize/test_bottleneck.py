@@ -11,6 +11,7 @@ from ppsolve.models.core.result import Bottleneck, Result
 from ppsolve.solver.bounds.lower_bounds import RULES
 from ppsolve.solver.bounds.reason import Reason, largest
 from ppsolve.solver.flow.bounds import RULES as FLOW_RULES
+from ppsolve.solver.flow.two_resources import NAME as TWO_RESOURCES
 from ppsolve.solver.kinds.bottleneck import FREE_OF_MEMORY, MEMORY_RULES, WORDS
 from ppsolve.solver.render.reports import report
 
@@ -21,7 +22,7 @@ def solved(**fields):
 
 
 def test_every_rule_has_words():
-    assert set(WORDS) == {rule.name for rule in RULES} | set(FLOW_RULES)
+    assert set(WORDS) == {rule.name for rule in RULES} | set(FLOW_RULES) | {TWO_RESOURCES}
     assert set(WORDS) > MEMORY_RULES
     assert set(WORDS) - MEMORY_RULES >= FREE_OF_MEMORY
 
