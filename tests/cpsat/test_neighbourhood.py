@@ -10,11 +10,12 @@ import pytest
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole, obstacle
-from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, Stretches
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.heuristics.test_order_search import in_any_order, job_shop
@@ -42,10 +43,12 @@ CASES = known_cases()
 
 
 def stretches(whole: Whole) -> list[Part]:
-    """Return the whole and its halves."""
+    """Return the whole and its halves, by every slant."""
     count = whole.problem.num_ops
     places = [(0, count), (0, count // 2), (count // 2, count), (count // 4, 3 * count // 4)]
-    return [whole.part(first, last) for first, last in places if first < last]
+    return [
+        whole.part(first, last, slant) for first, last in places if first < last for slant in SLANTS
+    ]
 
 
 def best_of(part: Part) -> Schedule:
@@ -81,6 +84,58 @@ def test_a_better_stretch_is_a_better_whole(case: tuple[Problem, Schedule]) -> N
         again = part.put_back(best)
         assert check_schedule(case[0], again) == []
         assert again.value <= best.value - whole.shift <= whole.schedule.value
+
+
+def three_devices() -> Whole:
+    """Return micro-batches a and b on their way through three devices, one tick each, lag 2."""
+    names = [f"{name}{device}" for name in "ab" for device in range(3)]
+    problem = small(
+        [op(name, 1, f"r{name[1]}") for name in names],
+        [(f"{name}{d}", f"{name}{d + 1}", 2) for name in "ab" for d in range(2)],
+    )
+    problem = replace(problem, device=np.array([0, 1, 2] * 2))
+    return Whole(ImpliedOrder(problem), at(problem, 0, 3, 6, 1, 4, 7))
+
+
+def test_a_slanted_stretch_follows_a_micro_batch() -> None:
+    whole = three_devices()
+    # From start to start of an op and the next one on its way: one tick and two of lag.
+    assert whole.slope == 3
+    assert whole.part(0, 3, 1).ops.tolist() == [0, 1, 2]
+    assert whole.part(3, 6, 1).ops.tolist() == [3, 4, 5]
+    # At one moment the first device is with b when the second one is not yet with a.
+    assert whole.part(0, 3).ops.tolist() == [0, 1, 3]
+    # Against their way: the last device's two ops come last, the first one's first.
+    assert whole.sequence(-1).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_op_comes_before_one_that_it_waits_for(case: tuple[Problem, Schedule]) -> None:
+    whole = Whole(ImpliedOrder(case[0]), case[1])
+    for slant in SLANTS:
+        place = np.argsort(whole.sequence(slant))
+        assert (place[whole.before] < place[whole.after]).all()
+
+
+def test_borders_are_straight_where_an_op_has_no_device() -> None:
+    problem = three_devices().problem
+    beside = replace(problem, device=np.array([0, 1, -1] * 2))
+    assert Whole(ImpliedOrder(beside), at(beside, 0, 3, 6, 1, 4, 7)).slope == 0
+
+
+def test_a_device_with_a_smaller_span_may_start_sooner() -> None:
+    # r: a b without a gap, 10 ticks. s: c d, 4 ticks, six less, so it may start three sooner.
+    ops = [op("a", 1, "r"), op("b", 9, "r"), op("c", 2, "s"), op("d", 2, "s")]
+    loose = small(ops, [("a", "b")], objective="device_span")
+    whole = Whole(ImpliedOrder(loose), at(loose, 0, 1, 6, 8))
+    assert whole.schedule.value == 10
+    # As late as may be, c starts at 6.
+    assert whole.problem.release.tolist() == [0, 0, 3, 3]
+    assert whole.part(0, 4).known.value == 10 + whole.shift
+    # Where both ops of s wait for a, which ends at 1, and four ticks more, none starts before 5.
+    tight = small(ops, [("a", "b"), ("a", "c", 4), ("a", "d", 4)], objective="device_span")
+    whole = Whole(ImpliedOrder(tight), at(tight, 0, 1, 6, 8))
+    assert whole.problem.release.tolist() == [0, 0, 5, 5]
 
 
 def test_ops_behind_keep_their_order_and_give_tails() -> None:
@@ -146,6 +201,20 @@ def test_it_ends_where_no_stretch_is_open() -> None:
     search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
     assert search.run().value == 5
     assert search.is_exhausted
+
+
+def test_a_pass_goes_on_in_the_next_turn() -> None:
+    # Stretches of one op each, of which every turn tries one.
+    problem = small([op("a", 2, "r"), op("b", 3, "r")])
+    search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    ended = []
+    for _ in range(2):
+        turn = Clock(1000.0)
+        search.exchange = lambda _, turn=turn: turn.stop()
+        search.go_on(turn)
+        ended.append(search.is_exhausted)
+    assert ended == [False, True]
+    assert search.counts.bounded == 2
 
 
 def test_equal_seeds_and_units_give_equal_schedules() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.bounds import best_bound, lower_bounds, work_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.engine import solve
@@ -39,6 +39,12 @@ UNITS = 0.3
 BASE_SHARE = 0.01
 """Share of `UNITS` that any stretch counts as besides, so that a search with a limit ends; building
 a stretch of 300 ops and its bounds takes some 5 ms, a hundredth of what CP-SAT may take."""
+
+SLANTS = (0, 1, -1)
+"""Borders of stretches: at one moment, or after a micro-batch as it goes from device to device, so
+that a stretch of few ops has all that holds it up. Device spans, with 0 alone and with all, percent
+above the bound: V 8 x 24 at 1.25p 0.64 and 0.42 after 8 s of CPU time, 16 x 48 at 1.375p 0.65 and
+0.56 after 15 s, at 1.25p 0.22 and 0.24; two uneven 16 x 64 (makespan) 0.23 either way."""
 
 Exchange = Callable[[Schedule | None], Schedule | None]
 """Takes a better schedule, or None where there is none, and gives one that was found elsewhere."""
@@ -93,6 +99,7 @@ class Stretches:
         self._most = max(1, int(MOST_SHARE * ops))
         self._ops = min(self._most, max(FIRST_OPS, int(FIRST_SHARE * ops)))
         self._units = UNITS
+        self._places: list[tuple[int, int]] = []
         self._keep(self.best)
 
     @property
@@ -112,34 +119,36 @@ class Stretches:
     def run(self) -> Schedule:
         """Search until it is over; return the best schedule."""
         while not self.is_over:
-            before, counts = self.best, replace(self.counts)
-            self._pass()
-            if self.best is before:
-                self._grow(counts)
+            if not self._places:
+                self._begin_pass()
+            first, slant = self._places.pop()
+            last = min(first + self._ops, self.implied.problem.num_ops)
+            self._try(self._whole.part(max(first, 0), last, slant))
+            self._trade(None)
+            if not self._places and self.best is self._before:
+                self._grow(self._counted)
         return self.best
 
-    def _pass(self) -> None:
-        """Try stretches of one size all over the schedule."""
-        for part in self._parts():
-            self._try(part)
-            self._trade(None)
-            if self.is_over:
-                return
+    def _begin_pass(self) -> None:
+        """Plan stretches of one size that overlap by half, in random order, all over the schedule.
 
-    def _parts(self) -> Iterator[Part]:
-        """Yield stretches that overlap by half, in random order, of the schedule as it is then."""
+        A pass that is cut short by the end of a turn goes on in the next one.
+        """
+        self._before, self._counted = self.best, replace(self.counts)
         ops, step = self.implied.problem.num_ops, max(1, self._ops // 2)
-        shift = self._random.randrange(step)
-        firsts = list(range(-shift, ops - shift, step))
-        self._random.shuffle(firsts)
-        for first in firsts:
-            yield self._whole.part(max(first, 0), min(first + self._ops, ops))
+        for slant in SLANTS if self._whole.slope else SLANTS[:1]:
+            shift = self._random.randrange(step)
+            self._places += [(first, slant) for first in range(-shift, ops - shift, step)]
+        self._random.shuffle(self._places)
 
     def _try(self, part: Part) -> None:
         """Look for a better order of one stretch."""
         target = part.known.value - 1
         implied = ImpliedOrder(part.problem)
-        bound = best_bound(lower_bounds(implied)).value
+        # Most are refuted by it, in a quarter of the time of all bounds (V 16 x 48: 32 of 40).
+        bound = work_bound(part.problem)
+        if bound <= target:
+            bound = best_bound(lower_bounds(implied)).value
         self.spent += BASE_SHARE * UNITS
         if bound > target:
             self.counts.bounded += 1
