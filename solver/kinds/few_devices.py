@@ -54,7 +54,8 @@ class DeviceBound:
         lower: int,
         best: Schedule,
         limits: SearchLimits,
-        on_bound: Callable[[int], None],
+        on_bound: Callable[[int, bool], None],
+        on_schedule: Callable[[Schedule], bool] | None,
         feed: Feed,
     ) -> SearchLimits:
         """Look for a better bound for a share of the time.
@@ -68,7 +69,9 @@ class DeviceBound:
         limits : SearchLimits
             Limits of this and of all that follows.
         on_bound : callable
-            Told about each better bound, in ticks.
+            Told about each better bound, in ticks, and whether the whole has it.
+        on_schedule : callable or None
+            Told about better schedules; returns whether it takes one. None: the whole is not asked.
         feed : callable
             Asked for the best schedule that was found elsewhere.
 
@@ -83,7 +86,8 @@ class DeviceBound:
         own = _share(limits)
         if self._search is None:
             self._search = FewDevices(self._implied, lower, best, own)
-        self._search.on_bound, self._search.feed = on_bound, feed
+        self._search.on_bound, self._search.on_schedule = on_bound, on_schedule
+        self._search.feed = feed
         self._search.go_on(lower, best, own)
         return limits.less(clock.elapsed, self._search.spent)
 

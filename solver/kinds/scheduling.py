@@ -362,8 +362,7 @@ class ScheduleTask(Task):
             control.limits().scaled(IN_TURN_SHARE), clock=control.clock.share(IN_TURN_SHARE)
         )
         search = Stretches(self.implied, self.schedule, self.bound.value, limits)
-        if self.hear(search.run(), NEIGHBOURHOODS):
-            control.tell("incumbent", NEIGHBOURHOODS)
+        self._hear_of(search.run(), NEIGHBOURHOODS, control)
         self._units += search.spent
         if search.is_interrupted:
             return StopReason.INTERRUPTED
@@ -430,11 +429,21 @@ class ScheduleTask(Task):
             return limits
         load_exact_solver()
 
-        def raised(bound: int) -> None:
-            self.bound = Bound(FEW_DEVICES, bound)
-            control.tell("bound", FEW_DEVICES)
+        def raised(bound: int, is_whole: bool) -> None:
+            self.bound = Bound(EXACT if is_whole else FEW_DEVICES, bound)
+            control.tell("bound", self.bound.name)
 
-        return self._devices.seek(self.bound.value, self.schedule, limits, raised, feed)
+        def found(schedule: Schedule) -> bool:
+            return self._hear_of(schedule, EXACT, control)
+
+        return self._devices.seek(self.bound.value, self.schedule, limits, raised, found, feed)
+
+    def _hear_of(self, schedule: Schedule, by: str, control: Control) -> bool:
+        """Keep a schedule if it is valid and the best one, and tell of it."""
+        is_better = self.hear(schedule, by)
+        if is_better:
+            control.tell("incumbent", by)
+        return is_better
 
     def _hear_companion(self, beside: Companion, control: Control) -> Schedule | None:
         """Return the best schedule of a companion; keep it where schedules are all that counts."""
@@ -444,9 +453,8 @@ class ScheduleTask(Task):
         name, found = told
         if not self.is_one_free_problem:
             return found
-        is_better = self.value is None or found.value < self.value
-        if is_better and self.hear(found, name):
-            control.tell("incumbent", name)
+        if self.value is None or found.value < self.value:
+            self._hear_of(found, name, control)
         return found
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:

@@ -10,6 +10,7 @@ import ppsolve
 from ppsolve.models.core.result import Result
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.devices.search import FewDevices
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.generate.flags import PerDevice
 from ppsolve.solver.generate.instances import generate
@@ -37,7 +38,11 @@ def analytic(result: Result) -> int:
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("seed", [4, 6])
-def test_a_result_says_that_few_devices_prove_it(seed: int) -> None:
+def test_a_result_says_that_few_devices_prove_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The whole of so small a pipeline is proved before any part.
+    monkeypatch.setattr(FewDevices, "_ask_whole", lambda search: None)
     told = []
     found = ppsolve.optimize(uneven(seed), time_limit=60, workers=2, on_progress=told.append)
     assert found.status == "OPTIMAL"
@@ -72,10 +77,15 @@ def test_each_call_goes_on_from_the_one_before() -> None:
     told: list[int] = []
     bound, known = DeviceBound(ImpliedOrder(problem)), list_tail(problem)
     limits = SearchLimits(seconds=None, deterministic=100.0)
-    left = bound.seek(2583, known, limits, told.append, lambda: None)
+
+    def tell(value: int, is_whole: bool) -> None:
+        assert not is_whole
+        told.append(value)
+
+    left = bound.seek(2583, known, limits, tell, None, lambda: None)
     assert left.deterministic is not None
     assert 0 < 100 - left.deterministic <= 100 * few_devices.SHARE
-    bound.seek(told[-1], known, left, told.append, lambda: None)
+    bound.seek(told[-1], known, left, tell, None, lambda: None)
     assert told == sorted(set(told))
     assert 2583 < told[-1] <= 2610
     assert not bound.is_interrupted
@@ -83,11 +93,12 @@ def test_each_call_goes_on_from_the_one_before() -> None:
 
 def test_nothing_is_sought_once_time_is_over() -> None:
     problem = lower(uneven(4))
-    told: list[int] = []
+    told: list[tuple[int, bool]] = []
     clock = Clock(10)
     clock.stop()
     limits = SearchLimits(seconds=10, clock=clock)
     bound = DeviceBound(ImpliedOrder(problem))
-    left = bound.seek(2583, list_tail(problem), limits, told.append, lambda: None)
+    known = list_tail(problem)
+    left = bound.seek(2583, known, limits, lambda *news: told.append(news), None, lambda: None)
     assert told == []
     assert left.seconds is not None

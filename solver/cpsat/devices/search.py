@@ -11,7 +11,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import Feed
+from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
 from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -62,7 +62,9 @@ class FewDevices:
     A few devices often take as long as all: the others have room enough. The first device is the
     one with the most work between head and tail. Each next one is among those that the best
     schedule of the part before leaves least room, and makes the part longest. Questions are whether
-    a part has any schedule that is better than its best one, then halves.
+    a part has any schedule that is better than its best one, then halves. Before each device, and
+    whenever there is a better schedule, the whole is asked the same: often that is refuted at once,
+    and one that was found last in 0.3 s where parts went on for 15 (uneven 16 x 64).
 
     Parameters
     ----------
@@ -75,7 +77,10 @@ class FewDevices:
     limits : SearchLimits
         Limits of the whole search.
     on_bound : callable, optional
-        Told about each better bound, in ticks.
+        Told about each better bound, in ticks, and whether the whole has it and not a part.
+    on_schedule : callable, optional
+        Told about better schedules of the whole; returns whether it takes one. Without it the whole
+        is not asked.
     feed : callable, optional
         Asked for the best schedule that was found elsewhere.
     """
@@ -84,7 +89,8 @@ class FewDevices:
     lower: int
     best: Schedule
     limits: SearchLimits
-    on_bound: Callable[[int], None] | None = None
+    on_bound: Callable[[int, bool], None] | None = None
+    on_schedule: Callable[[Schedule], bool] | None = None
     feed: Feed | None = None
     spent: float = 0.0
     is_interrupted: bool = False
@@ -95,6 +101,7 @@ class FewDevices:
         self._clock: Clock = self.limits.start()
         self._machines = Machines(self.implied)
         self._units = UNITS
+        self._asked = (0, 0.0)
 
     @property
     def is_over(self) -> bool:
@@ -108,15 +115,31 @@ class FewDevices:
     def run(self) -> int:
         """Search until it is over; return the best bound in ticks."""
         with suppress(TooManyWaysError):
+            self._ask_whole()
             for part in self.parts[-1:]:
                 self._close(part)
             while not self.is_over and self._grow():
                 self._close(self.parts[-1])
+                self._ask_whole()
         while not self.is_over and any(self._is_open(part) for part in self.parts):
             self._units *= 2
+            self._ask_whole()
             for part in self.parts:
                 self._close(part)
         return self.lower
+
+    def _ask_whole(self) -> None:
+        """Ask whether anything is better than the best schedule, if that was not asked before."""
+        tell = self.on_schedule
+        while tell and not self.is_over and self._asked != (self.best.value, self._units):
+            self._asked, target = (self.best.value, self._units), self.best.value - 1
+            answer = self._solve(self.implied, target, QUICK * self._units)
+            found = answer.schedule
+            if found is not None and tell(found):
+                self.best = min(found, self.best, key=lambda schedule: schedule.value)
+            bound = target + 1 if answer.infeasible else min(answer.bound or 0, target)
+            self._raise(bound, is_whole=True)
+            self._listen()
 
     def go_on(self, lower: int, best: Schedule, limits: SearchLimits) -> int:
         """Search on from where the search before has ended.
@@ -212,18 +235,7 @@ class FewDevices:
 
     def _ask(self, part: Open, target: int, effort: float = 1.0) -> bool:
         """Ask for a schedule of at most so many ticks; return whether there is an answer."""
-        units, most = self.limits.deterministic, effort * self._units
-        limits = replace(
-            self.limits,
-            clock=self._clock,
-            deterministic=most if units is None else min(most, units - self.spent),
-            workers=1,
-            gap=0.0,
-            dynamic_orders=True,
-        )
-        answer = solve(part.implied, lower=self.lower, incumbent=None, upper=target, limits=limits)
-        self.spent += answer.deterministic_time
-        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        answer = self._solve(part.implied, target, effort * self._units)
         found = answer.schedule
         if found is not None and found.value < part.best.value:
             part.best = found
@@ -231,13 +243,29 @@ class FewDevices:
         self._listen()
         return answer.infeasible or found is not None
 
+    def _solve(self, implied: ImpliedOrder, target: int, units: float) -> ExactAnswer:
+        """Search for the best schedule of at most so many ticks, with limited effort."""
+        most = self.limits.deterministic
+        limits = replace(
+            self.limits,
+            clock=self._clock,
+            deterministic=units if most is None else min(units, most - self.spent),
+            workers=1,
+            gap=0.0,
+            dynamic_orders=True,
+        )
+        answer = solve(implied, lower=self.lower, incumbent=None, upper=target, limits=limits)
+        self.spent += answer.deterministic_time
+        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        return answer
+
     def _listen(self) -> None:
         better = None if self.feed is None else self.feed()
         if better is not None and better.value < self.best.value:
             self.best = better
 
-    def _raise(self, bound: int) -> None:
+    def _raise(self, bound: int, *, is_whole: bool = False) -> None:
         if bound > self.lower:
             self.lower = bound
             if self.on_bound is not None:
-                self.on_bound(bound)
+                self.on_bound(bound, is_whole)
