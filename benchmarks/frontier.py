@@ -20,6 +20,7 @@ from typing import NamedTuple
 from best_known_files import load_best_known
 from published import curve as curve_points
 from published import rows as published_rows
+from published import v_rows as published_v_rows
 from run_set import seeds_of
 from shipped import INSTANCES
 
@@ -172,6 +173,11 @@ def published(seeds: range) -> Iterator[Instance]:
         yield point.instance
 
 
+def v_rows(seeds: range) -> Iterator[Instance]:
+    """Yield V placements of published rows that have no published V schedule."""
+    yield from published_v_rows()
+
+
 def both_objectives(instance: Instance) -> Iterator[Instance]:
     """Yield an instance with device spans and with the makespan as its objective."""
     yield instance
@@ -223,6 +229,7 @@ def shipped(seeds: range, directory: Path = INSTANCES) -> Iterator[Instance]:
 FAMILIES = {
     "curve": Family(60, range(1), curve),
     "published": Family(60, range(1), published),
+    "v-rows": Family(180, range(1), v_rows),
     "uneven-16x64": Family(60, range(15), lambda s: uneven((16, 64), s, WIDE_CAPACITIES)),
     "uneven-32x128": Family(180, range(5), lambda s: uneven((32, 128), s, WIDE_CAPACITIES)),
     "uneven-64x1024": Family(60, range(1), lambda s: uneven((64, 1024), s, ("1",))),

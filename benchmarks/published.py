@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from typing import Any, NamedTuple
 
 from shipped import ROOT
@@ -92,6 +93,18 @@ def rows() -> Iterator[Point]:
                 chunks = 2 if planner == "zbv" else 1
                 instance = pipeline(name, row, share, float(limit), chunks, objective)
                 yield Point(instance, figures[f"{objective}_us"])
+
+
+def v_rows() -> Iterator[Instance]:
+    """Yield V placements of the rows whose V schedules were not published, at 1p and 2p."""
+    for number, row in enumerate(read("zero_bubble_published.json")["rows"]):
+        if any(label.endswith("/zbv") for label in row.get("measured_heuristic", {})):
+            continue
+        share = row["memory"]["released_at_backward_weight_end"]
+        for limit, objective in product((1, 2), ("makespan", "device_span")):
+            size = f"{row['num_devices']}x{row['num_microbatches']}"
+            name = f"row{number}-{size}-{limit}p-v-{objective}"
+            yield pipeline(name, row, share, limit, 2, objective)
 
 
 def pipeline(

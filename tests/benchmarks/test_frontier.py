@@ -33,6 +33,14 @@ def test_the_curve_has_34_points_for_each_objective() -> None:
     ]
 
 
+def test_rows_without_published_v_schedules_come_as_v_up_to_32_x_256() -> None:
+    found = list(FAMILIES["v-rows"].instances(range(1)))
+    assert len({instance.name for instance in found}) == len(found) == 24
+    assert all(instance.placement == "vshape" for instance in found)
+    sizes = {(instance.num_devices, instance.num_microbatches) for instance in found}
+    assert sizes == {(8, 24), (8, 64), (16, 48), (32, 96), (32, 256)}
+
+
 def test_figures_of_a_family() -> None:
     times = {"forward": [1, 1], "backward": [2, 2]}
     pipeline = PipelineInstance(num_devices=2, num_microbatches=2, times=times)
