@@ -144,7 +144,8 @@ def test_the_example_prints_predictions_and_ops(example: tuple[Path, str]) -> No
     ops = [f"{kind}{stage}" for kind in "FIW" for stage in range(4)]
     rows = ["step, by stages", "step, by others", "step", "replay", *ops]
     assert names[: len(rows)] == rows
-    assert "recorded" in "\n".join(names[len(rows) :])
+    # The diagnosis: whether the recorded order was proved optimal is a matter of time.
+    assert "What would help" in names[len(rows) :]
     for name in ("first", "run"):
         files = sorted(file.name for file in (folder / name).glob("*.json"))
         assert files == ["rank0.json", "rank1.json"]
