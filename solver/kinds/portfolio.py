@@ -51,8 +51,7 @@ def is_in_turn(problem: Problem, options: Options) -> bool:
     bool
         False where there are no neighbourhoods, or they run beside the exact search.
     """
-    alone = options.deterministic or options.used_workers < NEIGHBOURHOOD_WORKERS
-    return alone and takes_parts(problem)
+    return takes_parts(problem) and not _has_worker_beside(options)
 
 
 def companion(
@@ -81,7 +80,7 @@ def companion(
     if options.deterministic:
         return None
     workers, problem = options.used_workers, implied.problem
-    if known is not None and workers >= NEIGHBOURHOOD_WORKERS and takes_parts(problem):
+    if known is not None and searches_beside(problem, options):
         limits = SearchLimits(seconds=None, seed=options.seed)
         searches = {NEIGHBOURHOODS: stretching(implied, known, bound, limits)}
         if obstacle_to_orders(problem) is None:
@@ -113,8 +112,11 @@ def searches_beside(problem: Problem, options: Options) -> bool:
     bool
         False with one worker, without a wall clock and where there are no neighbourhoods.
     """
-    alone = options.deterministic or options.used_workers < NEIGHBOURHOOD_WORKERS
-    return not alone and takes_parts(problem)
+    return takes_parts(problem) and _has_worker_beside(options)
+
+
+def _has_worker_beside(options: Options) -> bool:
+    return not options.deterministic and options.used_workers >= NEIGHBOURHOOD_WORKERS
 
 
 def takes_parts(problem: Problem) -> bool:
