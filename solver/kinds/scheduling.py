@@ -149,7 +149,7 @@ class ScheduleTask(Task):
 
     def searches_beside(self, options: Options) -> bool:
         """Whether a search goes on beside the exact one, so that it ends its own turn early."""
-        return self.is_one_free_problem and searches_beside(self.problem, options)
+        return self.has_parts and searches_beside(self.problem, options)
 
     def begin_from(self, given: Any) -> None:
         """Check a known schedule and keep it, see `Task.begin_from`.

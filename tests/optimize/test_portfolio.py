@@ -12,7 +12,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.list_rules import list_tail
-from ppsolve.solver.kinds import portfolio
+from ppsolve.solver.kinds import portfolio, scheduling
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import (
     NEIGHBOURHOODS,
@@ -135,3 +135,12 @@ def test_a_task_says_whether_parts_of_its_schedules_are_solved_anew(
     assert kind_of(INSTANCE).task(INSTANCE).has_parts
     monkeypatch.setattr(portfolio, "NEIGHBOURHOOD_OPS", PROBLEM.num_ops + 1)
     assert not kind_of(INSTANCE).task(INSTANCE).has_parts
+
+
+@pytest.mark.usefixtures("always")
+def test_nothing_searches_beside_where_no_exact_search_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert kind_of(INSTANCE).task(INSTANCE).searches_beside(options_with(workers=2))
+    monkeypatch.setattr(scheduling, "MAX_EXACT_OPS", PROBLEM.num_ops - 1)
+    assert not kind_of(INSTANCE).task(INSTANCE).searches_beside(options_with(workers=2))
