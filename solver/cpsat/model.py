@@ -43,6 +43,12 @@ class Model:
         self.constraints = constraints
         self.implied = constraints.implied
 
+    @property
+    def is_mostly_alike(self) -> bool:
+        """Whether half of the ops or more stand in families, whose index order decides much."""
+        problem = self.implied.problem
+        return 2 * sum(family.size for family in problem.families) >= problem.num_ops
+
     @classmethod
     def build(
         cls,

@@ -10,11 +10,13 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.found import Found
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import index_ordered
-from ppsolve.solver.cpsat.running import configured
+from ppsolve.solver.cpsat.model import Model, index_ordered
+from ppsolve.solver.cpsat.running import SolverRun, configured
 from ppsolve.solver.cpsat.search import stop_reason
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import at, holding, op, small
@@ -88,6 +90,31 @@ def test_presolve_is_light_on_request() -> None:
     assert (light.cp_model_probing_level, light.symmetry_level) == (0, 0)
     assert light.max_presolve_iterations == 1
     assert light.cp_model_presolve
+
+
+@pytest.mark.parametrize(("alike", "is_mostly"), [(0, False), (1, False), (2, True), (3, True)])
+def test_questions_about_ops_that_differ_are_propagated_strongly(
+    alike: int, is_mostly: bool
+) -> None:
+    ops = [op(f"{name}{row}", 1, "r") for row in range(4) for name in "ab"]
+    families = [[["a0"], ["a1"]], [["b0"], ["b1"]], [["a2"], ["a3"]]][:alike]
+    implied = ImpliedOrder(small(ops, families=families))
+    model = Model.build(
+        implied,
+        lower=0,
+        upper=None,
+        hint=None,
+        rounding="down",
+        window_work=False,
+        clock=Clock(),
+    )
+    assert model is not None
+    assert model.is_mostly_alike == is_mostly
+    for is_question in (True, False):
+        run = SolverRun(model, Found(model), SearchLimits(dynamic_orders=is_question), 0.0)
+        is_strong = run.solver.parameters.use_strong_propagation_in_disjunctive
+        assert is_strong == (is_question and not is_mostly)
+        assert run.wait(60.0)
 
 
 @pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])
