@@ -15,8 +15,8 @@ class Clock:
     ----------
     seconds : float or None
         Wall seconds from now on; None: no limit.
-    stopped : threading.Event, optional
-        Set by whoever ends the clock early; a new one by default.
+    stopped : tuple of threading.Event, optional
+        Set by whoever ends the clock early, the last one by this clock; a new one by default.
     began : float, optional
         Moment of `time.monotonic` from which the seconds count; now by default.
     """
@@ -24,12 +24,12 @@ class Clock:
     def __init__(
         self,
         seconds: float | None = None,
-        stopped: threading.Event | None = None,
+        stopped: tuple[threading.Event, ...] = (),
         began: float | None = None,
     ) -> None:
         self.began = time.monotonic() if began is None else began
         self.deadline = math.inf if seconds is None else self.began + seconds
-        self._stopped = stopped or threading.Event()
+        self._stopped = stopped or (threading.Event(),)
 
     @property
     def elapsed(self) -> float:
@@ -39,7 +39,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds until the deadline: infinite without a limit, 0 once it is over."""
-        if self._stopped.is_set():
+        if any(stopped.is_set() for stopped in self._stopped):
             return 0.0
         return max(0.0, self.deadline - time.monotonic())
 
@@ -60,7 +60,7 @@ class Clock:
 
     def stop(self) -> None:
         """Tell this clock, and every share of it, to be over now."""
-        self._stopped.set()
+        self._stopped[-1].set()
 
     def share(self, part: float) -> Self:
         """Return a clock that ends after a part of the time that is left.
@@ -76,6 +76,11 @@ class Clock:
             Without a limit where this one has none; stops with this one.
         """
         return type(self)(self.left * part if self.is_limited else None, self._stopped)
+
+    def apart(self) -> Self:
+        """Return a clock that ends and stops with this one, and can be stopped by itself."""
+        seconds = self.left if self.is_limited else None
+        return type(self)(seconds, (*self._stopped, threading.Event()))
 
     def before(self, seconds: float) -> Self:
         """Return a clock that ends some seconds before this one, and stops with it."""

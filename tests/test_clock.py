@@ -41,3 +41,19 @@ def test_a_share_ends_earlier_and_stops_with_the_whole(moment: list[float]) -> N
     assert not Clock().share(0.5).is_limited
     clock.stop()
     assert share.is_over
+
+
+def test_a_clock_apart_stops_with_the_whole_but_not_the_other_way_round(
+    moment: list[float],
+) -> None:
+    clock = Clock(10.0)
+    moment[0] = 102.0
+    one, other = clock.apart(), clock.apart()
+    assert one.left == 8.0
+    assert not Clock().apart().is_limited
+    one.share(0.5).stop()
+    assert one.is_over
+    assert not clock.is_over
+    assert not other.is_over
+    clock.stop()
+    assert other.share(0.5).is_over

@@ -57,7 +57,7 @@ class Companion:
 
     def __init__(self, searches: Mapping[str, Search], clock: Clock) -> None:
         self._searches = dict(searches)
-        self._clock = Clock(clock.left if clock.is_limited else None)
+        self._clock = clock.apart()
         self._lock = threading.Lock()
         self._found: tuple[str, Schedule] | None = None
         self._best: Schedule | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -75,10 +77,13 @@ def test_beside_another_search_anything_better_is_asked_for_first() -> None:
 
 
 def test_after_searches_the_bound_is_asked_for_first_then_anything_better() -> None:
-    oracle = Oracle(100)
-    bisection = closed(oracle, 10, 100, is_searched=True)
-    assert [(target, limits.gap) for target, limits in oracle.asked] == [(10, 1.0), (99, 0.0)]
-    assert (bisection.lower, bisection.is_closed) == (100, True)
+    oracle = Oracle(1000)
+    bisection = closed(oracle, 990, 1000, is_searched=True)
+    assert [(target, limits.gap) for target, limits in oracle.asked] == [(990, 1.0), (999, 0.0)]
+    assert (bisection.lower, bisection.is_closed) == (1000, True)
+    wide = Oracle(1000)
+    closed(wide, 900, 1000, is_searched=True)
+    assert [target for target, _ in wide.asked] == [999]
 
 
 def test_a_schedule_that_nobody_searched_for_is_halved() -> None:
@@ -154,3 +159,72 @@ def test_other_objectives_than_times_are_not_asked_about() -> None:
     oracle.problem = replace(oracle.problem, objective=Objective.COMPLETION)
     closed(oracle, 10, 100)
     assert not oracle.asked
+
+
+class TestTwoWorkers:
+    """Halves are asked for on a thread of their own."""
+
+    limits = SearchLimits(seconds=60.0, workers=2)
+
+    @pytest.mark.parametrize("optimum", [10, 11, 57, 99, 100])
+    def test_they_meet_the_optimum(self, optimum: int) -> None:
+        oracle = Oracle(optimum)
+        bisection = closed(oracle, 10, 100, limits=self.limits, is_searched=True)
+        assert (bisection.lower, bisection.schedule.value) == (optimum, optimum)
+        assert bisection.left.workers == 2
+        assert {limits.workers for _, limits in oracle.asked} == {1}
+
+    @pytest.mark.parametrize("blocked", ["halves", threading.main_thread().name])
+    def test_a_question_ends_when_the_other_thread_has_closed_the_gap(self, blocked: str) -> None:
+        overdue: list[float] = []
+
+        class Blocked(Oracle):
+            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+                if threading.current_thread().name != blocked:
+                    return super().__call__(limits=limits, **given)
+                clock = limits.start()
+                while not clock.is_over:
+                    time.sleep(0.001)
+                overdue.append(clock.overdue)
+                return ExactAnswer(None, 0, False, StopReason.TIME, True, 0.0)
+
+        bisection = closed(Blocked(100), 10, 100, limits=self.limits, is_searched=True)
+        assert bisection.is_closed
+        assert not any(overdue)
+
+    def test_of_a_wide_gap_the_bound_is_not_asked_for(self) -> None:
+        wide = Oracle(57)
+        closed(wide, 10, 100, limits=self.limits, is_searched=True)
+        assert 10 not in [target for target, _ in wide.asked]
+        narrow = Oracle(100, hard=range(99, 100))
+        closed(narrow, 99, 100, limits=replace(self.limits, seconds=0.5), is_searched=True)
+        assert 99 in [target for target, _ in narrow.asked]
+
+    def test_what_fails_on_the_other_thread_is_raised(self) -> None:
+        class Broken(Oracle):
+            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+                if threading.current_thread().name == "halves":
+                    raise ArithmeticError
+                return super().__call__(limits=limits, **given)
+
+        with pytest.raises(ArithmeticError):
+            closed(Broken(100), 10, 100, limits=self.limits, is_searched=True)
+
+    @pytest.mark.parametrize(
+        ("limits", "given"),
+        [
+            (replace(limits, workers=3), {"is_searched": True}),
+            (replace(limits, deterministic=9.0), {"is_searched": True}),
+            (limits, {"is_searched": False}),
+            (limits, {"is_searched": True, "feed": lambda: None}),
+        ],
+    )
+    def test_otherwise_all_is_asked_on_one_thread(
+        self, limits: SearchLimits, given: dict[str, Any]
+    ) -> None:
+        class Single(Oracle):
+            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+                assert threading.current_thread().name != "halves"
+                return super().__call__(limits=limits, **given)
+
+        assert closed(Single(57), 10, 100, limits=limits, **given).is_closed
