@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from weakref import WeakSet
 
 from ppsolve.solver.clock import Clock
 
@@ -29,6 +30,23 @@ A thread takes notice between two steps of Python, so not while compiled code ru
 EXIT_PATIENCE = 10.0
 """Seconds for which an interpreter that ends waits for work that was left behind: libraries crash
 where they are torn down below a thread that is still in them."""
+
+_left: WeakSet[threading.Thread] = WeakSet()
+
+
+def await_at_exit(thread: threading.Thread) -> None:
+    """Let the interpreter wait at its end for a thread that was told to end.
+
+    CP-SAT, for one, aborts the process where it comes back to an interpreter that is gone.
+    """
+    _left.add(thread)
+
+
+@atexit.register
+def _await_left() -> None:
+    deadline = time.monotonic() + EXIT_PATIENCE
+    for thread in list(_left):
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class TimeIsUp(BaseException):
@@ -187,7 +205,7 @@ class Work:
 
     def _wait_at_exit(self) -> None:
         if self._thread is not None:
-            atexit.register(self._thread.join, EXIT_PATIENCE)
+            await_at_exit(self._thread)
 
     def _may_be_told(self) -> bool:
         return self._thread is not None and self._thread.ident not in _unbroken

@@ -12,6 +12,7 @@ from functools import partial
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.attended import await_at_exit
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -42,6 +43,10 @@ for schedules: what is left may be the proof that there is none. An uneven 16 x 
 8 (768 ops) was proved by it in 0.3 units, 2.4 s of CPU time, and a 16 x 64 (3,072 ops) in 0.7 s,
 where halving from the analytic bound was 0.5 % off after 20 s on two threads."""
 
+MOST_OPS_BESIDE = 2_000
+"""Ops up to which a second thread asks for halves: building a model of more takes a second, and
+Python builds one at a time."""
+
 BESIDE_SHARE = 0.6
 """The same where halves are asked for on another thread meanwhile: these have no need of the rest.
 A step of FSDP (1,010 ops) was proved by 0.4 to 1 s of it without a break."""
@@ -58,7 +63,8 @@ WIDE = 0.02
 of unequal micro-batches, 9 % apart, this question took 2 of 13 seconds."""
 
 PATIENCE = 1.0
-"""Seconds to wait for a question on another thread that was told to end; it takes up to 0.3."""
+"""Seconds to wait for a question on another thread that was told to end; it takes up to 0.3 unless
+a large model is being built. Nobody hears of one that is left behind."""
 
 
 class Bisection:
@@ -148,7 +154,9 @@ class Bisection:
     def _has_worker_to_spare(self) -> bool:
         """Whether halves are asked for on a thread of their own, as a question takes one worker."""
         is_alone = self._feed is None and self._limits.deterministic is None
-        return self._is_searched and is_alone and self._limits.workers == FEW_WORKERS
+        is_small = self.schedule.problem.num_ops <= MOST_OPS_BESIDE
+        is_free = is_alone and self._limits.workers == FEW_WORKERS
+        return self._is_searched and is_small and is_free
 
     @contextmanager
     def _halving_beside(self) -> Iterator[None]:
@@ -168,7 +176,9 @@ class Bisection:
             yield
         finally:
             self._clock.stop()
+            await_at_exit(beside)
             beside.join(PATIENCE)
+            self._on_bound = None
             self._limits = whole
         for error in failed:
             raise error

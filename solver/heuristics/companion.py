@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count, cycle
 from typing import Self
-from weakref import WeakSet
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
+from ppsolve.solver.attended import await_at_exit
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.heuristics.sweep import Exchange, Sweep
@@ -27,20 +25,6 @@ TURN_SHARE, LEAST_TURN, ENDLESS_TURN = 0.15, 0.5, 5.0
 """Share of the time that is left for one turn, where there are several, least seconds of it, and
 seconds where there is no limit. With 0.3, three of four uneven 16 x 24 ended at the same values
 after 30 s of a busy machine, and one 0.1 % lower, no more than two runs differ by."""
-
-
-EXIT_PATIENCE = 10.0
-"""Seconds for which an interpreter that ends waits for companions, which were told to end: CP-SAT
-aborts the process where it comes back to an interpreter that is gone."""
-
-_LEFT: WeakSet[threading.Thread] = WeakSet()
-
-
-@atexit.register
-def _await_left() -> None:
-    deadline = time.monotonic() + EXIT_PATIENCE
-    for thread in list(_LEFT):
-        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class Companion:
@@ -77,7 +61,7 @@ class Companion:
             yield self
         finally:
             self._clock.stop()
-            _LEFT.add(self._thread)
+            await_at_exit(self._thread)
 
     def found(self) -> tuple[str, Schedule] | None:
         """Return the best schedule so far and who found it, the same object until it is beaten."""

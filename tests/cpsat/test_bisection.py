@@ -13,6 +13,7 @@ import pytest
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.cpsat import bisection
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.bisection import Bisection
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -209,6 +210,43 @@ class TestTwoWorkers:
 
         with pytest.raises(ArithmeticError):
             closed(Broken(100), 10, 100, limits=self.limits, is_searched=True)
+
+    def test_what_is_left_behind_is_not_heard(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told, released = list[int](), threading.Event()
+
+        class Slow(Oracle):
+            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+                if threading.current_thread().name == "halves":
+                    released.wait(60.0)
+                return super().__call__(limits=limits, **given)
+
+        monkeypatch.setattr(bisection, "PATIENCE", 0.01)
+        oracle = Slow(100)
+        search = Bisection(
+            oracle, 10, oracle.schedule(101), self.limits, told.append, is_searched=True
+        )
+        search.run()
+        assert search.lower == 100
+        before = [*told]
+        released.set()
+        for thread in threading.enumerate():
+            if thread.name == "halves":
+                thread.join(60.0)
+        assert told == before
+
+    def test_of_large_problems_all_is_asked_on_one_thread(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bisection, "MOST_OPS_BESIDE", 0)
+        threads = set[str]()
+
+        class Noting(Oracle):
+            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+                threads.add(threading.current_thread().name)
+                return super().__call__(limits=limits, **given)
+
+        assert closed(Noting(57), 10, 100, limits=self.limits, is_searched=True).is_closed
+        assert threads == {threading.current_thread().name}
 
     @pytest.mark.parametrize(
         ("limits", "given"),
