@@ -59,7 +59,7 @@ class Clock:
         return math.isfinite(self.deadline)
 
     def stop(self) -> None:
-        """Tell this clock, and every share of it, to be over now."""
+        """Tell this clock, and all that were taken from it, to be over now."""
         self._stopped[-1].set()
 
     def share(self, part: float) -> Self:

@@ -178,7 +178,8 @@ class Bisection:
             self._clock.stop()
             await_at_exit(beside)
             beside.join(PATIENCE)
-            self._on_bound = None
+            with self._lock:
+                self._on_bound = None
             self._limits = whole
         for error in failed:
             raise error
