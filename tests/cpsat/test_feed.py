@@ -17,8 +17,8 @@ from ppsolve.solver.cpsat import search
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import Model
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.cpsat.models import model_of
 from tests.small import at, op, small
 
 PROBLEM = small([op("a", 2, "r"), op("b", 3, "r"), op("c", 4, "s")])
@@ -150,18 +150,8 @@ def test_a_tightened_model_keeps_every_schedule_as_good(objective: str) -> None:
     edges = [("f0", "g0"), ("f1", "g1")]
     families = [[["f0", "g0"], ["f1", "g1"]]]
     problem = small(ops, edges, families=families, objective=objective)
-    implied = ImpliedOrder(problem)
     worse, better = at(problem, 0, 5, 4, 9), at(problem, 0, 2, 2, 5)
-    model = Model.build(
-        implied,
-        lower=0,
-        upper=None,
-        hint=worse,
-        rounding="down",
-        window_work=True,
-        clock=Clock(),
-    )
-    assert model is not None
+    model = model_of(problem, hint=worse, window_work=True)
     model.tighten(3, better)
     solver = cp_model.CpSolver()
     solver.parameters.fix_variables_to_their_hinted_value = True

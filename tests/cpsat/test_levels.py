@@ -9,7 +9,6 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import constraints
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.levels import Orders, reachable_sets, shares_resource
@@ -17,22 +16,9 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import Model
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.cpsat.models import model_of
 from tests.marks import first
 from tests.small import holding, op, small
-
-
-def model_of(problem: Problem) -> Model:
-    model = Model.build(
-        ImpliedOrder(problem),
-        lower=0,
-        upper=None,
-        hint=None,
-        rounding="down",
-        window_work=False,
-        clock=Clock(),
-    )
-    assert model is not None
-    return model
 
 
 def kinds(model: Model) -> set[str]:
@@ -135,16 +121,7 @@ def test_ops_of_several_resources_share_the_common_one() -> None:
 def test_known_orders_are_no_literals() -> None:
     ops = [op("a", 2, "r"), op("b", 2, "r"), op("c", 2, "r"), op("d", 1, "r", release=3)]
     problem = small(ops, [("a", "b")])
-    model = Model.build(
-        ImpliedOrder(problem),
-        lower=0,
-        upper=7,
-        hint=None,
-        rounding="down",
-        window_work=False,
-        clock=Clock(),
-    )
-    assert model is not None
+    model = model_of(problem, upper=7)
     orders = Orders(model.variables, ImpliedOrder(problem).full)
     assert orders.known(0, 0) is False
     assert (orders.known(0, 1), orders.known(1, 0)) == (True, False)

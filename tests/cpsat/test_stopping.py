@@ -10,15 +10,15 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
-from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.found import Found
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import Model, index_ordered
+from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.running import SolverRun, configured
 from ppsolve.solver.cpsat.search import stop_reason
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.cpsat.models import model_of
 from tests.small import at, holding, op, small
 
 
@@ -98,17 +98,7 @@ def test_questions_about_ops_that_differ_are_propagated_strongly(
 ) -> None:
     ops = [op(f"{name}{row}", 1, "r") for row in range(4) for name in "ab"]
     families = [[["a0"], ["a1"]], [["b0"], ["b1"]], [["a2"], ["a3"]]][:alike]
-    implied = ImpliedOrder(small(ops, families=families))
-    model = Model.build(
-        implied,
-        lower=0,
-        upper=None,
-        hint=None,
-        rounding="down",
-        window_work=False,
-        clock=Clock(),
-    )
-    assert model is not None
+    model = model_of(small(ops, families=families))
     assert model.is_mostly_alike == is_mostly
     for is_question in (True, False):
         run = SolverRun(model, Found(model), SearchLimits(dynamic_orders=is_question), 0.0)

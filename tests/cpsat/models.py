@@ -1,0 +1,30 @@
+"""Models of small problems."""
+
+from __future__ import annotations
+
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.model import Model
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+def model_of(
+    problem: Problem,
+    *,
+    upper: int | None = None,
+    hint: Schedule | None = None,
+    window_work: bool = False,
+) -> Model:
+    """Return the model of a problem that has room for a schedule."""
+    model = Model.build(
+        ImpliedOrder(problem),
+        lower=0,
+        upper=upper,
+        hint=hint,
+        rounding="down",
+        window_work=window_work,
+        clock=Clock(),
+    )
+    assert model is not None
+    return model
