@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
+from ppsolve.solver.bounds.joint_spans import joint_spans
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.reason import Reason, largest
 from ppsolve.solver.bounds.relaxations import Relaxations, end_tails, start_heads
@@ -108,6 +109,8 @@ RULES = (
         ),
         needs_memory=True,
     ),
+    # The spans of all devices together.
+    Rule("joint-spans", None, lambda known: joint_spans(known.full_spans, known.clock)),
 )
 """Every lower bound, the simpler one first: a new one is a module and one more rule here."""
 

@@ -31,6 +31,10 @@ WORDS = {
         "the work of {about} between the first and the last op of another device",
         "less work on {about}, or a shorter way from there to the other device",
     ),
+    "joint-spans": (
+        "the devices together: each begins late enough to end in time, so that others wait for it",
+        "shorter ways between devices, or more equal ones",
+    ),
     "memory-cycle": (
         "memory: the longest chain in which ops wait until others have given theirs back",
         "more memory, or shorter ops between taking memory and giving it back",

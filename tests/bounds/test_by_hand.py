@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.bounds.first_return import return_bound
+from ppsolve.solver.bounds.joint_spans import joint_spans
 from ppsolve.solver.bounds.lower_bounds import end_tails, start_heads
 from ppsolve.solver.bounds.spans import Spans
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import op, small
@@ -153,6 +156,7 @@ class TestSpans:
             "work": 5,
             "one-machine": 12,
             "chain": 12,
+            "joint-spans": 12,
         }
 
     def test_what_lies_between_the_ops_of_a_device_counts(self) -> None:
@@ -180,3 +184,54 @@ class TestSpans:
         assert found["work"] == 9
         alone = small(ops[1:], [("a", "b", 4)], objective="device_span")
         assert bounds(alone)["critical-path"] == 9
+
+    def test_every_resource_between_is_counted(self) -> None:
+        # The chain of t (1 + 5 + 1) has more head, work and tail than that of s has by its least
+        # ones (1 + 4 + 1), but the two ops of s start at 1 and 5 at the earliest: 5 + 2 + 3.
+        ops = [op("first", 1, "r"), op("t0", 5, "t"), op("last", 1, "r")]
+        ops += [op("s0", 2, "s"), op("wait", 4), op("s1", 2, "s"), op("more", 2)]
+        edges = [("first", "t0"), ("t0", "last"), ("first", "s0"), ("s0", "last")]
+        edges += [("first", "wait"), ("wait", "s1"), ("s1", "more"), ("more", "last")]
+        found = bounds(small(ops, edges, objective="device_span"))
+        assert found["chain"] == 1 + 4 + 2 + 2 + 1
+
+
+class TestJointSpans:
+    """The spans of all devices together."""
+
+    def test_devices_that_wait_for_each_other(self) -> None:
+        times = {"forward": [5, 2, 1], "backward_input": [4, 4, 2], "backward_weight": [1, 6, 6]}
+        found = bounds(pipeline(num_devices=3, times=times, objective="device_span"))
+        assert max(found.values()) == found["joint-spans"] == 26
+        assert max(v for name, v in found.items() if name != "joint-spans") == 25
+
+    def test_the_mean_of_several_rounds_counts(self) -> None:
+        spans = Alternating([3, 8], [8, 3])
+        assert joint_spans(spans, Clock()).value == 6
+
+    def test_devices_without_ops_do_not_lower_it(self) -> None:
+        ops = [op("a", 2, "r"), op("b", 3, "r"), op("point", 0, "s")]
+        assert bounds(small(ops, objective="device_span"))["joint-spans"] == 5
+
+    def test_a_round_that_the_clock_cuts_is_not_counted(self) -> None:
+        clock = Clock(60)
+        spans = Alternating([4, 4], on_end=clock.stop)
+        assert joint_spans(spans, clock).value == 0
+
+
+class Alternating(Spans):
+    """Devices whose ends grow by given ticks from round to round."""
+
+    def __init__(self, *growth: list[int], on_end: Callable[[], None] = lambda: None) -> None:
+        problem = small([op(f"{d}", 1, f"r{d}") for d in range(len(growth[0]))])
+        super().__init__(problem, ImpliedOrder(problem).full)
+        self.resources = list(range(len(growth[0])))
+        self._growth, self._round, self._on_end = growth, -1, on_end
+
+    def heads_from(self, begins: IntArray) -> IntArray:
+        self._round += 1
+        return begins
+
+    def end_after(self, device: int, heads: IntArray) -> int:
+        self._on_end()
+        return int(heads[device]) + self._growth[self._round % len(self._growth)][device]
