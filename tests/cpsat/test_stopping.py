@@ -9,8 +9,10 @@ from unittest.mock import patch
 import pytest
 from ortools.sat.python import cp_model
 
-from ppsolve.models.core.result import StopReason
-from ppsolve.solver.cpsat import demands
+import ppsolve
+from ppsolve.models.core.result import Status, StopReason
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.cpsat import constraints, demands
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.found import Found
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -105,6 +107,50 @@ def test_questions_about_ops_that_differ_are_propagated_strongly(
         is_strong = run.solver.parameters.use_strong_propagation_in_disjunctive
         assert is_strong == (is_question and not is_mostly)
         assert run.wait(60.0)
+
+
+@pytest.mark.parametrize("most", [0, 3])
+@pytest.mark.parametrize("objective", ["device_span", "makespan"])
+def test_small_models_of_device_spans_are_minimised_linearly(objective: str, most: int) -> None:
+    problem = small([op(name, 1, "r") for name in "abc"], objective=objective)
+    with patch.object(constraints, "MAX_FLOATING", most):
+        model = model_of(problem)
+    assert len(model.variables.orders) == (most if objective == "device_span" else 0)
+    for is_question in (True, False):
+        limits = SearchLimits(dynamic_orders=is_question, workers=2)
+        run = SolverRun(model, Found(model), limits, 0.0)
+        parameters = run.solver.parameters
+        is_linear = (parameters.num_workers, parameters.linearization_level) == (1, 2)
+        assert is_linear == (not is_question and len(model.variables.orders) > 0)
+        assert run.wait(60.0)
+
+
+def test_larger_models_of_device_spans_are_not() -> None:
+    problem = small([op(f"{n}", 1, "r") for n in range(9)], objective="device_span")
+    model = model_of(problem)
+    assert len(model.variables.orders) == 36
+    assert not model.is_small_span
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_times_of_sixteen_digits_are_proved(workers: int) -> None:
+    # Starts rose by a few of 4.5e9 ticks at a time, and a gap of 1e-7 was open after a minute.
+    found = ppsolve.optimize(
+        PipelineInstance.parse(
+            {
+                "num_devices": 3,
+                "num_microbatches": 2,
+                "times": {
+                    "forward": [3.8256543205677653, 1.0123456789012346, 1.0123456789012346],
+                    "backward_input": [1.8181728393066172, 8.727432097807544, 9.067580245918357],
+                    "backward_weight": [1.5164938269940493, 4.0493827156049385, 1.0123456789012346],
+                },
+                "objective": "device_span",
+            }
+        ),
+        workers=workers,
+    )
+    assert found.status is Status.OPTIMAL
 
 
 @pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])
