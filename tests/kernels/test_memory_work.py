@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kernels.memory_work import Merged, Room, Times, raise_acquires, working_room
+from ppsolve.solver.kernels.memory_work import (
+    FAR,
+    Merged,
+    Room,
+    Times,
+    raise_acquires,
+    working_room,
+)
 
 NONE = np.zeros(0, dtype=np.int64)
 SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
@@ -95,7 +102,8 @@ def times_by_choice(
     before = [j + int(extra) for extra in room.extra]
     found = []
     for choice in tried:
-        ends = [0]
+        # Without work before it a release has no time, not time 0: heads may be of any sign.
+        ends = [-FAR]
         for cut in cuts.tolist()[::thinning]:
             started = [int((part < cut).sum()) for part in released]
             late = sum(
@@ -108,7 +116,7 @@ def times_by_choice(
             work = max(late, unfit)
             for count, done, length in zip(choice, started, room.release_length, strict=False):
                 work += max(count - done, 0) * int(length)
-            ends.append(cut + work if work else 0)
+            ends.append(cut + work if work else -FAR)
         found.append(max(ends))
     return found
 
