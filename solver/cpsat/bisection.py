@@ -169,6 +169,7 @@ class Bisection:
                 self._repeat(self._ask_bound, partial(self._halve, share=PROOF_SHARE))
             except BaseException as error:
                 failed.append(error)
+                self._clock.stop()
 
         beside = threading.Thread(target=work, name="halves", daemon=True)
         beside.start()

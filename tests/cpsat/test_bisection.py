@@ -201,15 +201,22 @@ class TestTwoWorkers:
         closed(narrow, 99, 100, limits=replace(self.limits, seconds=0.5), is_searched=True)
         assert 99 in [target for target, _ in narrow.asked]
 
-    def test_what_fails_on_the_other_thread_is_raised(self) -> None:
+    def test_what_fails_on_the_other_thread_ends_this_one_and_is_raised(self) -> None:
+        overdue: list[float] = []
+
         class Broken(Oracle):
             def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
                 if threading.current_thread().name == "halves":
                     raise ArithmeticError
-                return super().__call__(limits=limits, **given)
+                clock = limits.start()
+                while not clock.is_over:
+                    time.sleep(0.001)
+                overdue.append(clock.overdue)
+                return ExactAnswer(None, 0, False, StopReason.TIME, True, 0.0)
 
         with pytest.raises(ArithmeticError):
             closed(Broken(100), 10, 100, limits=self.limits, is_searched=True)
+        assert not any(overdue)
 
     def test_what_is_left_behind_is_not_heard(self, monkeypatch: pytest.MonkeyPatch) -> None:
         told, released = list[int](), threading.Event()

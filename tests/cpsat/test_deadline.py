@@ -26,14 +26,15 @@ Work = Callable[[cp_model.CpModel, Any, Any], int]
 
 
 @pytest.fixture
-def release() -> Iterator[threading.Event]:
-    """Let searches that hear nothing end with the test."""
-    event = threading.Event()
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Let searches that hear nothing end with the test, and count none of other tests."""
+    event, abandoned = threading.Event(), list[running.SolverRun]()
+    monkeypatch.setattr(running, "_ABANDONED", abandoned)
     yield event
     event.set()
-    for run in running._ABANDONED:
+    for run in abandoned:
         run.wait(5.0)
-    running._ABANDONED.clear()
+    abandoned.clear()
 
 
 def deaf(monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
