@@ -227,6 +227,27 @@ def test_transfers_are_those_of_the_pipeline(name: str, mode: str) -> None:
         assert outcome.schedule.makespan == simulated(route_of(instance, problem)).makespan
 
 
+@pytest.mark.parametrize("devices", [2, 3, 4])
+@pytest.mark.parametrize("mode", ["delay", "link", "nic", "send_queue"])
+def test_every_link_of_interleaved_stages_has_its_turns(mode: str, devices: int) -> None:
+    size = {} if mode == "delay" else {"bytes": 4, "bandwidth": 2}
+    stages, count = 2 * devices, 2 * devices
+    times = {
+        "forward": [[*range(1, count + 1)]] * stages,
+        "backward": [[*range(2, count + 2)]] * stages,
+    }
+    data = {"num_devices": devices, "num_microbatches": count, "times": times}
+    data |= {"placement": "interleaved", "stages_per_device": 2}
+    instance = parse_instance({"kind": "pipeline", **data, "p2p": {"mode": mode, **size}})
+    problem = lower(instance)
+    outcome = run_heuristic("interleaved-cyclic-1f1b", instance, problem)
+    assert outcome.schedule is not None
+    assert not check_schedule(problem, outcome.schedule)
+    if mode != "nic":
+        run = interleaved_cyclic_1f1b(route_of(instance, problem))
+        assert outcome.schedule.makespan == run.makespan
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_split_backwards_run_in_one_piece(name: str) -> None:
     times = {

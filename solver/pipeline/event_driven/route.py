@@ -96,6 +96,17 @@ class Route:
         """Number of queues: those that send, then one per device."""
         return int(self.queue.max()) + 1
 
+    @property
+    def sending(self) -> list[tuple[int, set[bool]]]:
+        """Device of each queue that sends, and whether it serves forwards, backwards or both."""
+        shape, found = self.shape, dict[int, tuple[int, set[bool]]]()
+        for position, queue in enumerate(self.queue.tolist()):
+            if shape.is_transfer(position):
+                device = self.stage_to_device[shape.stage(position)]
+                _, directions = found.setdefault(queue, (device, set()))
+                directions.add(shape.is_forward(position))
+        return [served for _, served in sorted(found.items())]
+
     def compute_queue(self, device: int) -> int:
         """Return the queue of a device's compute ops."""
         return self.num_queues - self.num_devices + device

@@ -129,11 +129,15 @@ def _strict(route: Route, waits: Waits) -> Run:
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]
     sent = [_without_last(plan, at_end=True) if d == last else plan for d, plan in enumerate(plans)]
     sent[0] = _without_last(sent[0], at_end=False)
+    through = [
+        [turn for turn in sent[device] if turn[0] in directions]
+        for device, directions in route.sending
+    ]
 
-    def turn(visit: Visit) -> Turn:
+    def turn_of(visit: Visit) -> Turn:
         return is_forward(visit.position), visit.microbatch
 
-    return serve(route, [InTurn(plan, turn) for plan in (*sent, *plans)], waits)
+    return serve(route, [InTurn(plan, turn_of) for plan in (*through, *plans)], waits)
 
 
 def turns_1f1b(route: Route, device: int) -> list[Turn]:
