@@ -21,11 +21,15 @@ from ppsolve.solver.flow.search import COUNTED_STEPS, LEAST_STEPS, search_permut
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.compilation import expect
+from ppsolve.solver.pipeline.collectives import with_collectives
 from ppsolve.solver.pipeline.permuted import PATTERNS
 from ppsolve.solver.pipeline.published import A_PIPELINE, ONE_PIPE, UNEQUAL
 from ppsolve.solver.structure.timing import time_orders
 
-BEGUN_WITH = (*PATTERNS, *(heuristic for heuristic in GENERIC if not heuristic.is_search))
+BEGUN_WITH = (
+    *map(with_collectives, PATTERNS),
+    *(heuristic for heuristic in GENERIC if not heuristic.is_search),
+)
 """Heuristics whose schedules are patterns to begin with."""
 
 _SECONDS_BETWEEN = 0.25

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ppsolve.models.core.result import HeuristicStatus
+import ppsolve
+from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, Request
 from ppsolve.solver.optimize.kinds import lower
@@ -37,6 +39,18 @@ def test_the_optimum_of_tiny_pipelines_is_found(changes):
     outcome = run_heuristic("permutations", instance, problem)
     assert outcome.status is HeuristicStatus.FEASIBLE
     assert outcome.schedule.makespan == brute_force(problem)
+
+
+@pytest.mark.parametrize("seconds", [None, 0.2])
+def test_ops_that_collectives_cut_are_searched_too(seconds):
+    cut = {"forward": {"segments": 2, "allreduce": 3}, "backward": {"segments": 2, "allreduce": 1}}
+    instance = _pipeline(collectives=cut)
+    problem = lower(instance)
+    found = permutations(Request(instance, problem, effort=Effort(Clock(seconds)))).schedule
+    assert not check_schedule(problem, found)
+    best = ppsolve.optimize(instance, time_limit=20)
+    assert best.status is Status.OPTIMAL
+    assert best.value <= problem.scale.time(found.makespan) <= 1.2 * best.value
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,20 @@ def test_two_way_nics_are_refused():
     assert refused.value.field == "p2p"
 
 
+def test_collectives_are_refused():
+    cut = {"forward": {"segments": 2, "allreduce": 3}}
+    with pytest.raises(InputError) as refused:
+        ppsolve.StepScheduler(
+            PipelineInstance(
+                num_devices=2,
+                num_microbatches=2,
+                times={"forward": [[1, 2]] * 2, "backward": [[2, 4]] * 2},
+                collectives=cut,
+            )
+        )
+    assert str(refused.value) == "collectives: expected none, as orders name whole ops"
+
+
 def test_renumbered_forwards_run_in_order_on_the_last_stage():
     answer = ppsolve.StepScheduler(pipeline()).schedule(deadline=1.0)
     other = answer.renumbered()

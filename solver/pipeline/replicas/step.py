@@ -118,6 +118,8 @@ class StepScheduler:
     """
 
     def __init__(self, pipeline: PipelineInstance, *, digits: int = DIGITS) -> None:
+        if pipeline.collectives is not None:
+            raise InputError("expected none, as orders name whole ops", field="collectives")
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
         expect(float("inf"))
         self._shape = Shape(pipeline, scale)
