@@ -46,8 +46,6 @@ class Evaluator:
     ----------
     flow : Flow
         The flow: m micro-batches, V positions, R resources.
-    tail : int64[V], optional
-        Ticks that must follow the end of each position (optimizer, all-reduce); none by default.
 
     Raises
     ------
@@ -55,12 +53,11 @@ class Evaluator:
         A pool is used from several resources, so that no order says how full it is.
     """
 
-    def __init__(self, flow: Flow, tail: IntArray | None = None) -> None:
+    def __init__(self, flow: Flow) -> None:
         if not follows_orders(flow):
             raise ValueError("expected each pool to be used from one resource of its own")
         count, length = flow.duration.shape
         self.flow = flow
-        self.tail = np.zeros(length, dtype=np.int64) if tail is None else tail
         slot, position = np.divmod(np.arange(count * length, dtype=np.int64), length)
         by = np.argsort(flow.after, kind="stable")
         pointer = np.searchsorted(flow.after[by], np.arange(length + 1)).astype(np.int64)
@@ -91,7 +88,7 @@ class Evaluator:
         acquire, release = flow.acquire, flow.release
         if rows is not None:
             acquire, release = acquire[rows], release[rows]
-        after = np.broadcast_to(self.tail, duration.shape).copy()
+        after = np.tile(self.flow.behind, (len(duration), 1))
         for before, position, lag in self._steps:
             np.maximum(
                 after[:, before],

@@ -39,6 +39,9 @@ class Flow:
         Pool that a position uses, or `FREE`.
     acquire, release : int64[m, V]
         Amounts that are acquired at the start and released at the end.
+    ahead, behind : int64[V]
+        Ticks that pass at least before each position starts, and after it ends, beside what its
+        micro-batch does: optimizers and all-reduces follow the ops of their stage.
     """
 
     ops: IntArray
@@ -54,6 +57,8 @@ class Flow:
     pool: IntArray
     acquire: IntArray
     release: IntArray
+    ahead: IntArray
+    behind: IntArray
 
     @property
     def num_microbatches(self) -> int:
@@ -89,8 +94,8 @@ def rows_of(flow: Flow, microbatches: Sequence[int]) -> Flow:
 def flow_of(problem: Problem) -> Flow | None:
     """Return a problem as a flow.
 
-    Ops of no micro-batch (optimizer, all-reduce) are left out: they follow all others of their
-    stage, whatever the order.
+    Ops of no micro-batch (optimizer, all-reduce) are left out, but for the time that they take
+    behind others: they follow all others of their stage, whatever the order.
 
     Parameters
     ----------
@@ -122,7 +127,23 @@ def flow_of(problem: Problem) -> Flow | None:
         *edges,
         memory_of(problem).size,
         *amounts,
+        np.zeros(ops.shape[1], dtype=np.int64),
+        _behind(problem, ops),
     )
+
+
+def _behind(problem: Problem, ops: IntArray) -> IntArray:
+    """Return the longest chain of ops of no micro-batch behind each position, int64[V] in ticks."""
+    alone = problem.microbatch[problem.after] == FREE
+    before, after, lag = problem.before[alone], problem.after[alone], problem.lag[alone]
+    tail = np.zeros(problem.num_ops, dtype=np.int64)
+    while True:
+        longer = tail.copy()
+        np.maximum.at(longer, before, lag + problem.duration[after] + tail[after])
+        if (longer == tail).all():
+            found: IntArray = tail[ops].min(axis=0)
+            return found
+        tail = longer
 
 
 def _vectors(problem: Problem) -> IntArray | None:

@@ -45,7 +45,7 @@ class Paths:
     def head(self) -> IntArray:
         """Least time before the start of each position, int64[m, V] in ticks."""
         duration = self.flow.duration
-        head = np.zeros_like(duration)
+        head = np.tile(self.flow.ahead, (len(duration), 1))
         for before, after, lag in self.edges:
             np.maximum(
                 head[:, after], head[:, before] + duration[:, before] + lag, out=head[:, after]
@@ -56,7 +56,7 @@ class Paths:
     def tail(self) -> IntArray:
         """Least time after the end of each position, int64[m, V] in ticks."""
         duration = self.flow.duration
-        tail = np.zeros_like(duration)
+        tail = np.tile(self.flow.behind, (len(duration), 1))
         for before, after, lag in reversed(self.edges):
             np.maximum(
                 tail[:, before], lag + duration[:, after] + tail[:, after], out=tail[:, before]
@@ -97,6 +97,8 @@ class Paths:
             after=flow.before,
             acquire=flow.release,
             release=flow.acquire,
+            ahead=flow.behind,
+            behind=flow.ahead,
         )
         return Paths(turned)
 

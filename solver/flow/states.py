@@ -243,13 +243,13 @@ def starts_of(flow: Flow, sequence: Sequence[int], delay: IntArray) -> IntArray:
 
 def _horizon(flow: Flow, delay: IntArray) -> int:
     """Return a makespan that no earliest schedule reaches: all ops and waits in turn, one tick."""
-    work = int((flow.duration + delay).sum())
+    work = int((flow.duration + delay).sum() + flow.behind.max(initial=0))
     return work + flow.num_microbatches * int(flow.lag.sum()) + 1
 
 
 def _tails(flow: Flow, shape: Shape, delay: IntArray) -> IntArray:
-    """Return the longest time from the end of each op to that of its micro-batch."""
-    tail = delay.copy()
+    """Return the longest time from the end of each op to that of all that must follow it."""
+    tail = delay + flow.behind
     for v in reversed(shape.todo[: flow.num_positions]):
         for k in range(shape.before_pointer[v], shape.before_pointer[v + 1]):
             u = shape.before[k]

@@ -162,5 +162,7 @@ def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
         pool=flow.pool[kept],
         acquire=flow.acquire[:, kept] * is_whole,
         release=flow.release[:, kept] * is_whole,
+        ahead=np.zeros(len(kept), dtype=np.int64),
+        behind=np.zeros(len(kept), dtype=np.int64),
     )
     return Reduced(part, delay, int(paths.head[:, kept[0]].min()))

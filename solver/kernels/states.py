@@ -56,10 +56,10 @@ class Batch(NamedTuple):
     """The micro-batches of one step; op ``j * V + v`` is position v of micro-batch j.
 
     `delay` is the time for which all that follows an op waits beside its lags; `tail` is the time
-    from the end of an op to the end of its micro-batch; `ranked` lists the ops of each resource by
-    falling tail; `twin` is the last earlier micro-batch that is alike, -1:
-    none; `least` the least amount that an op takes from a pool; `mark` has a number for each
-    micro-batch and phase.
+    from the end of an op to the end of all that must follow it; `ranked` lists the ops of each
+    resource by falling tail; `twin` is the last earlier micro-batch that is alike, -1: none;
+    `least` the least amount that an op takes from a pool; `mark` has a number for each micro-batch
+    and phase.
     """
 
     duration: Any

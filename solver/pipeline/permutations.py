@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import (
     DeadlockError,
@@ -60,7 +60,7 @@ def permutations(request: Request) -> Proposal:
     flow = flow_of(problem)
     if flow is None or not follows_orders(flow):
         raise NotApplicableError("needs micro-batches that all pass the same ops")
-    evaluator = Evaluator(flow, tails_of(problem, flow))
+    evaluator = Evaluator(flow)
     changes = LEAST_STEPS if effort.clock.is_limited else COUNTED_STEPS
     expect(changes * flow.ops.size * flow.ops.size // 2)
 
@@ -145,33 +145,6 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
         others = np.setdiff1d(problem.ops_by_resource[resource], flow.ops)
         orders.append(np.concatenate([order, others]))
     return time_orders(problem, orders).normalised()
-
-
-def tails_of(problem: Problem, flow: Flow) -> IntArray:
-    """Return the length of what follows each position: optimizers, collectives of its stage.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem of the flow.
-    flow : Flow
-        Its flow.
-
-    Returns
-    -------
-    int64[V]
-        Ticks from the end of an op to the end of the longest chain of ops of no micro-batch.
-    """
-    inner = problem.microbatch[problem.after] != FREE
-    before, after, lag = problem.before[~inner], problem.after[~inner], problem.lag[~inner]
-    tail = np.zeros(problem.num_ops, dtype=np.int64)
-    while True:
-        longer = tail.copy()
-        np.maximum.at(longer, before, lag + problem.duration[after] + tail[after])
-        if (longer == tail).all():
-            found: IntArray = tail[flow.ops].max(axis=0)
-            return found
-        tail = longer
 
 
 PERMUTATIONS = Heuristic(

@@ -56,6 +56,7 @@ def drawn(seed: int) -> Flow:
         2 * devices,
         *table.T,
         *_pools(draw, is_split),
+        *np.zeros((2, size), dtype=np.int64),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.attended import TimeIsUp
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import RULES, deeper_bounds, flow_bounds
+from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.paths import Paths
+from ppsolve.solver.flow.states import solve_states
+from ppsolve.solver.flow.two_resources import two_resources
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask
@@ -166,3 +170,22 @@ def test_a_bound_as_large_as_the_goal_ends_the_search_for_more() -> None:
     found = flow({"forward": [[1, 2], 1], "backward": [1, 1]}, 2)
     assert [bound.name for bound in flow_bounds(found, goal=2 + 1 + 1 + 1)] == ["path"]
     assert len(flow_bounds(found, goal=100)) == len(RULES)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_with_work_that_follows_are_below_the_optimum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = {kind: rng.integers(1, 9, (2, 3)).tolist() for kind in ("forward", "backward")}
+    after = {kind: rng.integers(0, 20, 2).tolist() for kind in ("optimizer", "allreduce")}
+    problem = problem_of(times, 3, **after)
+    whole, optimum = flow_of(problem), brute_force(problem)
+    assert whole is not None
+    assert optimum is not None
+    assert whole.behind.any()
+    states, pair = solve_states(whole, optimum + 1), two_resources(whole, optimum + 1)
+    assert states is not None
+    assert pair is not None
+    found = [*values(whole).values(), exchange_bound(whole, 1), states.bound, pair.value]
+    assert max(found) <= optimum
+    bare = values(replace(whole, behind=0 * whole.behind))
+    assert all(value <= values(whole)[name] for name, value in bare.items())
