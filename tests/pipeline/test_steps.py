@@ -95,6 +95,12 @@ def test_orders_replayed_on_the_pipeline_take_as_long_as_the_answer_says(counts)
     assert problem.scale.time(schedule.makespan) == answer.makespan
 
 
+def test_memory_that_holds_no_microbatch_is_infeasible_with_the_reason():
+    found = ppsolve.optimize(pipeline(memory={"capacity": 1, "activation": 2}), time_limit=5)
+    assert found.status is Status.INFEASIBLE
+    assert "F0.0 alone needs 2 of device 0, capacity 1" in found.reason
+
+
 @pytest.mark.parametrize("free", [True, False])
 def test_bounds_count_what_follows_all_microbatches(free):
     """Without that 30 and 19 % of the step stay open."""

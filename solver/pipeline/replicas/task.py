@@ -263,7 +263,8 @@ class FreeTask(ReplicasTask):
         self._flow: Flow = flow
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Find the bound that holds for all assignments."""
+        """Find the bound that holds for all assignments; refuse memory that holds too little."""
+        _ = self.implied.full
         replicas = self.instance.replicas
         value = exchange_bound(self._flow, replicas.count, equal=replicas.counts == "equal")
         self.bounds = [Bound("exchange", value)]
