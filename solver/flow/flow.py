@@ -41,7 +41,8 @@ class Flow:
         Amounts that are acquired at the start and released at the end.
     ahead, behind : int64[V]
         Ticks that pass at least before each position starts, and after it ends, beside what its
-        micro-batch does: optimizers and all-reduces follow the ops of their stage.
+        micro-batch does: optimizers and all-reduces follow the ops of their stage, all-gathers come
+        before.
     """
 
     ops: IntArray
@@ -127,23 +128,25 @@ def flow_of(problem: Problem) -> Flow | None:
         *edges,
         memory_of(problem).size,
         *amounts,
-        np.zeros(ops.shape[1], dtype=np.int64),
-        _behind(problem, ops),
+        *_alone(problem, ops),
     )
 
 
-def _behind(problem: Problem, ops: IntArray) -> IntArray:
-    """Return the longest chain of ops of no micro-batch behind each position, int64[V] in ticks."""
-    alone = problem.microbatch[problem.after] == FREE
-    before, after, lag = problem.before[alone], problem.after[alone], problem.lag[alone]
-    tail = np.zeros(problem.num_ops, dtype=np.int64)
-    while True:
-        longer = tail.copy()
-        np.maximum.at(longer, before, lag + problem.duration[after] + tail[after])
-        if (longer == tail).all():
-            found: IntArray = tail[ops].min(axis=0)
-            return found
-        tail = longer
+def _alone(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the longest chains of ops of no micro-batch ahead of each position, and behind it."""
+    free = problem.microbatch == FREE
+    head, tail = np.zeros((2, problem.num_ops), dtype=np.int64)
+    ahead, behind = free[problem.before], free[problem.after]
+    first, second = problem.before, problem.after
+    for _ in range(int(free.sum())):
+        old = head.copy(), tail.copy()
+        reach = head[first] + problem.duration[first] + problem.lag
+        np.maximum.at(head, second[ahead], reach[ahead])
+        reach = problem.lag + problem.duration[second] + tail[second]
+        np.maximum.at(tail, first[behind], reach[behind])
+        if (old[0] == head).all() and (old[1] == tail).all():
+            break
+    return head[ops].min(axis=0), tail[ops].min(axis=0)
 
 
 def _vectors(problem: Problem) -> IntArray | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import FREE, BoolArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import (
     DeadlockError,
@@ -137,14 +137,27 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     Returns
     -------
     Schedule
-        All ops as early as the orders allow; those of no micro-batch last on their resource.
+        All ops as early as the orders allow; those of no micro-batch run last on their resource,
+        or first where they wait for none (all-gather).
     """
-    orders = []
+    orders, is_behind = [], _behind_microbatches(problem)
     for order in timed.pattern.orders(flow, timed.permutation):
         resource = problem.resources_of(int(order[0]))[0]
         others = np.setdiff1d(problem.ops_by_resource[resource], flow.ops)
-        orders.append(np.concatenate([order, others]))
+        last = is_behind[others]
+        orders.append(np.concatenate([others[~last], order, others[last]]))
     return time_orders(problem, orders).normalised()
+
+
+def _behind_microbatches(problem: Problem) -> BoolArray:
+    """Return a mask of the ops of micro-batches and all that wait for one, bool[n]."""
+    behind: BoolArray = problem.microbatch != FREE
+    while True:
+        further = behind.copy()
+        further[problem.after[behind[problem.before]]] = True
+        if (further == behind).all():
+            return behind
+        behind = further
 
 
 PERMUTATIONS = Heuristic(

@@ -41,6 +41,13 @@ def test_the_optimum_of_tiny_pipelines_is_found(changes):
     assert outcome.schedule.makespan == brute_force(problem)
 
 
+def test_what_comes_before_all_microbatches_runs_first():
+    cut = {"forward": {"segments": 2, "allreduce": 1}, "reduce_scatter": 1, "all_gather": 2}
+    problem = lower(_pipeline(collectives=cut))
+    found = permutations(Request(_pipeline(collectives=cut), problem)).schedule
+    assert not check_schedule(problem, found)
+
+
 @pytest.mark.parametrize("seconds", [None, 0.2])
 def test_ops_that_collectives_cut_are_searched_too(seconds):
     cut = {"forward": {"segments": 2, "allreduce": 3}, "backward": {"segments": 2, "allreduce": 1}}
