@@ -21,8 +21,8 @@ def joint_spans(spans: Spans, clock: Clock) -> Reason:
     by c move all ends by c. Take a schedule of span T with begins b*, and c, the least of b* - b:
     the device where it is least begins at b + c and ends no sooner than G(b) + c, so that T is at
     least the least of G(b) - b. In the same way k T is at least the least of x - b, where x comes
-    from b by k rounds of G. Each round takes the ends of the one before for begins, which grows by
-    T a round at least where devices wait for each other in a circle.
+    from b by k rounds of G. Each round takes the ends of the one before for begins: where devices
+    wait for each other in a circle, all grow by the mean of the longest circle after some rounds.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ def _horizon(flow: Flow, delay: IntArray) -> int:
 
 def _tails(flow: Flow, shape: Shape, delay: IntArray) -> IntArray:
     """Return the longest time from the end of each op to that of all that must follow it."""
-    tail = delay + flow.behind
+    tail = np.maximum(delay, flow.behind)
     for v in reversed(shape.todo[: flow.num_positions]):
         for k in range(shape.before_pointer[v], shape.before_pointer[v + 1]):
             u = shape.before[k]
