@@ -157,10 +157,7 @@ def configured(
         order says most it does not pay: an uneven 16 x 16 was open at 8.9 s and refuted in 2.1
         without.
     linear : bool
-        Put every rule into the linear relaxation. It refutes circles of devices that wait for each
-        other, whose starts propagation raises by one tick after the other: of 100 pipelines of
-        3 x 3 (`ppsolve.solver.cpsat.constraints.MAX_FLOATING`) 3 were open after 4 s with literals
-        alone, none with both; of 20 of 4 x 6 none and one.
+        Put every rule into the linear relaxation of one worker: of several each has its own.
 
     Returns
     -------
@@ -183,10 +180,8 @@ def configured(
         # Ten questions about pipelines of 192 to 1,152 ops had the same answers without linear
         # relaxations, eight of them as soon or sooner: 15.7 instead of 19.2 s of CPU time in all.
         parameters.linearization_level = 0
-    if linear:
-        # Of several workers each has a level of its own.
-        parameters.num_workers = 1
-        parameters.linearization_level = 2
+    elif linear:
+        parameters.num_workers, parameters.linearization_level = 1, 2
     parameters.use_strong_propagation_in_disjunctive = strong
     if light_presolve:
         parameters.cp_model_probing_level = 0
