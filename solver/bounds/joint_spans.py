@@ -57,5 +57,5 @@ def _ends(spans: Spans, devices: list[int], begins: IntArray, clock: Clock) -> I
     for device in devices:
         if clock.is_over:
             return None
-        latest[device] = spans.end_after(device, heads)
+        latest[device] = spans.end_after(device, heads).value
     return latest

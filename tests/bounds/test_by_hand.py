@@ -14,6 +14,7 @@ from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
 from ppsolve.solver.bounds.first_return import return_bound
 from ppsolve.solver.bounds.joint_spans import joint_spans
 from ppsolve.solver.bounds.lower_bounds import end_tails, start_heads
+from ppsolve.solver.bounds.reason import Reason
 from ppsolve.solver.bounds.spans import Spans
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower
@@ -232,6 +233,6 @@ class Alternating(Spans):
         self._round += 1
         return begins
 
-    def end_after(self, device: int, heads: IntArray) -> int:
+    def end_after(self, device: int, heads: IntArray) -> Reason:
         self._on_end()
-        return int(heads[device]) + self._growth[self._round % len(self._growth)][device]
+        return Reason(int(heads[device]) + self._growth[self._round % len(self._growth)][device])
