@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.tables import memory_of
 
 
@@ -134,18 +135,13 @@ def flow_of(problem: Problem) -> Flow | None:
 
 def _alone(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray]:
     """Return the longest chains of ops of no micro-batch ahead of each position, and behind it."""
-    free = problem.microbatch == FREE
-    head, tail = np.zeros((2, problem.num_ops), dtype=np.int64)
-    ahead, behind = free[problem.before], free[problem.after]
-    first, second = problem.before, problem.after
-    for _ in range(int(free.sum())):
-        old = head.copy(), tail.copy()
-        reach = head[first] + problem.duration[first] + problem.lag
-        np.maximum.at(head, second[ahead], reach[ahead])
-        reach = problem.lag + problem.duration[second] + tail[second]
-        np.maximum.at(tail, first[behind], reach[behind])
-        if (old[0] == head).all() and (old[1] == tail).all():
-            break
+    alone, duration = problem.microbatch == FREE, problem.duration
+    delay = duration[problem.before] + problem.lag
+    ahead, behind = (
+        Dag(problem.num_ops, problem.before[kept], problem.after[kept], delay[kept])
+        for kept in (alone[problem.before], alone[problem.after])
+    )
+    head, tail = ahead.heads(np.zeros_like(duration)), behind.tails(duration) - duration
     return head[ops].min(axis=0), tail[ops].min(axis=0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ppsolve.models.core.problem import FREE, BoolArray, Problem
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import (
     DeadlockError,
@@ -24,6 +24,7 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.pipeline.collectives import with_collectives
 from ppsolve.solver.pipeline.permuted import PATTERNS
 from ppsolve.solver.pipeline.published import A_PIPELINE, ONE_PIPE, UNEQUAL
+from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 
 BEGUN_WITH = (
@@ -140,24 +141,15 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
         All ops as early as the orders allow; those of no micro-batch run last on their resource,
         or first where they wait for none (all-gather).
     """
-    orders, is_behind = [], _behind_microbatches(problem)
+    graph = Dag(problem.num_ops, problem.before, problem.after, np.zeros_like(problem.lag))
+    is_behind = graph.heads((problem.microbatch != FREE).astype(np.int64)) > 0
+    orders = []
     for order in timed.pattern.orders(flow, timed.permutation):
         resource = problem.resources_of(int(order[0]))[0]
         others = np.setdiff1d(problem.ops_by_resource[resource], flow.ops)
         last = is_behind[others]
         orders.append(np.concatenate([others[~last], order, others[last]]))
     return time_orders(problem, orders).normalised()
-
-
-def _behind_microbatches(problem: Problem) -> BoolArray:
-    """Return a mask of the ops of micro-batches and all that wait for one, bool[n]."""
-    behind: BoolArray = problem.microbatch != FREE
-    while True:
-        further = behind.copy()
-        further[problem.after[behind[problem.before]]] = True
-        if (further == behind).all():
-            return behind
-        behind = further
 
 
 PERMUTATIONS = Heuristic(
