@@ -25,6 +25,8 @@ class SearchLimits:
         Random seed.
     dynamic_orders : bool
         Propagate all pairs of ops of one resource together with their precedences.
+    is_short : bool
+        Begin at once and propagate less, for a question that takes a second at most.
     clock : Clock, optional
         The clock of the call that the search is part of: the search ends with it.
     """
@@ -35,6 +37,7 @@ class SearchLimits:
     workers: int = 1
     seed: int = 0
     dynamic_orders: bool = False
+    is_short: bool = False
     clock: Clock | None = None
 
     def start(self) -> Clock:

@@ -162,6 +162,7 @@ class Stretches:
             gap=0.0,
             seed=self._random.randrange(2**31),
             dynamic_orders=True,
+            is_short=True,
         )
         answer = solve(implied, lower=bound, incumbent=None, upper=target, limits=limits)
         self.spent += answer.deterministic_time
