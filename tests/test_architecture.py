@@ -51,6 +51,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.found",
     "ppsolve.solver.cpsat.levels",
     "ppsolve.solver.cpsat.model",
+    "ppsolve.solver.cpsat.neighbourhood.race",
     "ppsolve.solver.cpsat.neighbourhood.search",
     "ppsolve.solver.cpsat.objective",
     "ppsolve.solver.cpsat.running",

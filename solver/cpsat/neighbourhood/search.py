@@ -100,6 +100,7 @@ class Stretches:
         self._ops = min(self._most, max(FIRST_OPS, int(FIRST_SHARE * ops)))
         self._units = UNITS
         self._places: list[tuple[int, int]] = []
+        self._has_stalled = False
         self._keep(self.best)
 
     @property
@@ -116,18 +117,41 @@ class Stretches:
         self._clock = clock
         self.run()
 
+    def climb(self, clock: Clock) -> bool:
+        """Search on until a pass over the schedule brings nothing; return whether one did.
+
+        Parameters
+        ----------
+        clock : Clock
+            Ends the search before.
+
+        Returns
+        -------
+        bool
+            False where the clock or the whole search is over before.
+        """
+        self._clock, self._has_stalled = clock, False
+        while not (self.is_over or self._has_stalled):
+            self._step()
+        return self._has_stalled
+
     def run(self) -> Schedule:
         """Search until it is over; return the best schedule."""
         while not self.is_over:
-            if not self._places:
-                self._begin_pass()
-            first, slant = self._places.pop()
-            last = min(first + self._ops, self.implied.problem.num_ops)
-            self._try(self._whole.part(max(first, 0), last, slant))
-            self._trade(None)
-            if not self._places and self.best is self._before:
-                self._grow(self._counted)
+            self._step()
         return self.best
+
+    def _step(self) -> None:
+        """Try the next stretch; after a pass that brought nothing make them longer."""
+        if not self._places:
+            self._begin_pass()
+        first, slant = self._places.pop()
+        last = min(first + self._ops, self.implied.problem.num_ops)
+        self._try(self._whole.part(max(first, 0), last, slant))
+        self._trade(None)
+        if not self._places and self.best is self._before:
+            self._grow(self._counted)
+            self._has_stalled = True
 
     def _begin_pass(self) -> None:
         """Plan stretches of one size that overlap by half, in random order, all over the schedule.

@@ -1,0 +1,129 @@
+"""A race of searches from several starts: who goes on, who is told, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.neighbourhood import race as module
+from ppsolve.solver.cpsat.neighbourhood.race import LAST_SHARE, PROMOTED, Race
+from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.small import at, op, small
+
+PROBLEM = small([op("a", 1, "r")], [])
+
+
+def worth(value: int) -> Schedule:
+    """Return a schedule of the one op that ends at `value`."""
+    return at(PROBLEM, value - 1)
+
+
+class Scripted:
+    """A search whose every pass takes a tick off its schedule, until it is exhausted."""
+
+    log: ClassVar[list[tuple[int, int]]] = []
+    passes = 3
+
+    def __init__(self, implied: Any, start: Schedule, bound: int, limits: Any) -> None:
+        self.name, self.best, self.done = start.value, start, 0
+        self.exchange: Callable[[Schedule | None], None] = lambda better: None
+        self.is_interrupted = False
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.done >= self.passes
+
+    def climb(self, clock: Clock) -> bool:
+        if clock.is_over:
+            return False
+        self.log.append((self.name, self.done))
+        self.done += 1
+        self.best = worth(self.best.value - 1)
+        self.exchange(self.best)
+        return True
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    monkeypatch.setattr(module, "Stretches", Scripted)
+    Scripted.log = []
+    yield Scripted.log
+
+
+def race_of(starts: Sequence[int], clock: Clock | None = None, bound: int = 0) -> Race:
+    left = list(starts[1:])
+
+    def draw(clock: Clock) -> Schedule | None:
+        return worth(left.pop(0)) if left else None
+
+    return Race(ImpliedOrder(PROBLEM), worth(starts[0]), draw, bound, clock or Clock(), seed=0)
+
+
+def test_one_of_four_goes_on_the_best_one(log: list[tuple[int, int]]) -> None:
+    starts = [50, 80, 40, 60, 70]
+    race_of(starts).run(Clock(), lambda better: None)
+    assert PROMOTED == 4
+    # As soon as four have come as far, the best of them goes on, before the fifth begins.
+    assert log[:6] == [(50, 0), (80, 0), (40, 0), (60, 0), (40, 1), (70, 0)]
+    # Without new starts the best that waits goes on, each until it is exhausted.
+    assert log[6:] == [(40, 2), *((name, done) for name in (50, 60, 70, 80) for done in (1, 2))]
+
+
+def test_only_what_is_better_than_all_others_is_told(log: list[tuple[int, int]]) -> None:
+    told = []
+    race_of([50, 80, 40]).run(Clock(), lambda b: told.append(b.value) if b else None)
+    assert log
+    assert told == [49, 39, 38, 37]
+
+
+def test_a_better_schedule_from_elsewhere_becomes_a_start(log: list[tuple[int, int]]) -> None:
+    given = [worth(30), worth(99)]
+    race_of([50]).run(Clock(), lambda better: given.pop(0) if better is None and given else None)
+    names = [name for name, _ in log]
+    assert names[0] == 30
+    assert 50 in names
+    assert 99 not in names
+
+
+def test_it_ends_at_the_bound(log: list[tuple[int, int]]) -> None:
+    race_of([50, 80, 40], bound=49).run(Clock(), lambda better: None)
+    assert log == [(50, 0)]
+
+
+def test_none_begins_at_the_end_of_the_time(
+    log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(100.0)
+    race = race_of([50, 80, 40], clock)
+    monkeypatch.setattr(clock, "deadline", clock.deadline - 99.0 * (1 - LAST_SHARE))
+    race.run(clock, lambda better: None)
+    assert {name for name, _ in log} == {50, 80, 40}
+    log.clear()
+    race = race_of([50, 80, 40], clock := Clock(100.0))
+    monkeypatch.setattr(clock, "deadline", clock.deadline - 100.5 * (1 - LAST_SHARE))
+    race.run(clock, lambda better: None)
+    assert {name for name, _ in log} == {50}
+
+
+def test_a_pass_cut_short_counts_for_nothing(log: list[tuple[int, int]]) -> None:
+    race = race_of([50, 80, 40, 60, 70])
+    over = Clock(0.0)
+    race.run(over, lambda better: None)
+    assert log == []
+    race.run(Clock(), lambda better: None)
+    assert log[0] == (50, 0)
+
+
+def test_an_interrupt_ends_it(log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Scripted):
+        def climb(self, clock: Clock) -> bool:
+            self.is_interrupted = True
+            return super().climb(clock)
+
+    monkeypatch.setattr(module, "Stretches", Interrupted)
+    race_of([50, 80, 40]).run(Clock(), lambda better: None)
+    assert len(log) == 1
