@@ -9,12 +9,14 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.companion import Companion, Search, ordering, sweeping
+from ppsolve.solver.heuristics.draws import Draws
 from ppsolve.solver.heuristics.order_search import obstacle as obstacle_to_orders
 from ppsolve.solver.heuristics.sweep import Exchange
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 if TYPE_CHECKING:
+    from ppsolve.solver.cpsat.neighbourhood.race import Race
     from ppsolve.solver.cpsat.neighbourhood.search import Stretches
 
 SWEEP, ORDERS, NEIGHBOURHOODS = "list-sweep", "order-search", "neighbourhoods"
@@ -30,28 +32,6 @@ NEIGHBOURHOOD_WORKERS, NEIGHBOURHOOD_OPS = 2, 500
 on two threads, with it and without: uneven 16 x 16 with memory for 8 (768 ops) proved in 7.3 s,
 0.22 % off; 16 x 24 with memory for 8 (1,152) 2.63 and 2.74 %; three others the same. Smaller
 problems are mostly proved by CP-SAT with all workers."""
-
-IN_TURN_SHARE = 0.5
-"""Share of the time of the exact search for stretches of the best schedule, where there is only
-one worker for both: as much for either as two workers give them side by side."""
-
-
-def is_in_turn(problem: Problem, options: Options) -> bool:
-    """Return true where one worker searches neighbourhoods first and then exactly.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    options : Options
-        Those of the run.
-
-    Returns
-    -------
-    bool
-        False where there are no neighbourhoods, or they run beside the exact search.
-    """
-    return takes_parts(problem) and not _has_worker_beside(options)
 
 
 def companion(
@@ -81,13 +61,13 @@ def companion(
         return None
     workers, problem = options.used_workers, implied.problem
     if known is not None and searches_beside(problem, options):
+        if obstacle_to_orders(problem) is not None:
+            race = racing(implied, known, bound, clock, options.seed)
+            sweep = sweeping(problem, known, bound)
+            return Companion({NEIGHBOURHOODS: race.run, SWEEP: sweep}, clock)
         limits = SearchLimits(seconds=None, seed=options.seed)
-        searches = {NEIGHBOURHOODS: stretching(implied, known, bound, limits)}
-        if obstacle_to_orders(problem) is None:
-            searches[ORDERS] = ordering(known, bound)
-        else:
-            searches[SWEEP] = sweeping(problem, known, bound)
-        return Companion(searches, clock)
+        stretches = stretching(implied, known, bound, limits)
+        return Companion({NEIGHBOURHOODS: stretches, ORDERS: ordering(known, bound)}, clock)
     if workers >= SWEEP_WORKERS and problem.num_ops >= SWEEP_OPS:
         return Companion({SWEEP: sweeping(problem, known, bound)}, clock)
     return None
@@ -124,6 +104,32 @@ def takes_parts(problem: Problem) -> bool:
     from ppsolve.solver.cpsat.neighbourhood.part import obstacle
 
     return problem.num_ops >= NEIGHBOURHOOD_OPS and obstacle(problem) is None
+
+
+def racing(implied: ImpliedOrder, known: Schedule, bound: int, clock: Clock, seed: int) -> Race:
+    """Return a race of searches of neighbourhoods from starts by list rules.
+
+    Parameters
+    ----------
+    implied : ImpliedOrder
+        A problem of which parts are taken.
+    known : Schedule
+        The best schedule so far.
+    bound : int
+        A lower bound on the objective in ticks.
+    clock : Clock
+        Of the whole race.
+    seed : int
+        Of all random choices.
+
+    Returns
+    -------
+    Race
+        Nobody has begun.
+    """
+    from ppsolve.solver.cpsat.neighbourhood.race import Race
+
+    return Race(implied, known, Draws(implied.problem, seed).next, bound, clock, seed)
 
 
 def stretching(implied: ImpliedOrder, known: Schedule, bound: int, limits: SearchLimits) -> Search:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,11 +33,10 @@ from ppsolve.solver.kinds.bottleneck import bottleneck
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.kinds.few_devices import FEW_DEVICES, DeviceBound, takes_devices
 from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.parts import is_in_turn, is_raced, race, search_in_turn
 from ppsolve.solver.kinds.portfolio import (
-    IN_TURN_SHARE,
     NEIGHBOURHOODS,
     companion,
-    is_in_turn,
     searches_beside,
     takes_parts,
 )
@@ -347,25 +347,24 @@ class ScheduleTask(Task):
             raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield neighbourhoods where they run alone, then the exact search."""
-        if self.is_one_free_problem and is_in_turn(self.problem, options):
+        """Yield neighbourhoods where no worker searches them beside, then the exact search."""
+        if self.is_one_free_problem:
             yield self.solve_parts
         yield self.solve_exactly
 
     def solve_parts(self, control: Control) -> StopReason:
-        """Solve stretches of the best schedule for a share of the time, before the exact search."""
-        from ppsolve.solver.cpsat.neighbourhood.search import Stretches
-
+        """Solve stretches of schedules: all workers, or one for a share of the time."""
         if self.schedule is None:
             return StopReason.TIME
-        limits = replace(
-            control.limits().scaled(IN_TURN_SHARE), clock=control.clock.share(IN_TURN_SHARE)
-        )
-        search = Stretches(self.implied, self.schedule, self.bound.value, limits)
-        self._hear_of(search.run(), NEIGHBOURHOODS, control)
-        self._units += search.spent
-        if search.is_interrupted:
-            return StopReason.INTERRUPTED
+        if is_raced(self.problem, control):
+            hear = partial(self._hear_of, control=control)
+            race(self.implied, self.schedule, self.bound.value, control, hear)
+        elif is_in_turn(self.problem, control.options):
+            search = search_in_turn(self.implied, self.schedule, self.bound.value, control)
+            self._hear_of(search.best, NEIGHBOURHOODS, control)
+            self._units += search.spent
+            if search.is_interrupted:
+                return StopReason.INTERRUPTED
         return StopReason.PROVED if self.is_closed else StopReason.TIME
 
     def glance(self, control: Control) -> StopReason | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +13,14 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.list_rules import list_tail
-from ppsolve.solver.kinds import portfolio, scheduling
+from ppsolve.solver.kinds import parts, portfolio, scheduling
 from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.parts import is_in_turn, is_raced
 from ppsolve.solver.kinds.portfolio import (
     NEIGHBOURHOODS,
     ORDERS,
     SWEEP,
     companion,
-    is_in_turn,
     searches_beside,
 )
 from ppsolve.solver.optimize.kinds import kind_of, lower
@@ -144,3 +145,38 @@ def test_nothing_searches_beside_where_no_exact_search_follows(
     assert kind_of(INSTANCE).task(INSTANCE).searches_beside(options_with(workers=2))
     monkeypatch.setattr(scheduling, "MAX_EXACT_OPS", PROBLEM.num_ops - 1)
     assert not kind_of(INSTANCE).task(INSTANCE).searches_beside(options_with(workers=2))
+
+
+SPANS = INSTANCE.model_copy(update={"objective": Objective.DEVICE_SPAN})
+
+
+def run_with(clock: Clock, **given: Any) -> Any:
+    """Return a run with some options, as far as it is asked for them and for its clock."""
+    return SimpleNamespace(options=options_with(**given), clock=clock)
+
+
+@pytest.mark.usefixtures("always")
+def test_all_workers_race_for_device_spans_of_many_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = lower(SPANS)
+    assert not is_raced(spans, run_with(Clock(9), workers=2))
+    monkeypatch.setattr(parts, "RACE_OPS", 0)
+    assert is_raced(spans, run_with(Clock(9), workers=2))
+    # The makespan has its own search beside; alone, by units or for ever nobody races.
+    assert not is_raced(PROBLEM, run_with(Clock(9), workers=2))
+    assert not is_raced(spans, run_with(Clock(9), workers=1))
+    assert not is_raced(spans, run_with(Clock(9), deterministic=True))
+    assert not is_raced(spans, run_with(Clock(None), workers=2))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_race_finds_the_optimum_of_a_small_problem(
+    monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    alone = ppsolve.optimize(SPANS, time_limit=60, workers=1, heuristics=["gpipe"])
+    monkeypatch.setattr(parts, "RACE_OPS", 0)
+    monkeypatch.setattr(scheduling, "GLANCE_OPS", 0)
+    found = ppsolve.optimize(SPANS, time_limit=20, workers=workers, heuristics=["gpipe"])
+    assert ppsolve.check(SPANS, found) == []
+    assert found.best_by in {NEIGHBOURHOODS, SWEEP, "cp-sat"}
+    assert found.value == alone.value
