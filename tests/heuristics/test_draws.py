@@ -24,11 +24,17 @@ V = PipelineInstance(
 LINEAR = V.model_copy(update={"placement": "linear"})
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw few rules at once, as Python runs the kernels here."""
+    monkeypatch.setattr(draws, "MOST_AT_ONCE", 20)
+
+
 @pytest.mark.parametrize("instance", [V, LINEAR])
-def test_starts_are_valid_and_of_different_values(instance: PipelineInstance) -> None:
+def test_starts_are_valid(instance: PipelineInstance) -> None:
     problem = lower(instance)
-    found = [draws_of.next(Clock()) for draws_of in [Draws(problem, 1)] for _ in range(4)]
-    starts = [start for start in found if start is not None]
+    drawn = Draws(problem, 1)
+    starts = [start for _ in range(3) if (start := drawn.next(Clock())) is not None]
     assert starts
     assert all(check_schedule(problem, start) == [] for start in starts)
 
@@ -36,7 +42,7 @@ def test_starts_are_valid_and_of_different_values(instance: PipelineInstance) ->
 def test_the_same_seed_draws_the_same_starts() -> None:
     problem = lower(V)
     first, second = Draws(problem, 3), Draws(problem, 3)
-    for _ in range(3):
+    for _ in range(2):
         one, other = first.next(Clock()), second.next(Clock())
         assert one is not None
         assert other is not None
