@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 RACE_OPS = 4_000
 """Ops from which no worker searches the whole exactly: within a minute that hardly improves device
 spans of so many ops, nor their bound."""
-
 
 IN_TURN_SHARE = 0.5
 """Share of the time of the exact search for stretches of the best schedule, where there is only
@@ -109,7 +109,9 @@ def race(
     control: Control,
     hear: Callable[[Schedule, str], bool],
 ) -> None:
-    """Let all workers but one take turns between a race and the sweep, and this one race only.
+    """Let all workers race, the first beside this one in turn with the sweep.
+
+    It ends at the bound, where the gap is small enough, and with the clock.
 
     Parameters
     ----------
@@ -120,14 +122,15 @@ def race(
     bound : int
         A lower bound on the objective in ticks.
     control : Control
-        The run, whose clock ends it.
+        The run.
     hear : callable
         Told, on this thread, of better schedules and of what found them; returns whether one is
         kept.
     """
     clock, options = control.clock, control.options
-    shared = racing(implied, known, bound, clock, options.seed)
-    sweep = sweeping(implied.problem, known, bound)
+    enough = math.floor(bound / (1 - options.gap))
+    shared = racing(implied, known, enough, clock, options.seed)
+    sweep = sweeping(implied.problem, known, enough)
     others = [Companion({NEIGHBOURHOODS: shared.run, SWEEP: sweep}, clock)]
     others += [
         Companion({NEIGHBOURHOODS: shared.run}, clock) for _ in range(options.used_workers - 2)

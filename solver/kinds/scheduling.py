@@ -378,6 +378,8 @@ class ScheduleTask(Task):
 
     def solve_exactly(self, control: Control) -> StopReason:
         """Search with CP-SAT from the best schedule and bound."""
+        if control.clock.is_over:
+            return StopReason.TIME
         limits = control.limits().less(0.0, self._units)
         return self._solve(control, limits, is_searched=True)
 

@@ -9,6 +9,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
@@ -168,15 +169,42 @@ def test_all_workers_race_for_device_spans_of_many_ops(monkeypatch: pytest.Monke
     assert not is_raced(spans, run_with(Clock(None), workers=2))
 
 
-@pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("workers", [2, 3])
-def test_a_race_finds_the_optimum_of_a_small_problem(
-    monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    alone = ppsolve.optimize(SPANS, time_limit=60, workers=1, heuristics=["gpipe"])
+@pytest.fixture
+def raced(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all workers race, however small the problem is."""
     monkeypatch.setattr(parts, "RACE_OPS", 0)
     monkeypatch.setattr(scheduling, "GLANCE_OPS", 0)
-    found = ppsolve.optimize(SPANS, time_limit=20, workers=workers, heuristics=["gpipe"])
-    assert ppsolve.check(SPANS, found) == []
-    assert found.best_by in {NEIGHBOURHOODS, SWEEP, "cp-sat"}
+
+
+@pytest.mark.usefixtures("raced")
+@pytest.mark.parametrize("workers", [2, 3])
+def test_after_a_race_without_new_starts_the_optimum_is_proved(workers: int) -> None:
+    alone = ppsolve.optimize(SPANS, time_limit=60, workers=1, heuristics=["gpipe"])
+    found = ppsolve.optimize(SPANS, time_limit=60, workers=workers, heuristics=["list-serial"])
+    assert found.status == alone.status == "OPTIMAL"
     assert found.value == alone.value
+    assert ppsolve.check(SPANS, found) == []
+
+
+@pytest.mark.usefixtures("raced")
+def test_a_race_ends_where_the_gap_is_small_enough() -> None:
+    found = ppsolve.optimize(SPANS, time_limit=60, gap=0.05, workers=2, heuristics=["list-serial"])
+    assert found.gap is not None
+    assert found.gap <= 0.05
+    assert found.stop_reason in {"gap_reached", "proved"}
+
+
+def test_a_race_tells_of_what_all_workers_find() -> None:
+    problem, kept = lower(SPANS), []
+    known = list_tail(problem).normalised()
+
+    def hear(schedule: Schedule, by: str) -> bool:
+        kept.append((by, schedule))
+        return True
+
+    parts.race(ImpliedOrder(problem), known, 0, run_with(Clock(1.5), workers=2), hear)
+    values = [schedule.value for _, schedule in kept]
+    assert {by for by, _ in kept} <= {NEIGHBOURHOODS, SWEEP}
+    assert values == sorted(set(values), reverse=True)
+    assert values[-1] < known.value
+    assert all(check_schedule(problem, schedule) == [] for _, schedule in kept)
