@@ -118,6 +118,14 @@ def test_a_pass_cut_short_counts_for_nothing(log: list[tuple[int, int]]) -> None
     assert log[0] == (50, 0)
 
 
+def test_the_worst_are_given_up_where_too_many_wait(
+    log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 2)
+    race_of([50, 80, 40]).run(Clock(), lambda better: None)
+    assert log == [(50, 0), (80, 0), (40, 0), (40, 1), (40, 2), (50, 1), (50, 2)]
+
+
 def test_an_interrupt_ends_it(log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Scripted):
         def climb(self, clock: Clock) -> bool:
