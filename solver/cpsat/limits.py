@@ -26,7 +26,8 @@ class SearchLimits:
     dynamic_orders : bool
         Propagate all pairs of ops of one resource together with their precedences.
     is_short : bool
-        Begin at once and propagate less, for a question that takes a second at most.
+        The question is one of many that take a second or so: begin sooner and propagate less, where
+        ops are not mostly alike.
     clock : Clock, optional
         The clock of the call that the search is part of: the search ends with it.
     """

@@ -48,7 +48,8 @@ class Draws:
     def next(self, clock: Clock) -> Schedule | None:
         """Draw more schedules and return the best one that was not given before.
 
-        Of schedules of one value one is kept: many rules make the same schedule.
+        Of schedules of one value one is kept: many rules make the same schedule. Where none of
+        those drawn has a new value, half as many are drawn the next time.
 
         Parameters
         ----------
@@ -58,12 +59,15 @@ class Draws:
         Returns
         -------
         Schedule or None
-            Device spans are compacted; None where all values are known.
+            Device spans are compacted; None where nothing new was found.
         """
+        before = len(self._known)
         for _ in range(self._at_once):
             if clock.is_over:
                 break
             self._draw()
+        if len(self._known) == before:
+            self._at_once = max(1, self._at_once // 2)
         self._kept = sorted(self._kept, key=lambda schedule: schedule.value)[:KEPT]
         return compact_spans(self._kept.pop(0), clock) if self._kept else None
 

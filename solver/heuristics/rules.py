@@ -149,7 +149,7 @@ class RuleBook:
                 yield self._random_burst(rng)
 
     def starts(self, seed: int) -> Iterator[Recipe]:
-        """Yield random recipes without end, of the sort that does best.
+        """Yield random recipes without end, only such with a burst where those pay.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class RuleBook:
         Yields
         ------
         Recipe
-            With a burst where that pays.
+            Different ones for each seed.
         """
         rng = random.Random(seed)
         while True:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.heuristics.companion import Companion, sweeping
-from ppsolve.solver.heuristics.order_search import obstacle as obstacle_to_orders
+from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import (
     NEIGHBOURHOODS,
-    SWEEP,
+    is_race,
     racing,
     searches_beside,
     takes_parts,
+    turns_in_race,
 )
 from ppsolve.solver.kinds.task import Control
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -91,15 +91,17 @@ def is_raced(problem: Problem, control: Control) -> bool:
     problem : Problem
         The problem.
     control : Control
-        The run; without a limit of time the whole is searched exactly.
+        The run; without a limit of wall time, or with one of deterministic time, the whole is
+        searched exactly.
 
     Returns
     -------
     bool
-        False for fewer than `RACE_OPS` ops.
+        False for fewer than `RACE_OPS` ops and for one worker.
     """
-    is_large = problem.num_ops >= RACE_OPS and obstacle_to_orders(problem) is not None
-    return is_large and control.clock.is_limited and searches_beside(problem, control.options)
+    is_timed = control.clock.is_limited and control.options.deterministic_limit is None
+    is_large = problem.num_ops >= RACE_OPS and is_race(problem)
+    return is_large and is_timed and searches_beside(problem, control.options)
 
 
 def race(
@@ -130,8 +132,7 @@ def race(
     clock, options = control.clock, control.options
     enough = math.floor(bound / (1 - options.gap))
     shared = racing(implied, known, enough, clock, options.seed)
-    sweep = sweeping(implied.problem, known, enough)
-    others = [Companion({NEIGHBOURHOODS: shared.run, SWEEP: sweep}, clock)]
+    others = [Companion(turns_in_race(shared, implied.problem, known, enough), clock)]
     others += [
         Companion({NEIGHBOURHOODS: shared.run}, clock) for _ in range(options.used_workers - 2)
     ]
@@ -141,6 +142,7 @@ def race(
         nonlocal best
         if schedule.value < best.value and hear(schedule, by):
             best = schedule
+            others[0].learn(best)
 
     def exchange(better: Schedule | None) -> Schedule | None:
         if better is not None:
@@ -150,8 +152,10 @@ def race(
                 keep(told[1], told[0])
         return best
 
-    with ExitStack() as stack:
-        for other in others:
-            stack.enter_context(other.at_work())
-        shared.run(clock, exchange)
-    exchange(None)
+    try:
+        with ExitStack() as stack:
+            for other in others:
+                stack.enter_context(other.at_work())
+            shared.run(clock, exchange)
+    finally:
+        exchange(None)

@@ -347,7 +347,7 @@ class ScheduleTask(Task):
             raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield neighbourhoods where no worker searches them beside, then the exact search."""
+        """Yield neighbourhoods by themselves, where they are searched so, then the exact search."""
         if self.is_one_free_problem:
             yield self.solve_parts
         yield self.solve_exactly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -77,7 +78,7 @@ def test_only_what_is_better_than_all_others_is_told(log: list[tuple[int, int]])
     told = []
     race_of([50, 80, 40]).run(Clock(), lambda b: told.append(b.value) if b else None)
     assert log
-    assert told == [49, 39, 38, 37]
+    assert told == [49, 40, 39, 38, 37]
 
 
 def test_a_better_schedule_from_elsewhere_becomes_a_start(log: list[tuple[int, int]]) -> None:
@@ -87,6 +88,58 @@ def test_a_better_schedule_from_elsewhere_becomes_a_start(log: list[tuple[int, i
     assert names[0] == 30
     assert 50 in names
     assert 99 not in names
+
+
+def test_a_start_that_is_better_than_all_is_told_before_its_search(
+    log: list[tuple[int, int]],
+) -> None:
+    told = []
+    race_of([50, 30, 80]).run(Clock(), lambda b: told.append(b.value) if b else None)
+    assert told[:3] == [49, 30, 29]
+
+
+def test_a_start_that_meets_the_bound_ends_it(log: list[tuple[int, int]]) -> None:
+    told = []
+    race_of([50, 30, 80], bound=30).run(Clock(), lambda b: told.append(b.value) if b else None)
+    assert told == [49, 30]
+
+
+def test_a_thread_hears_of_others_while_its_search_is_at_work(
+    log: list[tuple[int, int]],
+) -> None:
+    given = {49: worth(10)}
+    race = race_of([50, 80], bound=10)
+    race.run(Clock(), lambda better: given.get(better.value) if better else None)
+    # The answer to its first better schedule meets the bound.
+    assert log == [(50, 0)]
+
+
+def test_a_search_that_fails_leaves_the_race_to_others(
+    log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Scripted):
+        def climb(self, clock: Clock) -> bool:
+            if self.name == 80:
+                raise ValueError("broken")
+            return super().climb(clock)
+
+    monkeypatch.setattr(module, "Stretches", Failing)
+    race = race_of([50, 80, 40])
+    with pytest.raises(ValueError, match="broken"):
+        race.run(Clock(), lambda better: None)
+    race.run(Clock(), lambda better: None)
+    assert {name for name, _ in log} == {50, 40}
+
+
+def test_threads_share_a_race(log: list[tuple[int, int]]) -> None:
+    race = race_of(list(range(50, 90)))
+    threads = [Thread(target=race.run, args=(Clock(60), lambda better: None)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Every search makes every pass once, whoever it is that takes it on.
+    assert sorted(log) == [(name, done) for name in range(50, 90) for done in range(3)]
 
 
 def test_it_ends_at_the_bound(log: list[tuple[int, int]]) -> None:
@@ -121,7 +174,8 @@ def test_a_pass_cut_short_counts_for_nothing(log: list[tuple[int, int]]) -> None
 def test_the_worst_are_given_up_where_too_many_wait(
     log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 2)
+    monkeypatch.setattr(module, "MOST_WAITING_OPS", 0)
+    monkeypatch.setattr(module, "LEAST_WAITING", 2)
     race_of([50, 80, 40]).run(Clock(), lambda better: None)
     assert log == [(50, 0), (80, 0), (40, 0), (40, 1), (40, 2), (50, 1), (50, 2)]
 

@@ -13,6 +13,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics import order_search
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.kinds import parts, portfolio, scheduling
 from ppsolve.solver.kinds.options import Options
@@ -68,6 +69,14 @@ def test_one_of_two_workers_searches_neighbourhoods() -> None:
 def test_neighbourhoods_take_turns_with_the_sweep_where_orders_are_not_searched() -> None:
     spans = INSTANCE.model_copy(update={"objective": Objective.DEVICE_SPAN})
     assert named(lower(spans), workers=2) == (NEIGHBOURHOODS, SWEEP)
+
+
+@pytest.mark.usefixtures("always")
+def test_neighbourhoods_of_very_many_ops_take_turns_with_the_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(order_search, "_MOST_OPS", 0)
+    assert named(workers=2) == (NEIGHBOURHOODS, SWEEP)
 
 
 @pytest.mark.usefixtures("always")
@@ -164,8 +173,11 @@ def test_all_workers_race_for_device_spans_of_many_ops(monkeypatch: pytest.Monke
     assert is_raced(spans, run_with(Clock(9), workers=2))
     # The makespan has its own search beside; alone, by units or for ever nobody races.
     assert not is_raced(PROBLEM, run_with(Clock(9), workers=2))
+    monkeypatch.setattr(order_search, "_MOST_OPS", 0)
+    assert not is_raced(PROBLEM, run_with(Clock(9), workers=2))
     assert not is_raced(spans, run_with(Clock(9), workers=1))
     assert not is_raced(spans, run_with(Clock(9), deterministic=True))
+    assert not is_raced(spans, run_with(Clock(9), deterministic_limit=1.0, workers=2))
     assert not is_raced(spans, run_with(Clock(None), workers=2))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ LAST_SHARE = 0.2
 """Share of the time, at its end, in which none begins from a new start: one that has just begun
 would end far behind. With 0.35 races ended no differently, at 0.308 to 0.335 %."""
 
-MOST_WAITING = 60
-"""Searches that may wait, above which the worst one is given up: runs of hours begin thousands, and
-each holds some hundred bytes per op. Of as many one in four goes on, so it is far from its turn."""
+MOST_WAITING_OPS, LEAST_WAITING = 300_000, 4
+"""Ops of all searches that may wait, some 200 bytes each, and searches that may in any case; beyond
+the worst one is given up. Runs of hours begin thousands, of which one in four goes on."""
+
+PAUSE = 0.05
+"""Seconds before a thread without a search asks again, while others have theirs."""
 
 
 @dataclass(eq=False)
@@ -79,51 +83,83 @@ class Race:
     ) -> None:
         self._implied, self._draw, self._bound, self._seed = implied, draw, bound, seed
         self._clock, self._last = clock, LAST_SHARE * clock.left if clock.is_limited else 0.0
+        self._most = max(LEAST_WAITING, MOST_WAITING_OPS // implied.problem.num_ops)
         self._lock, self._drawing = Lock(), Lock()
+        self._clocks: list[Clock] = []
+        self._at_work = 0
         self._reached: dict[int, list[int]] = defaultdict(list)
         self._best = known
-        self._waiting = [self._runner(known)]
+        self._waiting = [_Runner(self._search(known))]
 
     def run(self, clock: Clock, exchange: Exchange) -> None:
-        """Search until a clock is over, the bound is met, or there is nothing to go on with.
+        """Search until a clock is over, the bound is met, or no search is left to go on with.
 
         Parameters
         ----------
         clock : Clock
-            Ends it.
+            Ends the part that this thread takes.
         exchange : callable
             Told of schedules that are better than all others of the race, and asked for better
             ones, which become starts.
         """
-        while not (clock.is_over or self._best.value <= self._bound):
-            self._take(exchange(None))
-            runner = self._next(clock)
-            if runner is None:
-                return
-            runner.search.exchange = lambda better: self._trade(better, exchange)
-            self._put_back(runner, has_stalled=runner.search.climb(clock))
-            if runner.search.is_interrupted:
-                return
+        own = clock.apart()
+        self._clocks.append(own)
+        try:
+            while not (own.is_over or self._best.value <= self._bound):
+                self._take(exchange(None))
+                runner = self._next(own)
+                if runner is not None:
+                    self._go_on(runner, own, exchange)
+                elif not self._at_work:
+                    return
+                else:
+                    time.sleep(min(PAUSE, own.left))
+        finally:
+            self._clocks.remove(own)
 
-    def _runner(self, start: Schedule) -> _Runner:
-        self._seed += 1
-        limits = SearchLimits(seconds=None, seed=self._seed)
-        return _Runner(Stretches(self._implied, start, self._bound, limits))
+    def _go_on(self, runner: _Runner, clock: Clock, exchange: Exchange) -> None:
+        """Let a search go on until a pass brings nothing."""
+
+        def trade(better: Schedule | None) -> None:
+            self._trade(better, exchange)
+
+        runner.search.exchange = trade
+        try:
+            trade(runner.search.best)
+            self._put_back(runner, has_stalled=runner.search.climb(clock))
+        finally:
+            with self._lock:
+                self._at_work -= 1
+        if runner.search.is_interrupted:
+            clock.stop()
+
+    def _search(self, start: Schedule) -> Stretches:
+        with self._lock:
+            self._seed += 1
+            limits = SearchLimits(seconds=None, seed=self._seed)
+        return Stretches(self._implied, start, self._bound, limits)
+
+    def _is_best(self, schedule: Schedule | None) -> bool:
+        """Note a schedule if it is the best one, and end the race where it meets the bound."""
+        with self._lock:
+            if schedule is None or schedule.value >= self._best.value:
+                return False
+            self._best = schedule
+        if schedule.value <= self._bound:
+            for clock in self._clocks.copy():
+                clock.stop()
+        return True
 
     def _take(self, other: Schedule | None) -> None:
         """Let a schedule that was found elsewhere begin too if it is the best one."""
-        with self._lock:
-            if other is not None and other.value < self._best.value:
-                self._best = other
-                self._waiting.append(self._runner(other))
+        if other is not None and self._is_best(other):
+            runner = _Runner(self._search(other))
+            with self._lock:
+                self._waiting.append(runner)
 
     def _trade(self, better: Schedule | None, exchange: Exchange) -> None:
-        """Tell of a schedule if it is the best one of the race."""
-        with self._lock:
-            is_best = better is not None and better.value < self._best.value
-            self._best = better if better is not None and is_best else self._best
-        if is_best:
-            exchange(better)
+        """Tell of a schedule if it is the best one of the race, and take a better one."""
+        self._take(exchange(better if self._is_best(better) else None))
 
     def _put_back(self, runner: _Runner, *, has_stalled: bool) -> None:
         with self._lock:
@@ -132,21 +168,31 @@ class Race:
                 self._reached[runner.rung].append(runner.value)
             if not runner.search.is_exhausted:
                 self._waiting.append(runner)
-            if len(self._waiting) > MOST_WAITING:
+            if len(self._waiting) > self._most:
                 self._waiting.remove(max(self._waiting, key=lambda each: each.value))
 
     def _next(self, clock: Clock) -> _Runner | None:
         """Return a search that may go on, else one from a new start, else the best that waits."""
         if self._clock.left >= self._last:
-            runner = self._called(self._promoted)
+            runner = self._called(self._promoted) or self._drawn(clock)
             if runner is not None:
                 return runner
-            with self._drawing:
-                start = self._draw(clock)
-            if start is not None:
-                with self._lock:
-                    return self._runner(start)
         return self._called(lambda: self._waiting)
+
+    def _drawn(self, clock: Clock) -> _Runner | None:
+        """Return a search from a new start; None while another thread draws and searches wait."""
+        if not self._drawing.acquire(blocking=not self._waiting):
+            return None
+        try:
+            start = None if clock.is_over else self._draw(clock)
+        finally:
+            self._drawing.release()
+        if start is None or clock.is_over:
+            return None
+        runner = _Runner(self._search(start))
+        with self._lock:
+            self._at_work += 1
+        return runner
 
     def _called(self, among: Callable[[], list[_Runner]]) -> _Runner | None:
         """Return the best of some that wait, which waits no longer."""
@@ -154,6 +200,7 @@ class Race:
             runner = min(among(), key=lambda each: each.value, default=None)
             if runner is not None:
                 self._waiting.remove(runner)
+                self._at_work += 1
             return runner
 
     def _promoted(self) -> list[_Runner]:
