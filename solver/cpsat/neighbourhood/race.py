@@ -139,8 +139,8 @@ class Race:
             limits = SearchLimits(seconds=None, seed=self._seed)
         return Stretches(self._implied, start, self._bound, limits)
 
-    def _is_best(self, schedule: Schedule | None) -> bool:
-        """Note a schedule if it is the best one, and end the race where it meets the bound."""
+    def _keeps(self, schedule: Schedule | None) -> bool:
+        """Keep a schedule if it is the best one, and end the race where it meets the bound."""
         with self._lock:
             if schedule is None or schedule.value >= self._best.value:
                 return False
@@ -152,14 +152,14 @@ class Race:
 
     def _take(self, other: Schedule | None) -> None:
         """Let a schedule that was found elsewhere begin too if it is the best one."""
-        if other is not None and self._is_best(other):
+        if other is not None and self._keeps(other):
             runner = _Runner(self._search(other))
             with self._lock:
                 self._waiting.append(runner)
 
     def _trade(self, better: Schedule | None, exchange: Exchange) -> None:
         """Tell of a schedule if it is the best one of the race, and take a better one."""
-        self._take(exchange(better if self._is_best(better) else None))
+        self._take(exchange(better if self._keeps(better) else None))
 
     def _put_back(self, runner: _Runner, *, has_stalled: bool) -> None:
         with self._lock:
