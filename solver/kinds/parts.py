@@ -132,24 +132,26 @@ def race(
     clock, options = control.clock, control.options
     enough = math.floor(bound / (1 - options.gap))
     shared = racing(implied, known, enough, clock, options.seed)
-    others = [Companion(turns_in_race(shared, implied.problem, known, enough), clock)]
-    others += [
-        Companion({NEIGHBOURHOODS: shared.run}, clock) for _ in range(options.used_workers - 2)
-    ]
+    sweeper = Companion(turns_in_race(shared, implied.problem, known, enough), clock)
+    more = range(options.used_workers - 2)
+    others = [sweeper, *(Companion({NEIGHBOURHOODS: shared.run}, clock) for _ in more)]
     best = known
 
-    def keep(schedule: Schedule, by: str) -> None:
+    def keep(schedule: Schedule, by: str, finder: Companion | None) -> None:
         nonlocal best
         if schedule.value < best.value and hear(schedule, by):
             best = schedule
-            others[0].learn(best)
+            # Its own schedule would take the place of another one that the sweep goes on from.
+            if finder is not sweeper:
+                sweeper.learn(best)
 
     def exchange(better: Schedule | None) -> Schedule | None:
         if better is not None:
-            keep(better, NEIGHBOURHOODS)
-        for told in (other.found() for other in others):
+            keep(better, NEIGHBOURHOODS, None)
+        for other in others:
+            told = other.found()
             if told is not None:
-                keep(told[1], told[0])
+                keep(told[1], told[0], other)
         return best
 
     try:
