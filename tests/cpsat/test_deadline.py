@@ -104,7 +104,7 @@ def test_nobody_is_told_after_the_end(
 
     deaf(monkeypatch, work)
     told: list[int] = []
-    search_for(SearchLimits(seconds=0.1), on_incumbent=told.append, on_bound=told.append)
+    search_for(SearchLimits(seconds=0.5), on_incumbent=told.append, on_bound=told.append)
     heard, solver = later[0]
     heard.hear_schedule([0, 2, 0, 5], 5)
     solver.best_bound_callback(5.0)
