@@ -27,16 +27,16 @@ class Windows:
         bounds = zip(self.earliest.tolist(), self.latest.tolist(), strict=True)
         for op, (low, high) in enumerate(bounds):
             allowed = problem.windows.get(op)
-            yield [low, high] if allowed is None else _clipped(allowed, low, high).ravel().tolist()
+            yield [low, high] if allowed is None else _clipped(allowed, low, high)
 
     def op_without_start(self, problem: Problem) -> int | None:
         """Return the first op that has no possible start, or None."""
         return next((op for op, flat in enumerate(self.starts(problem)) if not flat), None)
 
 
-def _clipped(allowed: IntArray, low: int, high: int) -> IntArray:
-    kept = allowed[(allowed[:, 1] >= low) & (allowed[:, 0] <= high)]
-    return np.clip(kept, low, high)
+def _clipped(allowed: IntArray, low: int, high: int) -> list[int]:
+    kept = ((max(a, low), min(b, high)) for a, b in allowed.tolist() if a <= high and b >= low)
+    return [moment for window in kept for moment in window]
 
 
 def start_windows(
