@@ -124,7 +124,8 @@ class Whole:
         place[sequence[last:]] = 2
         ops = np.sort(sequence[first:last])
         head, tail, least = self._surroundings(place)
-        return Part(self, ops, place, _problem(self, ops, place, (head[ops], tail[ops], least)))
+        problem = _problem(self, ops, place, (head[ops], tail[ops], least))
+        return Part(self, ops, place, problem, tail[ops])
 
     def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
         """Return release times, tails behind the ends, and the longest path that stays outside."""
@@ -164,12 +165,16 @@ class Part:
         0 for ops before the part, 1 within, 2 behind.
     problem : Problem
         k + 1 ops.
+    tail : int64[k]
+        Ticks from the end of each op to the end of the problem, at least; `NEVER` where it does not
+        wait for the op.
     """
 
     whole: Whole
     ops: IntArray
     place: IntArray
     problem: Problem
+    tail: IntArray
 
     @property
     def known(self) -> Schedule:
@@ -308,13 +313,14 @@ def _pools(whole: Whole, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
 
 def _pool(pool: Pool, inside: BoolArray, number: IntArray, place: IntArray) -> Pool:
     """Return a pool with what the ops before a part leave in use."""
-    level = pool.initial
+    held = np.zeros(len(pool.amounts), dtype=np.int64)
     for ops, amounts, sign in (
         (pool.acquire_op, pool.acquire_amount, 1),
         (pool.release_op, pool.release_amount, -1),
     ):
-        counts = np.bincount(amounts[place[ops] == 0], minlength=len(pool.amounts)).tolist()
-        level += sign * sum(n * amount for n, amount in zip(counts, pool.amounts, strict=True))
+        held += sign * np.bincount(amounts[place[ops] == 0], minlength=len(held))
+    counts = zip(held.tolist(), pool.amounts, strict=True)
+    level = pool.initial + sum(count * amount for count, amount in counts if count)
     acquires, releases = inside[pool.acquire_op], inside[pool.release_op]
     return Pool(
         pool.name,
