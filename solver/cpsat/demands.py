@@ -27,10 +27,10 @@ MAX_COMBINATIONS = 1_000_000
 """Combinations of counts that are compared to prove a scale exact; above it the scale is taken for
 inexact, which costs a second search with amounts rounded up, never a wrong answer."""
 
-KEPT_SCALES = 4096
-"""Sets of amounts of which the integers are kept: a search through stretches asks for the same ones
-again and again. Of 25 s of it on V 16 x 48 at 1.375p scales took 1.7 s, with this and numbers of 64
-bits where they suffice 0.9."""
+KEPT_SCALES, FEW_AMOUNTS = 4096, 8
+"""Sets of so few amounts of which the integers are kept, a few MB: a search through stretches asks
+for the same ones again and again. Of 25 s of it on V 16 x 48 at 1.375p scales took 1.7 s, with this
+and numbers of 64 bits where they suffice 0.9."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
     if available <= 0:
         return Demands((1,) * len(holds.amount), 0, is_exact=True)
     counts = Counter(holds.amount)
-    scaled = _scaled(frozenset(counts.items()), available, largest, rounding)
+    scale = _kept if len(counts) <= FEW_AMOUNTS else _scaled
+    scaled = scale(frozenset(counts.items()), available, largest, rounding)
     whole = dict(scaled.whole)
     return Demands(tuple(whole[a] for a in holds.amount), scaled.capacity, scaled.is_exact)
 
@@ -90,7 +91,6 @@ class _Scaled(NamedTuple):
     is_exact: bool
 
 
-@lru_cache(maxsize=KEPT_SCALES)
 def _scaled(
     counts: frozenset[tuple[Fraction, int]], available: Fraction, largest: int, rounding: Rounding
 ) -> _Scaled:
@@ -105,6 +105,9 @@ def _scaled(
     round_amount = math.ceil if rounding == "up" else math.floor
     whole = {amount: round_amount(amount * scale) for amount in number}
     return _Scaled(tuple(whole.items()), largest, is_exact=False)
+
+
+_kept = lru_cache(maxsize=KEPT_SCALES)(_scaled)
 
 
 def _largest_capacity(num_holds: int, horizon: int) -> int:
@@ -141,8 +144,9 @@ def _same_sets(
         return False
     unit = math.lcm(available.denominator, *(a.denominator for a in amounts))
     exact = int(available * unit)
-    # Each sum is at most the one that is left and one product that is no more than all there is.
-    number = np.int64 if max(exact, capacity + max(whole.values()) * max(most)) < 2**62 else object
+    # Products with `exact_left` are at most `exact`, or one amount where none of it fits.
+    largest = max(exact, int(amounts[0] * unit), capacity + max(whole.values()) * (1 + max(most)))
+    number = np.int64 if largest < 2**62 else object
     exact_left = np.array([exact], dtype=number)
     whole_left = np.array([capacity], dtype=number)
     for amount, count in zip(amounts[:-1], most[:-1], strict=True):

@@ -100,6 +100,19 @@ def test_sets_that_fit_are_compared_amount_by_amount(
     assert _same_sets(held, integers, Fraction(available), capacity) is same
 
 
+def test_amounts_beyond_64_bits_are_compared_too() -> None:
+    huge, third = Fraction(10**30), Fraction(1, 3)
+    demands = integer_demands(holds(huge, third, third), Fraction(1, 2), "down", HORIZON)
+    assert demands.is_exact
+    assert demands.demand[0] > demands.capacity
+    assert demands.demand[1] <= demands.capacity < 2 * demands.demand[1]
+    for bit in (Fraction(0), Fraction(1, 10**25)):
+        two, three = 2 + bit, Fraction(3)
+        counts, whole = {two: 2, three: 2}, {two: 2, three: 3}
+        assert _same_sets(counts, whole, three + two, 5) is True
+        assert _same_sets(counts, whole, three + two, 4) is False
+
+
 def test_too_many_sets_are_not_compared() -> None:
     held = Counter({Fraction(2): 999, Fraction(1): 5})
     integers = {Fraction(2): 2, Fraction(1): 1}
