@@ -1,5 +1,11 @@
 """Lower bounds on the objective, each with the name that reports show."""
 
-from ppsolve.solver.bounds.lower_bounds import Bound, best_bound, lower_bounds, work_bound
+from ppsolve.solver.bounds.lower_bounds import (
+    Bound,
+    best_bound,
+    lower_bounds,
+    work_bound,
+    work_by_resource,
+)
 
-__all__ = ["Bound", "best_bound", "lower_bounds", "work_bound"]
+__all__ = ["Bound", "best_bound", "lower_bounds", "work_bound", "work_by_resource"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
@@ -187,16 +187,30 @@ def work_bound(problem: Problem, graph: Dag | None = None) -> int:
     return _most_work(problem, Dag.of(problem) if graph is None else graph).value
 
 
-def _most_work(problem: Problem, graph: Dag) -> Reason:
+def work_by_resource(problem: Problem, graph: Dag) -> Iterator[Reason]:
+    """Yield the bound ``work`` of each resource that is ever busy.
+
+    Parameters
+    ----------
+    problem : Problem
+        n ops.
+    graph : Dag
+        Precedences to count.
+
+    Yields
+    ------
+    Reason
+        Least head + load + least tail of a resource in ticks.
+    """
     heads = start_heads(problem, graph)
     tails = end_tails(problem, graph) - problem.duration
-    return largest(
-        Reason(
-            int(heads[ops].min()) + int(problem.duration[ops].sum()) + int(tails[ops].min()),
-            resource,
-        )
-        for resource, ops in _busy_ops(problem)
-    )
+    for resource, ops in _busy_ops(problem):
+        work = int(problem.duration[ops].sum())
+        yield Reason(int(heads[ops].min()) + work + int(tails[ops].min()), resource)
+
+
+def _most_work(problem: Problem, graph: Dag) -> Reason:
+    return largest(work_by_resource(problem, graph))
 
 
 def _one_machine(known: Relaxations, heads: IntArray, tails: IntArray) -> Reason:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
+from ppsolve.solver.bounds import work_by_resource
 from ppsolve.solver.cpsat.neighbourhood.part import NEVER as UNREACHED
 from ppsolve.solver.cpsat.neighbourhood.part import Part
 from ppsolve.solver.structure.dag import Dag
@@ -88,13 +89,9 @@ def _deadlines(part: Part, left: IntArray, goal: int) -> IntArray:
     `left` is the longest path through the end of each op.
     """
     problem = part.problem
-    graph = Dag.of(problem)
-    head = graph.heads(problem.release)
-    behind = graph.tails(problem.duration) - problem.duration
     most = np.full(len(left), NEVER, dtype=np.int64)
-    for own in problem.ops_by_resource:
-        if len(own):
-            work = int(problem.duration[own].sum())
-            if int(head[own].min()) + work + int(behind[own].min()) > goal:
-                most[own] = np.minimum(most[own], left[own].max())
+    for least, resource in work_by_resource(problem, Dag.of(problem)):
+        if least > goal:
+            own = problem.ops_by_resource[resource]
+            most[own] = np.minimum(most[own], left[own].max())
     return most
