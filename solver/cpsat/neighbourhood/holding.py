@@ -8,12 +8,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds import work_by_resource
-from ppsolve.solver.cpsat.neighbourhood.part import NEVER as UNREACHED
-from ppsolve.solver.cpsat.neighbourhood.part import Part
-from ppsolve.solver.structure.dag import Dag
-
-NEVER = 2**62
-"""Deadline of ops that have none."""
+from ppsolve.solver.cpsat.neighbourhood.part import NEVER, Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +52,12 @@ def hold_full(part: Part, goal: int) -> Held | None:
     problem, count = part.problem, len(part.ops)
     left = part.known.end[:count] + part.tail
     most = _deadlines(part, left, goal)
-    full = most < NEVER
-    value = int(left[~full].max(initial=-NEVER))
+    full = most < -NEVER
+    value = int(left[~full].max(initial=NEVER))
     if not full.any() or value <= goal:
         return None
     latest = most - part.tail - problem.duration[:count]
-    has_deadline = full & (part.tail > UNREACHED // 2)
+    has_deadline = full & (part.tail > NEVER // 2)
     # Ends of full devices count for the makespan too: it must exceed them whatever they are.
     beyond = max(0, int((most - part.tail)[has_deadline].max(initial=goal)) - goal)
     kept = ~np.append(full, False)[problem.before] | (problem.after < count)
@@ -84,14 +79,13 @@ def hold_full(part: Part, goal: int) -> Held | None:
 
 
 def _deadlines(part: Part, left: IntArray, goal: int) -> IntArray:
-    """Return until when the full device of each op must be left, `NEVER` for others, int64[k].
+    """Return until when the full device of each op must be left, -`NEVER` for others, int64[k].
 
     `left` is the longest path through the end of each op.
     """
-    problem = part.problem
-    most = np.full(len(left), NEVER, dtype=np.int64)
-    for least, resource in work_by_resource(problem, Dag.of(problem)):
+    most = np.full(len(left), -NEVER, dtype=np.int64)
+    for least, resource in work_by_resource(part.problem, part.implied.plain):
         if least > goal:
-            own = problem.ops_by_resource[resource]
+            own = part.problem.ops_by_resource[resource]
             most[own] = np.minimum(most[own], left[own].max())
     return most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -175,6 +176,11 @@ class Part:
     place: IntArray
     problem: Problem
     tail: IntArray
+
+    @cached_property
+    def implied(self) -> ImpliedOrder:
+        """The problem with its implied order."""
+        return ImpliedOrder(self.problem)
 
     @property
     def known(self) -> Schedule:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds import best_bound, lower_bounds, work_bound
@@ -67,28 +66,24 @@ class _Question:
 
     Parameters
     ----------
-    problem : Problem
-        A problem with the makespan as its objective.
+    part : Part
+        The stretch.
     target : int
-        Makespan to reach, in ticks.
+        Makespan of its problem to reach, in ticks.
     most : int
         Value of the whole schedule then, at most, in ticks.
     """
 
-    problem: Problem
+    part: Part
     target: int
     most: int
-
-    @cached_property
-    def implied(self) -> ImpliedOrder:
-        return ImpliedOrder(self.problem)
 
     @cached_property
     def bound(self) -> int:
         """A lower bound, only the cheapest one where it exceeds the target."""
         # Most are refuted by it, in a quarter of the time of all bounds (V 16 x 48: 32 of 40).
-        bound = work_bound(self.problem)
-        return bound if bound > self.target else best_bound(lower_bounds(self.implied)).value
+        bound = work_bound(self.part.problem, self.part.implied.plain)
+        return bound if bound > self.target else best_bound(lower_bounds(self.part.implied)).value
 
 
 @dataclass
@@ -226,7 +221,7 @@ class Stretches:
             is_short=True,
         )
         answer = solve(
-            question.implied,
+            question.part.implied,
             lower=question.bound,
             incumbent=None,
             upper=question.target,
@@ -237,7 +232,7 @@ class Stretches:
         if answer.infeasible:
             self.counts.refuted += 1
         elif answer.schedule is None or not self._accept(
-            part.put_back(answer.schedule), question.most
+            question.part.put_back(answer.schedule), question.most
         ):
             self.counts.left_open += 1
         else:
@@ -246,7 +241,7 @@ class Stretches:
     def _question(self, part: Part) -> _Question:
         """Return the question about a stretch: a better schedule, or shorter paths for one."""
         known, gap = part.known.value, self.best.value - self.bound
-        better = _Question(part.problem, known - 1, self.best.value - 1)
+        better = _Question(part, known - 1, self.best.value - 1)
         # The search is exhausted once no longest stretch has a better schedule, however little.
         if self._ops == self._most or known - better.bound > LEAST_GAIN * gap:
             return better
@@ -254,7 +249,7 @@ class Stretches:
         if held is None:
             return better
         step = max(1, int(LEAST_STEP * gap))
-        return _Question(held.part.problem, held.value - step, self.best.value)
+        return _Question(held.part, held.value - step, self.best.value)
 
     def _accept(self, found: Schedule, most: int) -> bool:
         """Keep a schedule if it is valid and no longer than asked for."""
