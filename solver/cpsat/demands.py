@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -78,33 +78,28 @@ def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: 
         return Demands((1,) * len(holds.amount), 0, is_exact=True)
     counts = Counter(holds.amount)
     scale = _kept if len(counts) <= FEW_AMOUNTS else _scaled
-    scaled = scale(frozenset(counts.items()), available, largest, rounding)
-    whole = dict(scaled.whole)
-    return Demands(tuple(whole[a] for a in holds.amount), scaled.capacity, scaled.is_exact)
-
-
-class _Scaled(NamedTuple):
-    """The integer of each amount, the capacity, and whether both are exact."""
-
-    whole: tuple[tuple[Fraction, int], ...]
-    capacity: int
-    is_exact: bool
+    scaled = scale(tuple(sorted(counts.items())), available, largest, rounding)
+    whole = dict(zip(sorted(counts), scaled.demand, strict=True))
+    return replace(scaled, demand=tuple(whole[amount] for amount in holds.amount))
 
 
 def _scaled(
-    counts: frozenset[tuple[Fraction, int]], available: Fraction, largest: int, rounding: Rounding
-) -> _Scaled:
-    """Return the integers of amounts that occur so many times."""
+    counts: tuple[tuple[Fraction, int], ...],
+    available: Fraction,
+    largest: int,
+    rounding: Rounding,
+) -> Demands:
+    """Return one demand for each amount that occurs so many times, in the order of the amounts."""
     number = dict(counts)
     for scale in _candidate_scales(list(number), available):
         whole = {amount: math.ceil(amount * scale) for amount in number}
         capacity = math.floor(available * scale)
         if capacity <= largest and _same_sets(number, whole, available, capacity):
-            return _Scaled(tuple(whole.items()), capacity, is_exact=True)
+            return Demands(tuple(whole.values()), capacity, is_exact=True)
     scale = Fraction(largest) / available
     round_amount = math.ceil if rounding == "up" else math.floor
-    whole = {amount: round_amount(amount * scale) for amount in number}
-    return _Scaled(tuple(whole.items()), largest, is_exact=False)
+    demand = tuple(round_amount(amount * scale) for amount in number)
+    return Demands(demand, largest, is_exact=False)
 
 
 _kept = lru_cache(maxsize=KEPT_SCALES)(_scaled)
