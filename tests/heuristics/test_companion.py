@@ -6,11 +6,21 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.companion import Companion, Search, ordering, sweeping
+from ppsolve.solver.heuristics.companion import (
+    FADING,
+    LEAST_SHARE,
+    TURN_SHARE,
+    Companion,
+    Search,
+    ordering,
+    sweeping,
+)
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.heuristics.sweep import Exchange, list_sweep
 from ppsolve.solver.optimize.kinds import lower
@@ -75,6 +85,49 @@ def test_searches_take_turns_from_the_best_until_none_finds_anything() -> None:
     found = companion.found()
     assert found is not None
     assert (found[0], found[1].value) == ("one", third)
+
+
+def test_turns_are_longer_for_what_finds_more() -> None:
+    starts = list_sweep(PROBLEM).start
+    better = (Schedule(PROBLEM, starts * factor) for factor in range(10**6, 0, -1))
+    turns: dict[str, list[float]] = {"finds": [], "learns": []}
+
+    def finds(clock: Clock, exchange: Exchange) -> None:
+        turns["finds"].append(clock.left)
+        exchange(next(better))
+
+    def learns(clock: Clock, exchange: Exchange) -> None:
+        turns["learns"].append(clock.left)
+        if len(turns["learns"]) == 1:
+            # What another thread found under its name counts for it.
+            companion.learn(next(better), "learns")
+
+    companion = Companion({"finds": finds, "learns": learns}, Clock(10_000.0))
+    with companion.at_work():
+        while len(turns["learns"]) < 3:
+            time.sleep(0.01)
+    whole = TURN_SHARE * 10_000.0
+    credit = 1 + FADING * (1 + FADING)
+    shares = [LEAST_SHARE, 1 / (1 + FADING), FADING / credit]
+    assert turns["finds"][:3] == pytest.approx([whole] * 3, rel=0.01)
+    assert turns["learns"][:3] == pytest.approx([share * whole for share in shares], rel=0.01)
+
+
+def test_the_first_to_find_a_schedule_is_named() -> None:
+    found = list_sweep(PROBLEM)
+    told = []
+
+    def search(clock: Clock, exchange: Exchange) -> None:
+        exchange(found)
+        told.append(found)
+
+    searches = {"first": search, "second": search}
+    with Companion(searches, Clock(60.0)).at_work() as companion:
+        while len(told) < 2:
+            time.sleep(0.01)
+        best = companion.found()
+    assert best is not None
+    assert best[0] == "first"
 
 
 def test_a_search_over_orders_goes_on_from_the_best_schedule() -> None:
