@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
@@ -15,7 +15,7 @@ from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole, obstacle
-from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, Stretches
+from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, STEPS, Stretches
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.heuristics.test_order_search import in_any_order, job_shop
@@ -215,6 +215,26 @@ def test_a_pass_goes_on_in_the_next_turn() -> None:
         ended.append(search.is_exhausted)
     assert ended == [False, True]
     assert search.counts.bounded == 2
+
+
+def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = job_shop()
+    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 0, SearchLimits(seconds=None))
+    is_refuted, passed_over = search._is_refuted, []
+
+    def noted(ops: IntArray) -> bool:
+        passed_over.append(is_refuted(ops))
+        return passed_over[-1]
+
+    monkeypatch.setattr(search, "_is_refuted", noted)
+    search.run()
+    assert search.is_exhausted
+    assert any(passed_over)
+    # It ends after a pass that asks about every stretch.
+    whole_pass = -(-problem.num_ops // (search._ops // STEPS))
+    assert not any(passed_over[-whole_pass:])
 
 
 def test_equal_seeds_and_units_give_equal_schedules() -> None:

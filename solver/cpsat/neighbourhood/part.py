@@ -81,6 +81,7 @@ class Whole:
         graph = Dag(problem.num_ops, self.before, self.after, self.delay)
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
+        self._sequences: dict[int, IntArray] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
     def sequence(self, slant: int) -> IntArray:
@@ -97,9 +98,10 @@ class Whole:
         int64[n]
             Each op stands behind those that it waits for.
         """
-        line = slant * self.slope * self.problem.device
-        ops: IntArray = np.lexsort((self._level, self.schedule.start - line))
-        return ops
+        if slant not in self._sequences:
+            line = slant * self.slope * self.problem.device
+            self._sequences[slant] = np.lexsort((self._level, self.schedule.start - line))
+        return self._sequences[slant]
 
     def part(self, first: int, last: int, slant: int = 0) -> Part:
         """Return the ops between two places of a sequence of starts as a problem.
