@@ -131,7 +131,7 @@ def race(
     """
     clock, options = control.clock, control.options
     enough = math.floor(bound / (1 - options.gap))
-    shared = racing(implied, known, enough, clock, options.seed)
+    shared = racing(implied, known, enough, clock, options)
     sweeper = Companion(turns_in_race(shared, implied.problem, known, enough), clock)
     more = range(options.used_workers - 2)
     others = [sweeper, *(Companion({NEIGHBOURHOODS: shared.run}, clock) for _ in more)]
@@ -143,7 +143,7 @@ def race(
             best = schedule
             # Its own schedule would take the place of another one that the sweep goes on from.
             if finder is not sweeper:
-                sweeper.learn(best)
+                sweeper.learn(best, by)
 
     def exchange(better: Schedule | None) -> Schedule | None:
         if better is not None:

@@ -63,7 +63,7 @@ def companion(
     workers, problem = options.used_workers, implied.problem
     if known is not None and searches_beside(problem, options):
         if is_race(problem):
-            race = racing(implied, known, bound, clock, options.seed)
+            race = racing(implied, known, bound, clock, options)
             return Companion(turns_in_race(race, problem, known, bound), clock)
         limits = SearchLimits(seconds=None, seed=options.seed)
         searches = {NEIGHBOURHOODS: stretching(implied, known, bound, limits)}
@@ -140,7 +140,9 @@ def turns_in_race(
     return {NEIGHBOURHOODS: race.run, SWEEP: sweeping(problem, known, bound)}
 
 
-def racing(implied: ImpliedOrder, known: Schedule, bound: int, clock: Clock, seed: int) -> Race:
+def racing(
+    implied: ImpliedOrder, known: Schedule, bound: int, clock: Clock, options: Options
+) -> Race:
     """Return a race of searches of neighbourhoods from starts by list rules.
 
     Parameters
@@ -153,8 +155,8 @@ def racing(implied: ImpliedOrder, known: Schedule, bound: int, clock: Clock, see
         A lower bound on the objective in ticks.
     clock : Clock
         Of the whole race.
-    seed : int
-        Of all random choices.
+    options : Options
+        Its seed, of all random choices, and its workers.
 
     Returns
     -------
@@ -163,7 +165,8 @@ def racing(implied: ImpliedOrder, known: Schedule, bound: int, clock: Clock, see
     """
     from ppsolve.solver.cpsat.neighbourhood.race import Race
 
-    return Race(implied, known, Draws(implied.problem, seed).next, bound, clock, seed)
+    draw = Draws(implied.problem, options.seed).next
+    return Race(implied, known, draw, bound, clock, options.seed, options.used_workers)
 
 
 def stretching(implied: ImpliedOrder, known: Schedule, bound: int, limits: SearchLimits) -> Search:

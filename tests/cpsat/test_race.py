@@ -55,13 +55,16 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     yield Scripted.log
 
 
-def race_of(starts: Sequence[int], clock: Clock | None = None, bound: int = 0) -> Race:
+def race_of(
+    starts: Sequence[int], clock: Clock | None = None, bound: int = 0, workers: int = 1
+) -> Race:
     left = list(starts[1:])
 
     def draw(clock: Clock) -> Schedule | None:
         return worth(left.pop(0)) if left else None
 
-    return Race(ImpliedOrder(PROBLEM), worth(starts[0]), draw, bound, clock or Clock(), seed=0)
+    implied, first = ImpliedOrder(PROBLEM), worth(starts[0])
+    return Race(implied, first, draw, bound, clock or Clock(), seed=0, workers=workers)
 
 
 def test_one_of_four_goes_on_the_best_one(log: list[tuple[int, int]]) -> None:
@@ -72,6 +75,12 @@ def test_one_of_four_goes_on_the_best_one(log: list[tuple[int, int]]) -> None:
     assert log[:6] == [(50, 0), (80, 0), (40, 0), (60, 0), (40, 1), (70, 0)]
     # Without new starts the best that waits goes on, each until it is exhausted.
     assert log[6:] == [(40, 2), *((name, done) for name in (50, 60, 70, 80) for done in (1, 2))]
+
+
+def test_every_worker_has_a_search_from_the_first_start(log: list[tuple[int, int]]) -> None:
+    race_of([50, 80], workers=2).run(Clock(), lambda better: None)
+    names = [name for name, _ in log]
+    assert (names.count(50), names.count(80)) == (2 * Scripted.passes, Scripted.passes)
 
 
 def test_only_what_is_better_than_all_others_is_told(log: list[tuple[int, int]]) -> None:
