@@ -39,8 +39,8 @@ class Companion:
     ----------
     searches : mapping of str to callable
         What it does, by name in reports. One alone gets all the time. Each of several is called
-        again for each of its turns, until none finds anything before its turn is over. Turns are as
-        long as searches find a best schedule often, compared with each other.
+        again for each of its turns, until none finds anything before its turn is over. The more
+        often one finds the best schedule, the longer are its turns.
     clock : Clock
         All end with it.
     """
@@ -110,8 +110,9 @@ class Companion:
                 resting.clear()
             elif not turn.is_over:
                 resting.add(name)
-            self._credit[name] = FADING * self._credit[name] + (name in self._finders)
-            self._finders.discard(name)
+            with self._lock:
+                self._credit[name] = FADING * self._credit[name] + (name in self._finders)
+                self._finders.discard(name)
 
     def _turn(self, name: str) -> Clock:
         """Return the clock of the next turn, at the beginning of which the best one is learnt."""

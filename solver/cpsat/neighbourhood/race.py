@@ -19,9 +19,9 @@ PROMOTED = 4
 """Of so many searches that have come as far one goes on, where another one may begin. Of 80
 searches of V 16 x 48 at 1.375p that were drawn from again, two threads of 50 s end at 0.3 % or less
 in 69 % of all cases where each has one search, in 63 % where the better two of four go on after
-8 s, in 52 % with six, in 45 % with eight. So each has its time before it is compared with others:
-where two passes without gain end it V 16 x 48 at 1.25p ended at 0.237 %, where
-as long a time as before does, at 0.118 %."""
+8 s, in 52 % with six, in 45 % with eight. So each has its time before it is compared with others.
+V 16 x 48 at 1.25p ended at 0.237 % where two passes without gain ended that time, at 0.118 % where
+as much effort without gain as before does."""
 
 LAST_SHARE = 0.5
 """Share of the time, at its end, in which none begins from a new start: it would end far behind."""
