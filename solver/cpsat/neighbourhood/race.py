@@ -24,7 +24,8 @@ V 16 x 48 at 1.25p ended at 0.237 % where two passes without gain ended that tim
 as much effort without gain as before does."""
 
 LAST_SHARE = 0.5
-"""Share of the time, at its end, in which none begins from a new start: it would end far behind."""
+"""Share of the time, at its end, in which none begins from a new start: it would end far behind. Of
+the same 80 searches 13 came to 0.3 % within 30 s, 35 within 50 s."""
 
 MOST_WAITING_OPS, LEAST_WAITING = 300_000, 4
 """Ops of all searches that may wait, some 200 bytes each, and searches that may in any case; beyond
