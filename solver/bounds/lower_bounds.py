@@ -64,14 +64,14 @@ RULES = (
     # Longest chain of precedences.
     Rule(
         "critical-path",
-        lambda known: Reason(_longest_path(known.problem, known.implied.plain)),
+        lambda known: Reason(int((known.plain_heads + known.plain_tails).max(initial=0))),
         lambda known: known.plain_spans.longest_path(),
         is_cheap=True,
     ),
     # Per resource: least head + load + least tail.
     Rule(
         "work",
-        lambda known: _most_work(known.problem, known.implied.plain),
+        lambda known: largest(_works(known.problem, known.plain_heads, known.plain_tails)),
         lambda known: known.ordered_spans.work(),
         is_cheap=True,
     ),
@@ -162,11 +162,6 @@ def best_bound(bounds: Iterable[Bound]) -> Bound:
     return max(bounds, key=lambda bound: bound.value, default=Bound("trivial", 0))
 
 
-def _longest_path(problem: Problem, graph: Dag) -> int:
-    heads = start_heads(problem, graph)
-    return int((heads + end_tails(problem, graph)).max(initial=0))
-
-
 def work_bound(problem: Problem, graph: Dag | None = None) -> int:
     """Return the bound ``work`` on the makespan: per resource least head + load + least tail.
 
@@ -184,7 +179,7 @@ def work_bound(problem: Problem, graph: Dag | None = None) -> int:
     int
         Lower bound on the makespan in ticks.
     """
-    return _most_work(problem, Dag.of(problem) if graph is None else graph).value
+    return largest(work_by_resource(problem, Dag.of(problem) if graph is None else graph)).value
 
 
 def work_by_resource(problem: Problem, graph: Dag) -> Iterator[Reason]:
@@ -202,24 +197,26 @@ def work_by_resource(problem: Problem, graph: Dag) -> Iterator[Reason]:
     Reason
         Least head + load + least tail of a resource in ticks.
     """
-    heads = start_heads(problem, graph)
-    tails = end_tails(problem, graph) - problem.duration
+    yield from _works(problem, start_heads(problem, graph), end_tails(problem, graph))
+
+
+def _works(problem: Problem, heads: IntArray, tails: IntArray) -> Iterator[Reason]:
+    ends = tails - problem.duration
     for resource, ops in _busy_ops(problem):
         work = int(problem.duration[ops].sum())
-        yield Reason(int(heads[ops].min()) + work + int(tails[ops].min()), resource)
-
-
-def _most_work(problem: Problem, graph: Dag) -> Reason:
-    return largest(work_by_resource(problem, graph))
+        yield Reason(int(heads[ops].min()) + work + int(ends[ops].min()), resource)
 
 
 def _one_machine(known: Relaxations, heads: IntArray, tails: IntArray) -> Reason:
-    duration = known.problem.duration
-    ends = tails - duration
-    return largest(
-        Reason(preemptive_bound(heads[ops], duration[ops], ends[ops]), resource)
-        for resource, ops in in_time(_busy_ops(known.problem), known.clock)
-    )
+    key = id(heads), id(tails)
+    if key not in known.one_machine:
+        duration = known.problem.duration
+        ends = tails - duration
+        known.one_machine[key] = largest(
+            Reason(preemptive_bound(heads[ops], duration[ops], ends[ops]), resource)
+            for resource, ops in in_time(_busy_ops(known.problem), known.clock)
+        )
+    return known.one_machine[key]
 
 
 def _with_returns(known: Relaxations, heads: IntArray, moments: int) -> Reason:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.solver.bounds.memory_work import MemoryWork
+from ppsolve.solver.bounds.reason import Reason
 from ppsolve.solver.bounds.spans import Spans
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.dag import Dag
@@ -28,21 +29,42 @@ class Relaxations:
         The problem, n ops, and its implied order: graphs ``plain``, ``ordered`` and ``full``.
     clock : Clock, optional
         Costly parts are cut short once it is over, still validly; by default never.
+
+    Attributes
+    ----------
+    one_machine : dict of (int, int) to Reason
+        One-machine bounds by the identities of heads and tails: rules share them where implied
+        precedences add nothing.
     """
 
     def __init__(self, implied: ImpliedOrder, clock: Clock | None = None) -> None:
         self.implied = implied
         self.clock = clock or Clock()
         self.problem = implied.problem
+        self.one_machine: dict[tuple[int, int], Reason] = {}
+
+    @cached_property
+    def plain_heads(self) -> IntArray:
+        """Earliest starts under the problem's own precedences, int64[n] in ticks."""
+        return start_heads(self.problem, self.implied.plain)
+
+    @cached_property
+    def plain_tails(self) -> IntArray:
+        """Least times from starts to the end under these, int64[n] in ticks."""
+        return end_tails(self.problem, self.implied.plain)
 
     @cached_property
     def ordered_heads(self) -> IntArray:
         """Earliest starts under index order, int64[n] in ticks."""
+        if self.implied.ordered is self.implied.plain:
+            return self.plain_heads
         return start_heads(self.problem, self.implied.ordered)
 
     @cached_property
     def full_heads(self) -> IntArray:
         """Earliest starts under all implied precedences, int64[n] in ticks."""
+        if self.implied.full is self.implied.ordered:
+            return self.ordered_heads
         return start_heads(self.problem, self.implied.full)
 
     @cached_property
@@ -63,11 +85,15 @@ class Relaxations:
     @cached_property
     def ordered_tails(self) -> IntArray:
         """Least times from starts to the end under index order, int64[n] in ticks."""
+        if self.implied.ordered is self.implied.plain:
+            return self.plain_tails
         return end_tails(self.problem, self.implied.ordered)
 
     @cached_property
     def full_tails(self) -> IntArray:
         """Least times from starts to the end under all implied precedences, int64[n] in ticks."""
+        if self.implied.full is self.implied.ordered:
+            return self.ordered_tails
         return end_tails(self.problem, self.implied.full)
 
     @cached_property
@@ -78,12 +104,14 @@ class Relaxations:
     @cached_property
     def ordered_spans(self) -> Spans:
         """Device spans under index order."""
+        if self.implied.ordered is self.implied.plain:
+            return self.plain_spans
         return Spans(self.problem, self.implied.ordered, self.clock)
 
     @cached_property
     def full_spans(self) -> Spans:
         """Device spans under all implied precedences."""
-        if not self.problem.pools:
+        if self.implied.full is self.implied.ordered:
             return self.ordered_spans
         return Spans(self.problem, self.implied.full, self.clock)
 

@@ -147,7 +147,7 @@ class ImpliedOrder:
     @cached_property
     def ordered(self) -> Dag:
         """Precedences and index order."""
-        return Dag.of(self.problem, self.index_edges)
+        return Dag.of(self.problem, self.index_edges) if self.problem.families else self.plain
 
     @cached_property
     def full(self) -> Dag:
@@ -158,7 +158,7 @@ class ImpliedOrder:
         MemoryInfeasible
             The capacity of a pool cannot be kept by any schedule.
         """
-        if not self.problem.pools:
+        if not len(self.memory_edges[0]):
             return self.ordered
         try:
             return Dag.of(self.problem, self.index_edges, self.memory_edges)
