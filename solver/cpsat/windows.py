@@ -31,7 +31,10 @@ class Windows:
 
     def op_without_start(self, problem: Problem) -> int | None:
         """Return the first op that has no possible start, or None."""
-        return next((op for op, flat in enumerate(self.starts(problem)) if not flat), None)
+        for op, allowed in sorted(problem.windows.items()):
+            if not _clipped(allowed, int(self.earliest[op]), int(self.latest[op])):
+                return op
+        return None
 
 
 def _clipped(allowed: IntArray, low: int, high: int) -> list[int]:
