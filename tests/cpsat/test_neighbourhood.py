@@ -170,6 +170,13 @@ def test_ops_before_a_stretch_leave_their_memory() -> None:
     assert part.problem.release.tolist() == [1, 1, 1]
 
 
+def test_memory_that_holds_all_of_a_stretch_is_left_out() -> None:
+    problem = small([holding(name, 2, 1, "r") for name in "abc"], capacity=1)
+    whole = Whole(ImpliedOrder(problem), at(problem, 0, 2, 4))
+    assert [len(pool.acquire_op) for pool in whole.part(0, 2).problem.pools] == [2]
+    assert whole.part(1, 2).problem.pools == ()
+
+
 @pytest.mark.parametrize(
     "changed",
     [

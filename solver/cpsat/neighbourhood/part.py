@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from ppsolve.models.core.dag import Edges, chain_edges
-from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Objective, Pool, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.structure.units import whole_units
 
 NEVER = -(2**60)
 """Longest path between ops that none connects."""
@@ -58,6 +61,8 @@ class Whole:
         Least time from an op's start to the end of the problem of any part, in ticks.
     shift : int
         Value of any part's problem less that of the schedule, in ticks.
+    stocks : list of Stock
+        The pools whose capacity precedences do not say exactly.
     slope : int
         Most ticks that the border of a stretch may move from one device to the next, so that each
         op stays behind those that it waits for.
@@ -81,6 +86,7 @@ class Whole:
         graph = Dag(problem.num_ops, self.before, self.after, self.delay)
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
+        self.stocks = [Stock.of(order.pool) for order in implied.pools if not order.is_exact]
         self._sequences: dict[int, IntArray] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
@@ -311,32 +317,57 @@ def _precedences(whole: Whole, number: IntArray, tail: IntArray) -> Edges:
 
 
 def _pools(whole: Whole, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
-    """Return the pools of a part, those left out whose capacity precedences say exactly."""
-    return tuple(
-        _pool(order.pool, number != FREE, number, place)
-        for order in whole.implied.pools
-        if not order.is_exact and (number[order.pool.acquire_op] != FREE).any()
-    )
+    """Return the pools of a part, those left out that say nothing beside its precedences."""
+    pools = (_pool(stock, number, place) for stock in whole.stocks)
+    return tuple(pool for pool in pools if pool is not None)
 
 
-def _pool(pool: Pool, inside: BoolArray, number: IntArray, place: IntArray) -> Pool:
-    """Return a pool with what the ops before a part leave in use."""
-    held = np.zeros(len(pool.amounts), dtype=np.int64)
-    for ops, amounts, sign in (
-        (pool.acquire_op, pool.acquire_amount, 1),
-        (pool.release_op, pool.release_amount, -1),
-    ):
-        held += sign * np.bincount(amounts[place[ops] == 0], minlength=len(held))
-    counts = zip(held.tolist(), pool.amounts, strict=True)
-    level = pool.initial + sum(count * amount for count, amount in counts if count)
-    acquires, releases = inside[pool.acquire_op], inside[pool.release_op]
+@dataclass(frozen=True, eq=False)
+class Stock:
+    """A pool in whole numbers.
+
+    Parameters
+    ----------
+    pool : Pool
+        The pool.
+    whole : int64[a] or object[a]
+        Its amounts.
+    initial, limit : int
+        Initial use, and most that may be in use.
+    unit : int
+        All of them are in units of 1 / this.
+    """
+
+    pool: Pool
+    whole: IntArray
+    initial: int
+    limit: int
+    unit: int
+
+    @classmethod
+    def of(cls, pool: Pool) -> Self:
+        """Return a pool in whole numbers."""
+        count = 2 + len(pool.acquire_op) + len(pool.release_op)
+        whole, unit = whole_units((*pool.amounts, pool.initial, pool.limit), count)
+        return cls(pool, whole[:-2], int(whole[-2]), int(whole[-1]), unit)
+
+
+def _pool(stock: Stock, number: IntArray, place: IntArray) -> Pool | None:
+    """Return a pool with what the ops before a part leave in use; None if its ops fit anyhow."""
+    pool, whole = stock.pool, stock.whole
+    taken, given = place[pool.acquire_op], place[pool.release_op]
+    acquires = pool.acquire_amount[taken == 1]
+    level = stock.initial + int(whole[pool.acquire_amount[taken == 0]].sum())
+    level -= int(whole[pool.release_amount[given == 0]].sum())
+    if level + int(whole[acquires].sum()) <= stock.limit:
+        return None
     return Pool(
         pool.name,
         pool.capacity,
-        level,
+        Fraction(level, stock.unit),
         pool.amounts,
-        number[pool.acquire_op[acquires]],
-        pool.acquire_amount[acquires],
-        number[pool.release_op[releases]],
-        pool.release_amount[releases],
+        number[pool.acquire_op[taken == 1]],
+        acquires,
+        number[pool.release_op[given == 1]],
+        pool.release_amount[given == 1],
     )
