@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -115,7 +116,9 @@ RULES = (
 """Every lower bound, the simpler one first: a new one is a module and one more rule here."""
 
 
-def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Bound]:
+def lower_bounds(
+    implied: ImpliedOrder, clock: Clock | None = None, *, enough: float = math.inf
+) -> list[Bound]:
     """Return every applicable bound of `RULES`, strongest first; ties keep the simpler rule first.
 
     Parameters
@@ -124,6 +127,8 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
         The problem with its implied order.
     clock : Clock, optional
         Once it is over, only cheap rules are still begun, and others keep what they have found.
+    enough : float
+        Ticks; no rule is begun once one has proved as much.
 
     Returns
     -------
@@ -133,11 +138,12 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
     Raises
     ------
     MemoryInfeasible
-        No schedule keeps the capacity of a pool.
+        No schedule keeps the capacity of a pool; not found out where simpler rules prove enough.
     """
     known = Relaxations(implied, clock)
     expect(_steps(implied))
-    _ = implied.full
+    if enough == math.inf:
+        _ = implied.full
     on_span = implied.problem.objective is Objective.DEVICE_SPAN
     found: list[Bound] = []
     for rule in RULES:
@@ -146,6 +152,8 @@ def lower_bounds(implied: ImpliedOrder, clock: Clock | None = None) -> list[Boun
             continue
         if rule.is_cheap or not known.clock.is_over:
             found.append(Bound(rule.name, *value_of(known)))
+            if found[-1].value >= enough:
+                break
     return sorted(found, key=lambda bound: -bound.value)
 
 

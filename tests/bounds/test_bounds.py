@@ -167,6 +167,19 @@ def test_memory_below_one_micro_batch_of_chunks_is_infeasible() -> None:
         bounds_of(**fields)
 
 
+def test_no_rule_is_begun_once_one_proves_enough() -> None:
+    implied = ImpliedOrder(lower(PipelineInstance(**uniform(4, 8, 2))))
+    every = {bound.name: bound for bound in lower_bounds(implied)}
+    enough = every["work"].value
+    assert every["critical-path"].value < enough < best_bound(every.values()).value
+    found = lower_bounds(ImpliedOrder(implied.problem), enough=enough)
+    assert {bound.name: bound for bound in found} == {
+        name: every[name] for name in ("critical-path", "work")
+    }
+    beyond = best_bound(every.values()).value + 1
+    assert lower_bounds(ImpliedOrder(implied.problem), enough=beyond) == list(every.values())
+
+
 def test_best_bound_of_none_is_trivial() -> None:
     assert best_bound([]) == Bound("trivial", 0)
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds import work_by_resource
-from ppsolve.solver.cpsat.neighbourhood.part import NEVER, Part
+from ppsolve.solver.cpsat.neighbourhood.part import Part
+from ppsolve.solver.kernels.stretch import NEVER
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,20 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.heuristics.spans import compact_spans, orders_decide_memory
+from ppsolve.solver.kernels.stretch import (
+    NEVER,
+    Aim,
+    Line,
+    Space,
+    Surroundings,
+    empty_space,
+    refutes,
+)
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.structure.units import whole_units
-
-NEVER = -(2**60)
-"""Longest path between ops that none connects."""
 
 
 def obstacle(problem: Problem) -> str | None:
@@ -87,7 +94,7 @@ class Whole:
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
         self.stocks = [Stock.of(order.pool) for order in implied.pools if not order.is_exact]
-        self._sequences: dict[int, IntArray] = {}
+        self._lines: dict[int, Line] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
     def sequence(self, slant: int) -> IntArray:
@@ -104,10 +111,66 @@ class Whole:
         int64[n]
             Each op stands behind those that it waits for.
         """
-        if slant not in self._sequences:
+        sequence: IntArray = self._line(slant).op
+        return sequence
+
+    def _line(self, slant: int) -> Line:
+        if slant not in self._lines:
             line = slant * self.slope * self.problem.device
-            self._sequences[slant] = np.lexsort((self._level, self.schedule.start - line))
-        return self._sequences[slant]
+            sequence = np.lexsort((self._level, self.schedule.start - line))
+            place = np.empty_like(sequence)
+            place[sequence] = np.arange(len(sequence))
+            self._lines[slant] = Line(sequence, place)
+        return self._lines[slant]
+
+    def refutes(self, first: int, last: int, slant: int, aim: Aim) -> bool:
+        """Return whether a stretch cannot give what is asked, by its longest paths and loads alone.
+
+        Parameters
+        ----------
+        first, last : int
+            Places of the first op and behind the last one.
+        slant : int
+            Of the sequence: -1, 0 or 1.
+        aim : Aim
+            What is asked.
+
+        Returns
+        -------
+        bool
+            False where that is open.
+        """
+        around, space = self._around
+        return bool(refutes(around, self._line(slant), first, last, aim, space))
+
+    @cached_property
+    def _around(self) -> tuple[Surroundings, Space]:
+        problem, full, count = self.problem, self.implied.full, self.problem.num_ops
+        none = np.full(1, FREE, dtype=np.int64)
+        behind = [np.concatenate([none, order])[: len(order)] for order in self.orders]
+        ahead = [np.concatenate([order[1:], none])[: len(order)] for order in self.orders]
+        numbers = np.repeat(np.arange(len(self.orders)), [len(order) for order in self.orders])
+        sources, by_source = rows_by(full.after, count)
+        targets, by_target = rows_by(full.before, count)
+        seats, by_op = rows_by(np.concatenate(self.orders), count)
+        around = Surroundings(
+            problem.duration,
+            problem.release,
+            self.schedule.start,
+            self.tail,
+            self._own_tail,
+            sources,
+            full.before[by_source],
+            full.delay[by_source],
+            targets,
+            full.after[by_target],
+            full.delay[by_target],
+            seats,
+            numbers[by_op],
+            np.concatenate(behind)[by_op],
+            np.concatenate(ahead)[by_op],
+        )
+        return around, empty_space(count, len(self.orders))
 
     def part(self, first: int, last: int, slant: int = 0) -> Part:
         """Return the ops between two places of a sequence of starts as a problem.

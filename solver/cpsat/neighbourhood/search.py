@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.bounds import best_bound, lower_bounds, work_bound
+from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.engine import solve
@@ -20,6 +19,7 @@ from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
 from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole
+from ppsolve.solver.kernels.stretch import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 FIRST_OPS, FIRST_SHARE = 100, 1 / 25
@@ -81,18 +81,19 @@ class _Question:
         Makespan of its problem to reach, in ticks.
     most : int
         Value of the whole schedule then, at most, in ticks.
+    bound : int
+        A lower bound on that makespan, in ticks.
     """
 
     part: Part
     target: int
     most: int
+    bound: int
 
-    @cached_property
-    def bound(self) -> int:
-        """A lower bound, only the cheapest one where it exceeds the target."""
-        # Most are refuted by it, in a quarter of the time of all bounds (V 16 x 48: 32 of 40).
-        bound = work_bound(self.part.problem, self.part.implied.plain)
-        return bound if bound > self.target else best_bound(lower_bounds(self.part.implied)).value
+
+def _bound(part: Part, enough: int) -> int:
+    """Return a lower bound on the makespan of a part, not the best one where `enough` is proved."""
+    return best_bound(lower_bounds(part.implied, enough=enough)).value
 
 
 @dataclass
@@ -202,7 +203,7 @@ class Stretches:
         if self._is_refuted(self._whole.sequence(slant)[max(first, 0) : last]):
             self._has_passed_over = True
         else:
-            self._try(self._whole.part(max(first, 0), last, slant))
+            self._try(max(first, 0), last, slant)
         self._trade(None)
         if not self._places:
             self._end_pass()
@@ -234,10 +235,16 @@ class Stretches:
         edge = len(ops) // 4
         return not self._asks_again and bool(self._refuted[ops[edge : len(ops) - edge]].all())
 
-    def _try(self, part: Part) -> None:
+    def _try(self, first: int, last: int, slant: int) -> None:
         """Look for a better order of one stretch."""
-        question = self._question(part)
         self.spent += BASE_SHARE * UNITS
+        aim = self._aim()
+        # Of 1,046 stretches of V 16 x 48 at 1.375p this refutes 848, bounds of the part 51 more.
+        if self._whole.refutes(first, last, slant, aim):
+            self.counts.bounded += 1
+            return
+        part = self._whole.part(first, last, slant)
+        question = self._question(part, aim)
         if question.bound > question.target:
             self.counts.bounded += 1
             return
@@ -272,18 +279,25 @@ class Stretches:
             self.counts.better += 1
             self._refuted[part.ops] = False
 
-    def _question(self, part: Part) -> _Question:
-        """Return the question about a stretch: a better schedule, or shorter paths for one."""
-        known, gap = part.known.value, self.best.value - self.bound
-        better = _Question(part, known - 1, self.best.value - 1)
+    def _aim(self) -> Aim:
+        """Return what stretches are asked for."""
+        known, gap = self._whole.schedule.value + self._whole.shift, self.best.value - self.bound
         # The search is exhausted once no longest stretch has a better schedule, however little.
-        if self._ops == self._most or known - better.bound > LEAST_GAIN * gap:
-            return better
-        held = hold_full(part, known - int(HELD_GAIN * gap))
-        if held is None:
-            return better
+        if self._ops == self._most:
+            return Aim(known, 1, known, 1)
         step = max(1, int(LEAST_STEP * gap))
-        return _Question(held.part, held.value - step, self.best.value)
+        return Aim(known, int(LEAST_GAIN * gap) + 1, known - int(HELD_GAIN * gap), step)
+
+    def _question(self, part: Part, aim: Aim) -> _Question:
+        """Return the question about a stretch: a better schedule, or shorter paths for one."""
+        bound = _bound(part, aim.known - aim.least + 1)
+        if aim.known - bound >= aim.least:
+            return _Question(part, aim.known - 1, self.best.value - 1, bound)
+        held = hold_full(part, aim.goal)
+        if held is None:
+            return _Question(part, aim.known - 1, self.best.value - 1, _bound(part, aim.known))
+        target = held.value - aim.step
+        return _Question(held.part, target, self.best.value, _bound(held.part, target + 1))
 
     def _accept(self, found: Schedule, most: int) -> bool:
         """Keep a schedule if it is valid and no longer than asked for."""
