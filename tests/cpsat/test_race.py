@@ -38,7 +38,7 @@ class Scripted:
     def is_exhausted(self) -> bool:
         return self.done >= self.passes
 
-    def climb(self, clock: Clock) -> bool:
+    def climb(self, clock: Clock, *, is_patient: bool) -> bool:
         if clock.is_over:
             return False
         self.log.append((self.name, self.done))
@@ -46,6 +46,9 @@ class Scripted:
         self.best = worth(self.best.value - 1)
         self.exchange(self.best)
         return True
+
+    def adopt(self, other: Schedule) -> None:
+        self.best = min(self.best, other, key=lambda each: each.value)
 
 
 @pytest.fixture
@@ -127,10 +130,10 @@ def test_a_search_that_fails_leaves_the_race_to_others(
     log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing(Scripted):
-        def climb(self, clock: Clock) -> bool:
+        def climb(self, clock: Clock, *, is_patient: bool) -> bool:
             if self.name == 80:
                 raise ValueError("broken")
-            return super().climb(clock)
+            return super().climb(clock, is_patient=is_patient)
 
     monkeypatch.setattr(module, "Stretches", Failing)
     race = race_of([50, 80, 40])
@@ -171,6 +174,36 @@ def test_none_begins_at_the_end_of_the_time(
     assert {name for name, _ in log} == {50}
 
 
+def test_who_finds_nothing_in_the_last_part_goes_on_from_the_best(
+    log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopted = []
+
+    class Stuck(Scripted):
+        passes = 2
+
+        def climb(self, clock: Clock, *, is_patient: bool) -> bool:
+            self.log.append((self.name, self.done))
+            self.done += 1
+            assert is_patient == (self.done == 1)
+            return True
+
+        def adopt(self, other: Schedule) -> None:
+            adopted.append((self.name, other.value))
+
+    monkeypatch.setattr(module, "Stretches", Stuck)
+    clock = Clock(100.0)
+    race = race_of([50, 80], clock)
+
+    def late(better: Schedule | None) -> None:
+        if len(log) == 2:
+            monkeypatch.setattr(clock, "deadline", clock.deadline - 100 * (1 - LAST_SHARE))
+
+    race.run(clock, late)
+    assert log == [(50, 0), (80, 0), (50, 1), (80, 1)]
+    assert adopted == [(50, 50), (80, 50)]
+
+
 def test_a_pass_cut_short_counts_for_nothing(log: list[tuple[int, int]]) -> None:
     race = race_of([50, 80, 40, 60, 70])
     over = Clock(0.0)
@@ -191,9 +224,9 @@ def test_the_worst_are_given_up_where_too_many_wait(
 
 def test_an_interrupt_ends_it(log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Scripted):
-        def climb(self, clock: Clock) -> bool:
+        def climb(self, clock: Clock, *, is_patient: bool) -> bool:
             self.is_interrupted = True
-            return super().climb(clock)
+            return super().climb(clock, is_patient=is_patient)
 
     monkeypatch.setattr(module, "Stretches", Interrupted)
     race_of([50, 80, 40]).run(Clock(), lambda better: None)

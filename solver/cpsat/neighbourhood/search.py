@@ -149,7 +149,7 @@ class Stretches:
         self._ops = min(self._most, max(FIRST_OPS, int(FIRST_SHARE * ops)))
         self._units = UNITS
         self._places: list[tuple[int, int]] = []
-        self._has_stalled = False
+        self._has_stalled = self._is_patient = False
         self._refuted = np.zeros(ops, dtype=np.bool_)
         self._asks_again = self._has_passed_over = False
         self._gained = 0.0
@@ -169,22 +169,23 @@ class Stretches:
         self._clock = clock
         self.run()
 
-    def climb(self, clock: Clock) -> bool:
-        """Search on until nothing better is found for as long as before; return whether that is so.
+    def climb(self, clock: Clock, *, is_patient: bool) -> bool:
+        """Search on until a pass over the schedule brings nothing; return whether that is so.
 
         Parameters
         ----------
         clock : Clock
             Ends the search before.
+        is_patient : bool
+            Such a pass counts only once the search has gone on from its best schedule for as long
+            as it took to find that.
 
         Returns
         -------
         bool
-            True after a pass over the schedule that brought nothing, once the search has gone on
-            from its best schedule for as long as it took to find that; False where the clock or the
-            whole search is over before.
+            False where the clock or the whole search is over before.
         """
-        self._clock, self._has_stalled = clock, False
+        self._clock, self._has_stalled, self._is_patient = clock, False, is_patient
         while not (self.is_over or self._has_stalled):
             self._step()
         return self._has_stalled
@@ -225,7 +226,8 @@ class Stretches:
     def _end_pass(self) -> None:
         """Plan what follows a pass: longer stretches once no stretch of a size gives anything."""
         is_better = self.best.value < self._before
-        self._has_stalled = not is_better and self.spent >= 2 * self._gained
+        is_time = not self._is_patient or self.spent >= 2 * self._gained
+        self._has_stalled = not is_better and is_time
         self._asks_again = not is_better and self._has_passed_over
         if not (is_better or self._asks_again):
             self._grow(self._counted)
@@ -314,9 +316,21 @@ class Stretches:
 
     def _trade(self, better: Schedule | None) -> None:
         other = None if self.exchange is None else self.exchange(better)
-        if other is not None and other.value < self.best.value:
+        if other is not None:
+            self.adopt(other)
+
+    def adopt(self, other: Schedule) -> None:
+        """Go on from a schedule that was found elsewhere if it is better, with stretches as long.
+
+        Parameters
+        ----------
+        other : Schedule
+            A feasible schedule.
+        """
+        if other.value < self.best.value:
             self._keep(other)
             self._refuted[:] = False
+            self._gained = self.spent
 
     def _keep(self, schedule: Schedule) -> None:
         self._whole = Whole(self.implied, index_ordered(self.implied, schedule))
