@@ -119,9 +119,14 @@ class Companion:
         with self._lock:
             self._learnt = self._best
         most = max(self._credit.values())
-        share = max(LEAST_SHARE, self._credit[name] / most) if most else 1.0
+        shares = {
+            each: max(LEAST_SHARE, credit / most) if most else 1.0
+            for each, credit in self._credit.items()
+        }
         seconds = TURN_SHARE * self._clock.left if self._clock.is_limited else ENDLESS_TURN
-        return self._clock.within(max(LEAST_TURN, share * seconds))
+        # The least turn is one of the least share: others have as much more as that says.
+        seconds = max(seconds, LEAST_TURN / min(shares.values()))
+        return self._clock.within(shares[name] * seconds)
 
     def _exchange(self, name: str, better: Schedule | None) -> Schedule | None:
         with self._lock:

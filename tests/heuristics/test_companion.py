@@ -15,6 +15,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.companion import (
     FADING,
     LEAST_SHARE,
+    LEAST_TURN,
     TURN_SHARE,
     Companion,
     Search,
@@ -111,6 +112,25 @@ def test_turns_are_longer_for_what_finds_more() -> None:
     shares = [LEAST_SHARE, 1 / (1 + FADING), FADING / credit]
     assert turns["finds"][:3] == pytest.approx([whole] * 3, rel=0.01)
     assert turns["learns"][:3] == pytest.approx([share * whole for share in shares], rel=0.01)
+
+
+def test_the_least_turn_keeps_its_share_when_little_time_is_left() -> None:
+    better = iter([Schedule(PROBLEM, list_sweep(PROBLEM).start * factor) for factor in (3, 2)])
+    turns: dict[str, list[float]] = {"finds": [], "other": []}
+
+    def finds(clock: Clock, exchange: Exchange) -> None:
+        turns["finds"].append(clock.deadline - clock.began)
+        exchange(next(better, None))
+
+    def other(clock: Clock, exchange: Exchange) -> None:
+        turns["other"].append(clock.deadline - clock.began)
+
+    with Companion({"finds": finds, "other": other}, Clock(20.0)).at_work():
+        while len(turns["other"]) < 2:
+            time.sleep(0.01)
+    # Nothing was found before the first turn; 0.15 of what is left is less than 4 s.
+    assert turns["finds"][:2] == pytest.approx([3.0, LEAST_TURN / LEAST_SHARE], rel=0.05)
+    assert turns["other"][:2] == pytest.approx([LEAST_TURN] * 2, rel=0.05)
 
 
 def test_the_first_to_find_a_schedule_is_named() -> None:
