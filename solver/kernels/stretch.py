@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What a stretch is asked for.
+    """What a stretch has to gain.
 
     Attributes
     ----------
@@ -105,7 +105,20 @@ class Space(NamedTuple):
 
 
 def empty_space(ops: int, resources: int) -> Space:
-    """Return room for so many ops and resources."""
+    """Return room for the notes of one schedule.
+
+    Parameters
+    ----------
+    ops : int
+        Number of ops n.
+    resources : int
+        Number of resources R.
+
+    Returns
+    -------
+    Space
+        All zero.
+    """
     return Space(*np.zeros((3, ops), dtype=np.int64), *np.zeros((5, resources), dtype=np.int64))
 
 
@@ -208,7 +221,7 @@ def _longest(whole: Surroundings, line: Line, first: int, last: int, space: Spac
 
 @Kernel
 def refutes(whole: Surroundings, line: Line, first: int, last: int, aim: Aim, space: Space) -> bool:
-    """Return whether longest paths and loads alone say that a stretch cannot give what is asked.
+    """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
 
     Bounds of the problem of the stretch (`ppsolve.solver.cpsat.neighbourhood.part`) say as much or
     more; this takes some microseconds, and refutes most.
@@ -222,7 +235,7 @@ def refutes(whole: Surroundings, line: Line, first: int, last: int, aim: Aim, sp
     first, last : int
         Places of the first op and behind the last one.
     aim : Aim
-        What is asked.
+        What the stretch has to gain.
     space : Space
         Room.
 

@@ -124,7 +124,7 @@ class Whole:
         return self._lines[slant]
 
     def refutes(self, first: int, last: int, slant: int, aim: Aim) -> bool:
-        """Return whether a stretch cannot give what is asked, by its longest paths and loads alone.
+        """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Whole:
         slant : int
             Of the sequence: -1, 0 or 1.
         aim : Aim
-            What is asked.
+            What the stretch has to gain.
 
         Returns
         -------

@@ -31,8 +31,8 @@ turns to the best schedule of all."""
 TEAM_SIZE = 2
 """Workers that improve one schedule together, each with a search of its own. They come down sooner
 than one, and leave more of the schedules on which one is stuck: V 16 x 48 at 1.375p ended at 0.248,
-0.249 (three times), 0.254, 0.283 and 0.308 % above the bound after 60 s of two workers; with a
-schedule for each at 0.249 (twice), 0.254 (three times), 0.281, 0.282 and 0.308 (five times)."""
+0.249 (three times), 0.254, 0.282, 0.283 and 0.308 % above the bound after 60 s of two workers; a
+schedule for each at 0.249 (twice), 0.254 (five), 0.281, 0.282 (twice) and 0.308 (five)."""
 
 MOST_WAITING_OPS, LEAST_WAITING = 300_000, 4
 """Ops of all searches that may wait, some 200 bytes each, and searches that may in any case; beyond

@@ -283,7 +283,7 @@ class Stretches:
             self._refuted[part.ops] = False
 
     def _aim(self) -> Aim:
-        """Return what stretches are asked for."""
+        """Return the aim of stretches of the present length."""
         known, gap = self._whole.schedule.value + self._whole.shift, self.best.value - self.bound
         # The search is exhausted once no longest stretch has a better schedule, however little.
         if self._ops == self._most:
