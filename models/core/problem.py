@@ -238,6 +238,13 @@ class Problem:
         """Return the resources that op number `op` occupies."""
         return self.resource_idx[self.resource_ptr[op] : self.resource_ptr[op + 1]]
 
+    def share_resource(self, ops: IntArray) -> bool:
+        """Return true if some ops, or none, all occupy one common resource."""
+        if not len(ops):
+            return True
+        candidates = self.resources_of(int(ops[0])).tolist()
+        return any(bool(np.isin(ops, self.ops_by_resource[r]).all()) for r in candidates)
+
     @cached_property
     def ops_by_resource(self) -> tuple[IntArray, ...]:
         """Ops that occupy each resource, in op order."""

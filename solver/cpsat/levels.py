@@ -113,8 +113,7 @@ def shares_resource(problem: Problem, holds: Holds) -> bool:
     ops = ops[ops != ALWAYS]
     if not problem.holds_place[ops].all() or not problem.duration[ops].all():
         return False
-    own = (problem.ops_by_resource[r] for r in problem.resources_of(int(ops[0])).tolist())
-    return not len(ops) or any(bool(np.isin(ops, each).all()) for each in own)
+    return problem.share_resource(ops)
 
 
 def pairs_of(holds: Holds) -> Iterator[tuple[int, int]]:

@@ -96,12 +96,7 @@ def orders_decide_memory(problem: Problem) -> bool:
     """Return true if all ops that use a pool occupy one common resource, for every pool."""
     for pool in problem.pools:
         ops = np.union1d(pool.acquire_op, pool.release_op)
-        if not len(ops):
-            continue
-        if np.any(problem.duration[ops] == 0):
-            return False
-        candidates = problem.resources_of(int(ops[0])).tolist()
-        if not any(np.isin(ops, problem.ops_by_resource[r]).all() for r in candidates):
+        if np.any(problem.duration[ops] == 0) or not problem.share_resource(ops):
             return False
     return True
 

@@ -174,7 +174,6 @@ def _is_full(op: int, goal: int, whole: Surroundings, space: Space) -> bool:
     """Whether the work of a resource of the op leaves it no path as short as the goal."""
     for row in range(whole.seat_pointer[op], whole.seat_pointer[op + 1]):
         r = whole.seat[row]
-        # Exits through full resources do not count; their loads are kept from before.
         if space.least_head[r] + space.load[r] + space.least_tail[r] > goal:
             return True
     return False
@@ -256,14 +255,11 @@ def refutes(whole: Surroundings, line: Line, first: int, last: int, aim: Aim, sp
         op = line.op[place]
         if _is_full(op, aim.goal, whole, space):
             count += 1
+            space.exit[op] = NEVER
         else:
             value = max(value, whole.start[op] + whole.duration[op] + space.exit[op])
     if count == 0 or value <= aim.goal:
         return bound >= aim.known
-    for place in range(first, last):
-        op = line.op[place]
-        if _is_full(op, aim.goal, whole, space):
-            space.exit[op] = NEVER
     _set_tails(whole, line, first, last, True, space)
     held = _longest(whole, line, first, last, space)
     return max(aim.goal, held) > value - aim.step

@@ -122,6 +122,11 @@ class Race:
         self._waiting = [_Team(known) for _ in range(0, workers, TEAM_SIZE)]
         self._at_work: list[_Team] = []
 
+    @property
+    def _early(self) -> float:
+        """Seconds left in which searches begin from new starts, 0 or less behind them."""
+        return self._clock.left - self._last
+
     def run(self, clock: Clock, exchange: Exchange) -> None:
         """Search until a clock is over, the bound is met, or no search is left to go on with.
 
@@ -157,7 +162,7 @@ class Race:
             self._trade(better, exchange)
             return team.best
 
-        early, ended = self._clock.left - self._last, None
+        early, ended = self._early, None
         try:
             search = self._searching(team)
             search.exchange = trade
@@ -224,7 +229,7 @@ class Race:
 
     def _next(self, clock: Clock) -> _Team | None:
         """Return a team that may go on, else one to join, else a new one, else the best one."""
-        if self._clock.left > self._last:
+        if self._early > 0:
             team = self._called(self._promoted) or self._called(self._open) or self._drawn(clock)
             if team is not None:
                 return team
@@ -232,7 +237,7 @@ class Race:
 
     def _open(self) -> list[_Team]:
         """Return the teams that another worker may join."""
-        is_late = self._clock.left <= self._last
+        is_late = self._early <= 0
         return [
             team
             for team in self._at_work
