@@ -51,8 +51,8 @@ class Replicas(StrictModel):
 
     @property
     def is_free(self) -> bool:
-        """Whether micro-batches may be exchanged between replicas."""
-        return self.assignment == "free"
+        """Whether micro-batches may be exchanged: never where one replica runs them all."""
+        return self.assignment == "free" and self.count > 1
 
     def blocks(self, num_microbatches: int) -> Members:
         """Return the members that are given, or blocks of consecutive micro-batches."""
@@ -82,7 +82,7 @@ class Replicas(StrictModel):
             )
         if self.members is None:
             return
-        if self.is_free:
+        if self.assignment == "free":
             raise InputError(
                 'expected no members with assignment "free", or assignment "fixed"',
                 field="replicas.members",

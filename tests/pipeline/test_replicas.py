@@ -116,6 +116,15 @@ def test_the_slowest_of_fixed_replicas_is_the_optimum():
     assert ppsolve.check(instance, result) == []
 
 
+@pytest.mark.parametrize("counts", ["equal", "any"])
+def test_one_replica_has_nobody_to_exchange_with(counts):
+    one = {"count": 1, "assignment": "free", "counts": counts}
+    result = ppsolve.optimize(pipeline(replicas=one), time_limit=20)
+    alone = ppsolve.optimize(pipeline(replicas=None), time_limit=20)
+    assert result.status == alone.status == "OPTIMAL"
+    assert result.value == alone.value
+
+
 def test_a_result_whose_assignment_is_another_is_refused():
     instance = pipeline()
     data = json.loads(ppsolve.optimize(instance, time_limit=20).model_dump_json())
