@@ -14,7 +14,9 @@ from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.output import print_json, stdout_console
-from ppsolve.solver.cli.pipelines import load_pipeline
+from ppsolve.solver.cli.pictures import refuse_given
+from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
+from ppsolve.solver.convert.data_order import DATA_ORDER
 from ppsolve.solver.convert.torch_csv import check_csv
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import load_instance
@@ -41,6 +43,7 @@ def register(app: typer.Typer) -> None:
 def check_command(
     instance_file: Instance,
     result_file: Result,
+    fed: FedOrder = None,
     exact: opt.Exact = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -53,7 +56,7 @@ def check_command(
 
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
-    violations = check_files(instance_file, result_file, exact=exact)
+    violations = check_files(instance_file, result_file, fed, exact=exact)
     if as_json:
         found = [{"rule": v.rule, "message": v.message, "ops": list(v.ops)} for v in violations]
         print_json({"valid": not violations, "violations": found})
@@ -63,13 +66,17 @@ def check_command(
         raise typer.Exit(ExitCode.CHECK_FAILED)
 
 
-def check_files(instance_file: Path, result_file: Path, *, exact: bool = False) -> list[Violation]:
+def check_files(
+    instance_file: Path, result_file: Path, fed: Path | None = None, *, exact: bool = False
+) -> list[Violation]:
     """Check the schedule of one file against the instance of another.
 
     Parameters
     ----------
     instance_file, result_file : Path
         The files; one of them may be ``-``, standard input.
+    fed : Path, optional
+        Data order of a runtime's file.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -88,7 +95,8 @@ def check_files(instance_file: Path, result_file: Path, *, exact: bool = False) 
     if result_file.suffix.lower() == ".csv":
         pipeline = load_pipeline(instance_file)
         with about_file(pipeline, instance_file):
-            return check_csv(result_file, pipeline, exact=exact)
+            return check_csv(result_file, pipeline, data_order(fed, pipeline), exact=exact)
+    refuse_given({DATA_ORDER: fed}, "expected a schedule file of PyTorch (.csv)")
     instance = load_instance(instance_file)
     data: Any = read_json(result_file)
     with about_file(instance, instance_file):

@@ -13,7 +13,7 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.layouts import convert_layout_command
 from ppsolve.solver.cli.output import check_writable, json_text
-from ppsolve.solver.cli.pipelines import load_pipeline
+from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
 from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
 from ppsolve.solver.convert.pipefisher.files import timeline_files
@@ -146,7 +146,11 @@ def convert_overlap_graph_command(graph: GraphFile, output: Output = "-") -> Non
 
 
 def convert_torch_csv_command(
-    file: ScheduleFile, instance: PipelineFile, output: Output = "-", exact: opt.Exact = False
+    file: ScheduleFile,
+    instance: PipelineFile,
+    output: Output = "-",
+    fed: FedOrder = None,
+    exact: opt.Exact = False,
 ) -> None:
     """Convert PyTorch's schedule file, of either format, to a schedule of a pipeline.
 
@@ -158,7 +162,8 @@ def convert_torch_csv_command(
 
     pipeline = load_pipeline(instance, file)
     with about_file(pipeline, instance):
-        entry, most = convert_torch_csv(file, pipeline, exact=exact)
+        order = data_order(fed, pipeline)
+        entry, most = convert_torch_csv(file, pipeline, order, exact=exact)
     write_text(output, json_text(entry))
     unit = pipeline.time_unit
     if entry.reason is not None:

@@ -15,6 +15,7 @@ from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.cli.pictures import export_picture, refuse_given
 from ppsolve.solver.cli.pipelines import load_pipeline
+from ppsolve.solver.convert.data_order import DATA_ORDER
 from ppsolve.solver.export.pictures import PICTURES
 from ppsolve.solver.export.program import Program, in_data_order, read_program
 from ppsolve.solver.export.split import counts_of, parse_counts
@@ -54,7 +55,7 @@ Replica = Annotated[
 DataOrder = Annotated[
     Path | None,
     typer.Option(
-        "--data-order",
+        DATA_ORDER,
         metavar="FILE",
         help="Renumber micro-batches where needed; write which one stands at each index (JSON).",
     ),
@@ -128,9 +129,9 @@ def export_command(
     """
     inputs: list[str | Path] = [result, *(beside or []), *([instance] if instance else [])]
     check_writable(Path(output), *inputs)
-    check_writable(data_order, *inputs, option="--data-order")
+    check_writable(data_order, *inputs, option=DATA_ORDER)
     if to in PICTURES:
-        given = {"--format": format, "--replica": replica, "--data-order": data_order}
+        given = {"--format": format, "--replica": replica, DATA_ORDER: data_order}
         given |= {"--layers": layers, "--model": model, "--recompute": recompute, "--fsdp": fsdp}
         refuse_given(given, f"expected a runtime; {to} shows the schedule as it is")
         files = [result, *(beside or [])]

@@ -11,7 +11,9 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.replicas import replica_of
 from ppsolve.solver.bounds.lower_bounds import best_bound, lower_bounds
+from ppsolve.solver.convert.data_order import DATA_ORDER, DataOrder
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
 from ppsolve.solver.pipeline.programs.exchanges import broken_exchanges
@@ -82,7 +84,11 @@ def has_communications(rows: Rows) -> bool:
 
 
 def check_csv(
-    path: str | Path, instance: PipelineInstance, *, exact: bool = False
+    path: str | Path,
+    instance: PipelineInstance,
+    order: DataOrder | None = None,
+    *,
+    exact: bool = False,
 ) -> list[Violation]:
     """Check a file against every rule of the runtime and of a pipeline.
 
@@ -92,6 +98,9 @@ def check_csv(
         The file; ``-`` is standard input.
     instance : PipelineInstance
         The pipeline that it is for.
+    order : tuple of int, optional
+        The micro-batch of the pipeline that stands at each index of the file; as many, in their
+        own order, by default. A pipeline with replicas needs that of one replica.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -106,13 +115,17 @@ def check_csv(
     InputError
         The file cannot be read, or no file can be of such a pipeline.
     """
-    rows = read_csv(path)
-    found = _broken(rows, instance)
-    return found or simulated(_computing(rows), instance, exact=exact)[1]
+    rows, fed = read_csv(path), _fed(instance, order)
+    found = _broken(rows, fed)
+    return found or simulated(_computing(rows), fed, exact=exact)[1]
 
 
 def convert_torch_csv(
-    path: str | Path, instance: PipelineInstance, *, exact: bool = False
+    path: str | Path,
+    instance: PipelineInstance,
+    order: DataOrder | None = None,
+    *,
+    exact: bool = False,
 ) -> tuple[HeuristicEntry, float]:
     """Run the order of a file on a pipeline.
 
@@ -122,14 +135,15 @@ def convert_torch_csv(
         The file; ``-`` is standard input.
     instance : PipelineInstance
         The pipeline.
-    exact : bool
+    order, exact
         As for `check_csv`.
 
     Returns
     -------
     entry : HeuristicEntry
         Named ``torch-csv``, with the schedule that starts each op as early as the order allows,
-        infeasible where that breaks a rule of the pipeline such as memory.
+        infeasible where that breaks a rule of the pipeline such as memory. Its micro-batches have
+        the numbers of the pipeline; where that has replicas, those of the file.
     excess : float
         Share of the optimum by which the schedule is above it at most, by the analytic bounds.
 
@@ -138,15 +152,32 @@ def convert_torch_csv(
     InputError
         The program breaks a rule of the runtime, or as for `check_csv`.
     """
-    rows = read_csv(path)
-    broken = _broken(rows, instance)
+    rows, fed = read_csv(path), _fed(instance, order)
+    broken = _broken(rows, fed)
     if broken:
         raise InputError(str(broken[0]), source=source_name(path))
-    entry, proposal = simulated_entry(_computing(rows), instance, NAME, exact=exact)
+    steps = _computing(rows)
+    if order is not None and instance.replicas is None:
+        steps, fed = [[step.renumbered(order) for step in row] for row in steps], instance
+    entry, proposal = simulated_entry(steps, fed, NAME, exact=exact)
     problem = proposal.schedule.problem
     bound = best_bound(lower_bounds(ImpliedOrder(problem))).value
     value = proposal.schedule.value
     return entry, relative_gap(value, bound, bound)
+
+
+def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstance:
+    """Return the pipeline of one replica, whose micro-batches have the numbers of a file."""
+    if order is not None:
+        return replica_of(instance, order)
+    if instance.replicas is not None:
+        raise InputError(
+            f"expected {DATA_ORDER} with the micro-batches of one replica, as its export wrote "
+            f"them; the pipeline has {instance.replicas.count} replicas",
+            source=instance.name,
+            field="replicas",
+        )
+    return instance
 
 
 def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:

@@ -23,7 +23,6 @@ from ppsolve.solver.pipeline.grammar import (
     FORWARD,
     Action,
     ComputeStep,
-    Overlap,
     actions_of,
     compute_rows,
 )
@@ -403,16 +402,10 @@ def in_data_order(program: Program, *, may_permute: bool) -> Program:
 
 def _renumbered(program: Program, order: Sequence[int]) -> Program:
     index = {microbatch: place for place, microbatch in enumerate(order)}
-
-    def moved(action: Action) -> Action:
-        return action._replace(microbatch=index[action.microbatch])
-
-    def step(each: ComputeStep) -> ComputeStep:
-        return Overlap(*map(moved, each)) if isinstance(each, Overlap) else moved(each)
-
+    ends = program.ends
     return replace(
         program,
-        rows=tuple(tuple(map(step, row)) for row in program.rows),
-        ends=None if program.ends is None else {moved(a): e for a, e in program.ends.items()},
+        rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
+        ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
         microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
     )

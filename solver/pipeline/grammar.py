@@ -8,7 +8,7 @@ them (`Communication`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppsolve.models.documents.base import describe
@@ -34,6 +34,10 @@ _STAGE_STEP = re.compile(rf"([0-9]{{1,7}})({'|'.join(STAGE_STEPS)})")
 _OVERLAP = re.compile(rf"\(([^;()]*);([^;()]*)\){OVERLAPPED}")
 
 
+Numbers = Mapping[int, int] | Sequence[int]
+"""New number of each micro-batch."""
+
+
 class Action(NamedTuple):
     """One compute action of a device, written as PyTorch writes it: ``0F3``."""
 
@@ -45,6 +49,10 @@ class Action(NamedTuple):
         """Return ``<stage><kind><micro-batch>``."""
         return f"{self.stage}{self.kind}{self.microbatch}"
 
+    def renumbered(self, number: Numbers) -> Action:
+        """Return the action of the micro-batch that has this number elsewhere."""
+        return self._replace(microbatch=number[self.microbatch])
+
 
 class Overlap(NamedTuple):
     """A forward and a full backward that are launched together; timed one after the other."""
@@ -55,6 +63,10 @@ class Overlap(NamedTuple):
     def __str__(self) -> str:
         """Return ``(<forward>;<backward>)OVERLAP_F_B``."""
         return f"({self.forward};{self.backward}){OVERLAPPED}"
+
+    def renumbered(self, number: Numbers) -> Overlap:
+        """Return the pair of the micro-batches that have these numbers elsewhere."""
+        return Overlap(self.forward.renumbered(number), self.backward.renumbered(number))
 
 
 class Communication(NamedTuple):

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import ppsolve
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.convert.data_order import read_data_order
 from ppsolve.solver.convert.torch_csv import check_csv, convert_torch_csv, read_csv
 from ppsolve.solver.export.program import in_data_order, read_program
 from ppsolve.solver.export.torch import csv_text, torch_csv
@@ -273,3 +275,64 @@ def test_corrupted_files_are_refused_by_the_rule(corrupt: Corruption, tmp_path: 
         file.write_text(csv_text(rows))
         found = {violation.rule for violation in check_csv(file, pipeline(case))}
         assert found & expected, (case_id(case), found)
+
+
+UNEQUAL = {
+    "num_devices": 2,
+    "num_microbatches": 4,
+    "times": {"forward": [[1, 2, 3, 9]] * 2, "backward": [[2, 4, 6, 18]] * 2},
+    "memory": {"capacity": 4, "activation": [[1, 2, 3, 4]] * 2},
+}
+
+
+def exported(instance: PipelineInstance, folder: Path, replica: int | None = None) -> Path:
+    """Write the files of the optimum and return that of the data order."""
+    result = ppsolve.optimize(instance, time_limit=20)
+    assert result.status == "OPTIMAL"
+    program = read_program(json.loads(result.model_dump_json()), instance, replica=replica)
+    program = in_data_order(program, may_permute=True)
+    (folder / "order.csv").write_text(torch_csv(program, "compute_comms"))
+    (folder / "data.json").write_text(json.dumps(list(program.microbatches)))
+    return folder / "data.json"
+
+
+def test_unequal_microbatches_come_back_by_their_data_order(tmp_path: Path) -> None:
+    instance = PipelineInstance.parse(UNEQUAL)
+    order = read_data_order(exported(instance, tmp_path), instance)
+    assert order != tuple(range(4))
+    file = tmp_path / "order.csv"
+    assert check_csv(file, instance, order) == []
+    assert {violation.rule for violation in check_csv(file, instance)} == {"memory"}
+    entry, _ = convert_torch_csv(file, instance, order)
+    assert entry.value == ppsolve.optimize(instance, time_limit=20).value
+    assert ppsolve.check(instance, entry) == []
+
+
+def test_the_file_of_a_replica_is_read_by_its_data_order(tmp_path: Path) -> None:
+    instance = PipelineInstance.parse(UNEQUAL | {"replicas": {"count": 2}})
+    order = read_data_order(exported(instance, tmp_path, replica=1), instance)
+    assert sorted(order) == [2, 3]
+    assert check_csv(tmp_path / "order.csv", instance, order) == []
+    entry, _ = convert_torch_csv(tmp_path / "order.csv", instance, order)
+    assert entry.status is HeuristicStatus.FEASIBLE
+    with pytest.raises(InputError, match="the pipeline has 2 replicas"):
+        check_csv(tmp_path / "order.csv", instance)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "expected a list of micro-batches, got"),
+        ("[0, 1, 2, 4]", "expected micro-batches from 0 to 3, got 4"),
+        ('[0, 1, 2, "3"]', "expected micro-batches from 0 to 3, got"),
+        ("[0, 1, 1, 2]", "expected every micro-batch once, got 1 twice"),
+        ("[0, 1]", "expected 4 micro-batches, got 2"),
+        ("[0, 1", "JSON"),
+    ],
+)
+def test_what_is_no_data_order_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        read_data_order(path, PipelineInstance.parse(UNEQUAL))
+    assert "data.json" in str(caught.value)
