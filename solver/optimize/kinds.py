@@ -54,8 +54,13 @@ def kind_of(instance: Instance) -> Kind[Any]:
     Raises
     ------
     InputError
-        No kind has the instance's ``kind`` as its name.
+        No kind has the instance's ``kind`` as its name, or it is no instance.
     """
+    if not isinstance(getattr(instance, "kind", None), str):
+        raise InputError(
+            f"expected an instance, as load_instance and parse_instance return, got "
+            f"{describe(instance)}"
+        )
     kind = known_kind(instance.kind)
     if kind is None:
         raise InputError(f'unknown kind "{instance.kind}"', source=instance.name, field="kind")

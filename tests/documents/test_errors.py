@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
 
@@ -412,3 +413,11 @@ def test_times_that_are_too_long_together() -> None:
     with pytest.raises(InputError) as caught:
         lower(parse_instance(data))
     assert str(caught.value).startswith("long: times: all times together are 3.2E+17 ticks")
+
+
+@pytest.mark.parametrize("wrong", ["x.json", {"kind": "pipeline"}, None])
+def test_what_is_no_instance_is_refused_by_the_library(wrong):
+    with pytest.raises(InputError, match="expected an instance, as load_instance and parse_"):
+        ppsolve.optimize(wrong)
+    with pytest.raises(InputError, match="expected an instance"):
+        ppsolve.simulate(wrong, "1f1b")

@@ -166,15 +166,32 @@ def test_lengths_of_a_step_change_times_and_memory():
         ({"times": {"forward": -1}}, "times.forward"),
         ({"times": {"forward": float("nan")}}, "times.forward"),
         ({"times": {"backward_input": 1}}, "times.backward_input"),
+        ({"times": {"forward": [[1, 2, 3, 4]]}}, "times.forward"),
+        ({"times": [[1, 2, 3, 4]] * 2}, "times"),
         ({"lengths": [1, 2, 3]}, "lengths"),
         ({"lengths": [1, 2, 3, 0]}, "lengths"),
+        ({"deadline": -1}, "deadline"),
+        ({"deadline": float("nan")}, "deadline"),
+        ({"patience": -1}, "patience"),
     ],
 )
 def test_numbers_that_do_not_belong_to_the_pipeline_are_refused_by_field(wrong, field):
-    scheduler = ppsolve.StepScheduler(pipeline())
+    costs = {"forward": {"per_token": 1}, "backward": {"per_token": 2}}
+    scheduler = ppsolve.StepScheduler(pipeline(lengths=[4, 4, 4, 4], times=costs))
     with pytest.raises(InputError) as refused:
         scheduler.schedule(**wrong)
     assert refused.value.field == field
+
+
+def test_lengths_that_nothing_depends_on_are_refused():
+    with pytest.raises(InputError, match="no entry of the pipeline is a cost") as refused:
+        ppsolve.StepScheduler(pipeline()).schedule(lengths=[4, 1, 1, 1])
+    assert refused.value.field == "lengths"
+
+
+def test_only_pipelines_have_steps():
+    with pytest.raises(InputError, match="expected a pipeline, got"):
+        ppsolve.StepScheduler(3)
 
 
 def test_threads_get_the_answers_of_their_own_steps():

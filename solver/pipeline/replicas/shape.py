@@ -22,7 +22,7 @@ from ppsolve.models.documents.errors import (
     MemoryDeadlockError,
     NotApplicableError,
 )
-from ppsolve.models.pipeline.costs import Lengths
+from ppsolve.models.pipeline.costs import Lengths, has_costs
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_replicas
 from ppsolve.models.pipeline.replicas import Replicas
@@ -90,8 +90,13 @@ class Shape:
         Raises
         ------
         InputError
-            The number of micro-batches is another one, or a length is no whole number from 1.
+            The number of micro-batches is another one, a length is no whole number from 1, or
+            nothing depends on lengths.
         """
+        if not any(map(has_costs, self.instance.amounts().values())):
+            raise InputError(
+                "expected times: no entry of the pipeline is a cost over lengths", field="lengths"
+            )
         given = _lengths(lengths, self.instance.num_microbatches)
         other = copy(self)
         other.take(self.instance.model_copy(update={"lengths": given}))

@@ -14,6 +14,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Figure, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.replicas import fault
@@ -118,6 +119,8 @@ class StepScheduler:
     """
 
     def __init__(self, pipeline: PipelineInstance, *, digits: int = DIGITS) -> None:
+        if not isinstance(pipeline, PipelineInstance):
+            raise InputError(f"expected a pipeline, got {describe(pipeline)}")
         if pipeline.collectives is not None:
             raise InputError("expected none, as orders name whole ops", field="collectives")
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
@@ -148,7 +151,7 @@ class StepScheduler:
         times : mapping of str to array, optional
             By field of the pipeline's times (``forward``, ``backward``, ...): a number, float[S],
             or float[S, m] by stage and micro-batch, in the pipeline's unit. Others stay as they
-            are.
+            are, or as the lengths make them.
         deadline : float
             Wall seconds for the answer.
         patience : float
@@ -166,6 +169,9 @@ class StepScheduler:
         InputError
             Numbers do not belong to the pipeline, or no order has room for the micro-batches.
         """
+        for name, seconds in (("deadline", deadline), ("patience", patience)):
+            if not seconds >= 0:
+                raise InputError(f"expected seconds of at least 0, got {seconds}", field=name)
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
         search = Search(shape, _flow(shape, times), seed, clock)
@@ -205,6 +211,10 @@ def _flow(shape: Shape, times: Mapping[str, Any] | None) -> Flow:
 
 def _with_times(shape: Shape, times: Mapping[str, Any]) -> IntArray:
     """Return durations with those of a step in place of the pipeline's."""
+    if not isinstance(times, Mapping):
+        raise InputError(
+            f"expected times by field, such as forward, got {describe(times)}", field="times"
+        )
     flow, whole = shape.flow, shape.whole
     duration = flow.duration.copy()
     stages, count = shape.instance.num_stages, flow.num_microbatches
@@ -229,13 +239,15 @@ def _ticks(shape: Shape, field: str, given: Any, size: tuple[int, int]) -> IntAr
     """Return times as ticks by stage and micro-batch."""
     try:
         table = np.asarray(given, dtype=np.float64)
-        table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
     except (ValueError, TypeError):
+        table = np.zeros(0)
+    if table.shape not in {(), size[:1], size}:
         raise InputError(
             f"expected a number, {size[0]} numbers (one per stage), or {size[0]} x {size[1]} (by "
             "stage and micro-batch)",
             field=field,
-        ) from None
+        )
+    table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
     ticks = np.rint(table / float(shape.scale.tick))
     if not ((ticks >= 0) & (ticks <= MOST_TICKS)).all():
         most = shape.scale.time(MOST_TICKS)
