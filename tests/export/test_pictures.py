@@ -93,10 +93,10 @@ def test_a_graph_is_shown_too(run):
 
 def test_results_beside_each_other_keep_their_names(run):
     solved(run, "tiny")
-    args = ("--heuristic", "1f1b", "--beside", "tiny.result.json", "--beside", "two.json")
+    args = ("--heuristic", "gpipe", "--beside", "tiny.result.json", "--beside", "two.json")
     found = events(run("export", "tiny.result.json", "--to", "perfetto", *args))
     names = [name.split(":")[0] for name in processes(found)]
-    assert names[::2] == ["1f1b", "gpipe", "schedule"]
+    assert names[::2] == ["gpipe", "1f1b", "schedule"]
     assert [e["pid"] for e in found if e["name"] == "process_name"] == [
         *(1, 2),
         *(1001, 1002),

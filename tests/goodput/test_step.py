@@ -60,8 +60,8 @@ class TestSteps:
         names = ["chimera", "gpipe", "1f1b"]
         step.learn(optimize(instance, time_limit=0, heuristics=names))
         assert [(failed.name, failed.status) for failed in step.failures] == [
-            ("gpipe", HeuristicStatus.INFEASIBLE),
             ("1f1b", HeuristicStatus.INFEASIBLE),
+            ("gpipe", HeuristicStatus.INFEASIBLE),
             ("chimera", HeuristicStatus.NOT_APPLICABLE),
         ]
         assert step.reached is None

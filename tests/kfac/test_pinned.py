@@ -152,7 +152,7 @@ def test_pinned_schedules_are_valid_for_the_free_problem() -> None:
         if outcome.status is not HeuristicStatus.NOT_APPLICABLE
     }
     assert list(applicable) == [
-        *("pinned-gpipe", "pinned-1f1b", "pinned-zb-1p", "pinned-zb-h1", "pinned-zb-h2"),
+        *("pinned-1f1b", "pinned-gpipe", "pinned-zb-1p", "pinned-zb-h1", "pinned-zb-h2"),
         "pinned-looped-bfs",
     ]
     for outcome in applicable.values():

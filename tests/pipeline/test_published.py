@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import ppsolve
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -223,9 +224,15 @@ def test_unknown_name_gets_a_suggestion() -> None:
         run("zb-h3", pipeline(2, 2))
 
 
+def test_of_equal_schedules_the_one_that_holds_less_is_kept() -> None:
+    result = ppsolve.optimize(pipeline(2, 3), time_limit=0, heuristics=["gpipe", "1f1b"])
+    assert [entry.value for entry in result.heuristics] == [result.value] * 2
+    assert result.best_by == "1f1b"
+
+
 def test_registry_order_and_words() -> None:
     assert list(all_heuristics())[:11] == [
-        "gpipe", "1f1b", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
+        "1f1b", "gpipe", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "looped-bfs",
         "interleaved-zb", "zbv", "dualpipe-v", "chimera",
     ]  # fmt: skip
     assert all_heuristics()["chimera"].requirements_text == "needs a pipeline, bidirectional pipes"
