@@ -51,12 +51,12 @@ def numbers_in(answer) -> list[int]:
 
 
 @cache
-def best_of_all() -> float:
+def best_of_all(optimizer: int | None = 3, sizes: tuple[int, ...] = (2,)) -> float:
     """Return the optimum over all assignments of four micro-batches to two replicas."""
-    instance, values = pipeline(), []
-    for those in combinations(range(4), 2):
+    instance, values = pipeline(optimizer=optimizer), []
+    for those in (those for size in sizes for those in combinations(range(4), size)):
         others = [number for number in range(4) if number not in those]
-        fixed = {"count": 2, "members": [list(those), others]}
+        fixed = {"count": 2, "members": [list(those), others], "counts": "any"}
         data = instance.model_dump(mode="json", exclude_none=True) | {"replicas": fixed}
         found = ppsolve.optimize(PipelineInstance.parse(data), time_limit=20)
         assert found.status == "OPTIMAL"
@@ -255,3 +255,13 @@ def test_renumbered_forwards_run_in_order_on_the_last_stage():
         assert [text for text in devices[1] if "F" in text] == ["1F0", "1F1"]
         back = [[text[:2] + str(those[int(text[2:])]) for text in row] for row in devices]
         assert back == given
+
+
+@pytest.mark.parametrize(("counts", "sizes"), [("equal", (2,)), ("any", (1, 2))])
+def test_few_assignments_are_gone_through(counts, sizes):
+    replicas = {"count": 2, "assignment": "free", "counts": counts}
+    instance = pipeline(replicas=replicas, optimizer=None)
+    result = ppsolve.optimize(instance, time_limit=20)
+    assert result.status == "OPTIMAL"
+    assert result.value == best_of_all(None, sizes)
+    assert ppsolve.check(instance, result) == []

@@ -45,12 +45,18 @@ class Search:
         Seed of the random numbers, from 1.
     clock : Clock, optional
         Clock of the step; bounds of fixed replicas take a part of it.
+
+    Attributes
+    ----------
+    loads : int64[m, R]
+        Work of each micro-batch on each device of a replica, in ticks.
     """
 
     def __init__(self, shape: Shape, flow: Flow, seed: int, clock: Clock | None = None) -> None:
         self.shape, self.flow, self.seed = shape, flow, seed
         self.sizes = sizes_of(flow, shape.alone)
-        self.work = self.sizes.load.reshape(flow.num_microbatches, -1).sum(axis=1)
+        self.loads = self.sizes.load.reshape(flow.num_microbatches, -1)
+        self.work = self.loads.sum(axis=1)
         replicas, width = shape.replicas, shape.ways[0].width
         if replicas.is_free:
             members = longest_first(self.work.tolist(), replicas.count, width)

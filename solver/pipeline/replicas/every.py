@@ -1,0 +1,180 @@
+"""Proof for few assignments: what each set of micro-batches takes alone, as far as that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import comb
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.replicas import Members, Replicas
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.flow import flow_of
+from ppsolve.solver.flow.states import solve_states
+
+NAME = "assignments"
+"""Name of this search in reports."""
+
+MOST_MICROBATCHES, MOST_SETS, MOST_OPS = 12, 1_000, 48
+"""Micro-batches of the step, sets of them that a replica may run, and ops of such a set, up to
+which assignments are gone through. 12 micro-batches on 2 replicas have 924 sets."""
+
+Set = tuple[int, ...]
+"""Micro-batches of a replica, ascending."""
+
+NONE = 2**62
+"""Makespan of an assignment that there is not."""
+
+
+def sizes_of(replicas: Replicas, num_microbatches: int) -> range:
+    """Return the numbers of micro-batches that a replica may run.
+
+    Parameters
+    ----------
+    replicas : Replicas
+        K replicas.
+    num_microbatches : int
+        Micro-batches of the step, at least K.
+
+    Returns
+    -------
+    range
+        One number where all run as many.
+    """
+    if replicas.counts == "equal":
+        each = num_microbatches // replicas.count
+        return range(each, each + 1)
+    return range(1, num_microbatches - replicas.count + 2)
+
+
+def has_few(instance: PipelineInstance) -> bool:
+    """Return true if the assignments of a pipeline with replicas are few enough to go through."""
+    assert instance.replicas is not None
+    count, sizes = instance.num_microbatches, sizes_of(instance.replicas, instance.num_microbatches)
+    ops = instance.num_stages * len(instance.times.by_kind())
+    return (
+        count <= MOST_MICROBATCHES
+        and sizes[-1] * ops <= MOST_OPS
+        and sum(comb(count, size) for size in sizes) <= MOST_SETS
+    )
+
+
+@dataclass
+class _Known:
+    """What is known of a set: a bound, a schedule, and how often it was looked at (0 to 2)."""
+
+    bound: int
+    value: int = NONE
+    starts: IntArray | None = None
+    looks: int = 0
+
+
+class Every:
+    """All assignments of a step: the least makespan that each set may have, made exact on demand.
+
+    The assignment whose slowest set has the least bound bounds all of them. While it does, its sets
+    are looked at again: first by bounds, then by a search through states. Once nothing is left to
+    look at, its makespan is the optimum.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+        A pipeline with replicas, all of them alike, that `has_few` assignments.
+    scale : TimeScale
+        Tick of all times.
+    load : int64[m, R]
+        Work of each micro-batch on each device of a replica, in ticks.
+    upper : int
+        Only assignments below this are of use, in ticks.
+    """
+
+    def __init__(
+        self, instance: PipelineInstance, scale: TimeScale, load: IntArray, upper: int
+    ) -> None:
+        assert instance.replicas is not None
+        self._instance, self._scale, self.upper = instance, scale, upper
+        self._count = instance.replicas.count
+        everyone = range(instance.num_microbatches)
+        sizes = sizes_of(instance.replicas, instance.num_microbatches)
+        self._known: dict[Set, _Known] = {
+            those: _Known(int(load[list(those)].sum(axis=0).max()))
+            for size in sizes
+            for those in combinations(everyone, size)
+        }
+        self.members, self.bound = self._least()
+
+    def _least(self) -> tuple[Members, int]:
+        """Return the assignment whose slowest set has the least bound, and that bound."""
+        known, everyone = self._known, frozenset(range(self._instance.num_microbatches))
+        by_first: dict[int, list[Set]] = {}
+        for those in known:
+            by_first.setdefault(those[0], []).append(those)
+
+        @cache
+        def best(left: frozenset[int], replicas: int) -> tuple[int, Members]:
+            if not replicas:
+                return (NONE, ()) if left else (0, ())
+            found: tuple[int, Members] = (NONE, ())
+            for those in by_first[min(left)] if left else []:
+                if known[those].bound < found[0] and left.issuperset(those):
+                    value, others = best(left.difference(those), replicas - 1)
+                    found = min(found, (max(value, known[those].bound), (those, *others)))
+            return found
+
+        bound, members = best(everyone, self._count)
+        return members, bound
+
+    def improve(self, clock: Clock) -> Iterator[tuple[Members, list[IntArray]]]:
+        """Raise the bound until it is exact; yield assignments below the upper bound.
+
+        Parameters
+        ----------
+        clock : Clock
+            Asked after each set.
+
+        Yields
+        ------
+        members : tuple of tuple of int
+            Micro-batches of each replica.
+        starts : list of int64[...]
+            Start of each op of each replica alone, in ticks.
+        """
+        while self.bound < self.upper and not clock.is_over:
+            sets = [self._known[those] for those in self.members]
+            value = max(known.value for known in sets)
+            if value < self.upper:
+                self.upper = value
+                yield self.members, [known.starts for known in sets if known.starts is not None]
+                continue
+            looked = [those for those in self.members if self._known[those].looks < 2]
+            if not looked:
+                return
+            self._look(max(looked, key=lambda those: self._known[those].bound), clock)
+            self.members, self.bound = self._least()
+        self.bound = min(self.bound, self.upper)
+
+    def _look(self, those: Set, clock: Clock) -> None:
+        """Learn more about a set."""
+        known = self._known[those]
+        known.looks += 1
+        (problem,) = lower_replicas(self._instance, (those,), scale=self._scale)
+        flow = flow_of(problem)
+        if flow is None or flow.ops.size < problem.num_ops:
+            known.looks = 2
+        elif known.looks == 1:
+            known.bound = max(known.bound, flow_bounds(flow, clock)[0].value)
+        else:
+            answer = solve_states(flow, self.upper, lower=known.bound, clock=clock)
+            if answer is None:
+                return
+            known.bound = max(known.bound, answer.bound)
+            if answer.value is not None and answer.starts is not None:
+                starts = problem.duration * 0
+                starts[flow.ops] = answer.starts
+                known.value, known.starts = answer.value, starts
