@@ -197,7 +197,8 @@ class _Lowering:
         """Add the point of the compute stream at which a collective is launched.
 
         In frozen order launches follow one another; in free order they may always be taken to
-        run in the order of their collectives.
+        run in the order of their collectives. A collective may be launched while one that it needs
+        runs: it is the stream that waits for that.
         """
         op = self._op(LAUNCH_KIND, 0, self.compute)
         self.names[op] = f"launch:{self.instance.nodes[collective].name}"
@@ -205,7 +206,8 @@ class _Lowering:
         self.launch[collective] = op
         self.builder.add_precedences(op, collective)
         for dep in self.instance.deps[collective]:
-            self.builder.add_precedences(dep, op)
+            if self.instance.nodes[dep].kind is not NodeKind.COMM:
+                self.builder.add_precedences(dep, op)
         previous = self.instance.previous_in_group.get(collective)
         if previous in self.launch and self.instance.collective_order == "frozen":
             self.builder.add_precedences(self.launch[previous], op)

@@ -304,6 +304,10 @@ BY_HAND = {
                 max_in_flight={"b": 1}),
         6,
     ),
+    "a collective is launched while the one that it needs runs": (
+        program("c1 10 g=a", "c2 10 g=b <- c1", "k 30", "w1 <- c1", "w2 <- c2", max_in_flight=2),
+        30,
+    ),
     "bytes let the collective and the kernel run one after the other only": (
         program("c0 8 b=3", "k1 3 b=2", "w2 <- c0", collective_order="free", max_in_flight=2,
                 max_live_bytes=3.5),
