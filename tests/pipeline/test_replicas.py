@@ -164,3 +164,13 @@ def test_orders_of_fixed_replicas_are_searched_once_there_is_a_schedule():
     published = [source for event, source in events if event == "heuristic"]
     assert events.index(("incumbent", "replicas")) < events.index(("heuristic", published[-1]))
     assert {"gpipe", "1f1b", "fifo"} <= {entry.name for entry in result.heuristics}
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("heuristics", [[], ["gpipe"]])
+def test_replicas_without_a_schedule_to_begin_with_are_solved(heuristics, deterministic):
+    instance = pipeline(memory={"capacity": 1, "activation": 1})
+    options = {"heuristics": heuristics, "deterministic": deterministic, "time_limit": 20}
+    result = ppsolve.optimize(instance, **options)
+    assert result.status == "OPTIMAL"
+    assert result.value == ppsolve.optimize(instance, time_limit=20).value

@@ -31,7 +31,12 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
 from ppsolve.solver.pipeline.replicas.every import NAME as EVERY
 from ppsolve.solver.pipeline.replicas.every import Every, has_few
-from ppsolve.solver.pipeline.replicas.heuristics import Part, members_of, parts_of
+from ppsolve.solver.pipeline.replicas.heuristics import (
+    Part,
+    members_of,
+    parts_of,
+    side_by_side,
+)
 from ppsolve.solver.pipeline.replicas.search import Search
 from ppsolve.solver.pipeline.replicas.shape import Shape
 from ppsolve.solver.pipeline.small import NO_VALUE
@@ -201,10 +206,10 @@ class FixedTask(ReplicasTask):
         yield self.solve_each
 
     def solve_each(self, control: Control) -> StopReason:
-        """Solve replicas apart until the slowest is proved."""
+        """Solve replicas apart until the slowest is proved; those without a schedule come first."""
         parts = self._parts()
         tasks: dict[int, ScheduleTask] = {}
-        starts = [np.zeros(part.problem.num_ops, dtype=np.int64) for part in parts]
+        starts: list[IntArray | None] = [None] * len(parts)
         if self.schedule is not None:
             starts = [self.schedule.start[part.ops] for part in parts]
         while not self.is_closed and not control.clock.is_over:
@@ -222,8 +227,10 @@ class FixedTask(ReplicasTask):
                 self.bound = Bound(task.bound.name, task.bound.value)
             if task.schedule is not None:
                 starts[slowest] = task.schedule.start
-            joint = Schedule(self.problem, np.concatenate(starts))
-            if self.hear(joint, task.best_by or "replicas"):
+            known = [start for start in starts if start is not None]
+            if len(known) == len(parts) and self.hear(
+                side_by_side(self.problem, known), task.best_by or "replicas"
+            ):
                 control.tell("incumbent", self.best_by or "")
             if stop is StopReason.INTERRUPTED:
                 return stop
@@ -231,10 +238,10 @@ class FixedTask(ReplicasTask):
                 return stop
         return StopReason.PROVED if self.is_closed else StopReason.TIME
 
-    def _task(self, part: Part, start: Any, control: Control) -> ScheduleTask:
+    def _task(self, part: Part, start: IntArray | None, control: Control) -> ScheduleTask:
         task = self._alone(self.kind, part.instance, part.problem)
         task.find_bounds(control.clock.share(0.1))
-        if self.schedule is not None:
+        if start is not None:
             task.hear(Schedule(part.problem, start), self.best_by or "")
         share = control.clock.within(max(LEAST_SECONDS, control.clock.left / 2))
         task.glance(_Share(control.options, share))
@@ -378,8 +385,8 @@ def _by_label(problem: Problem) -> IntArray:
     return np.lexsort((problem.microbatch, problem.stage, problem.kind, problem.replica))
 
 
-def _value(part: Part, start: Any) -> int:
-    return Schedule(part.problem, start).value
+def _value(part: Part, start: IntArray | None) -> int:
+    return NO_VALUE if start is None else Schedule(part.problem, start).value
 
 
 def _by_start(schedule: Schedule) -> Members:
