@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import MemoryDeadlockError
+from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import generate_parallel
@@ -72,10 +72,10 @@ class Draws:
         return compact_spans(self._kept.pop(0), clock) if self._kept else None
 
     def _draw(self) -> None:
-        rule, extra = self._book.rule(next(self._recipes))
         try:
+            rule, extra = self._book.rule(next(self._recipes))
             schedule = generate_parallel(self._problem, rule, self._edges, extra)
-        except MemoryDeadlockError:
+        except (DeadlockError, MemoryDeadlockError):
             return
         schedule = self._justifier.improve(schedule.normalised(), ROUNDS)
         if schedule.value not in self._known:

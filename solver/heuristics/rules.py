@@ -181,7 +181,13 @@ class RuleBook:
         )
 
     def rule(self, recipe: Recipe) -> tuple[Rule, Edges]:
-        """Return the rule of a recipe, and the precedences that keep its limits."""
+        """Return the rule of a recipe, and the precedences that keep its limits.
+
+        Raises
+        ------
+        DeadlockError
+            Precedences of the problem contradict the limits.
+        """
         none = np.zeros(0, dtype=np.int64)
         edges = (none, none, none)
         if recipe.limits is None:

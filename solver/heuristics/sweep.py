@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import MemoryDeadlockError
+from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import generate_parallel
@@ -222,8 +222,14 @@ class Sweep:
             self._try(next(self.recipes))
 
     def _try(self, recipe: Recipe) -> None:
-        """Schedule by a recipe, justify once, and keep it if it is among the best."""
-        rule, extra = self.book.rule(recipe)
+        """Schedule by a recipe, justify once, and keep it if it is among the best.
+
+        Nothing is done where precedences of the problem contradict the limits of the recipe.
+        """
+        try:
+            rule, extra = self.book.rule(recipe)
+        except DeadlockError:
+            return
         number = self._count()
         try:
             schedule = generate_parallel(self.problem, rule, self.edges, extra)

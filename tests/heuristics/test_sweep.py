@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
@@ -233,3 +234,29 @@ def test_the_sweep_returns_its_best_when_its_clock_is_over(questions: int) -> No
     assert check_schedule(problem, stopped.normalised()) == []
     assert stopped.value >= list_sweep(problem).value
     assert list_sweep(problem, CountingClock(10_000)).value == list_sweep(problem).value
+
+
+def test_limits_that_precedences_contradict_are_passed_over() -> None:
+    instance = KfacInstance.parse(
+        {
+            "pipeline": {
+                "num_devices": 1,
+                "num_microbatches": 2,
+                "placement": "vshape",
+                "times": {"forward": 3, "backward_input": 1, "backward_weight": 5},
+                "memory": {"activation": [3, [2, 1]], "forward_peak": [5, [2, 1]], "capacity": 8},
+                "allreduce": [2, 3],
+            },
+            "modules": [
+                {
+                    **{"stage": 0, "name": "m0", "curvature_a": 1, "curvature_b": 0.5},
+                    **{"inverse_a": 3, "inverse_b": 0, "sync_a": 0, "sync_b": 1},
+                    **{"precondition": 2, "error_bytes": 0.5},
+                }
+            ],
+            "max_age": 0,
+        }
+    )
+    outcome = run_heuristic("list-sweep", instance, lower(instance))
+    assert outcome.schedule is not None
+    assert check_schedule(outcome.schedule.problem, outcome.schedule) == []
