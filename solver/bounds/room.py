@@ -73,8 +73,8 @@ class Amounts:
         taken, shares, _ = self._whole
         shortage = self.shortage(rows)
         fewest = -(-shortage // shares.sum())
-        most = np.minimum(rows * len(taken), -(-shortage // shares[0]))
-        fewest = np.minimum(fewest, most + 1)
+        most = np.clip(-(-shortage // shares[0]), -1, rows * len(taken))
+        fewest = np.clip(fewest, 0, most + 1)
         number = np.where(shortage > 0, np.maximum(most - fewest + 1, 0), 0)
         if len(shares) == 1:
             number = np.minimum(number, 1)

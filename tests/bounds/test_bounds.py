@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ppsolve
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.bounds.one_machine import preemptive_bound
@@ -202,3 +203,12 @@ def test_room_for_one_micro_batch_makes_a_chain() -> None:
     # Room for one micro-batch: the second starts once the first has left.
     found = bounds_of(**uniform(2, 2, 2) | {"placement": "vshape"})
     assert found["memory-cycle"] > found["critical-path"]
+
+
+def test_memory_may_be_larger_than_any_number_of_activations() -> None:
+    document = {
+        **{"num_devices": 2, "num_microbatches": 3, "times": {"forward": 3, "backward": 2}},
+        "memory": {"capacity": 8 * 10**10, "activation": 1e-9},
+    }
+    result = ppsolve.optimize(PipelineInstance.parse(document), time_limit=20)
+    assert result.status == "OPTIMAL" and result.value == 20
