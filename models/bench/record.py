@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ppsolve.models.core.result import (
-    MAX_MOMENT,
+    LARGEST,
     Figure,
     HeuristicStatus,
     Status,
@@ -21,7 +21,7 @@ MOST_MOMENTS = 200
 """Most entries of `BenchRecord.anytime`: a curve that is drawn needs no more, and a line with them
 stays below 10 kB."""
 
-Value = Annotated[Figure, Field(ge=-MAX_MOMENT, le=MAX_MOMENT, allow_inf_nan=False)]
+Value = Annotated[Figure, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(allow_inf_nan=False)]
 Moment = tuple[Seconds, Value | None, Value | None]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_finite, describe
+from ppsolve.models.documents.base import as_moment, describe
 from ppsolve.models.documents.errors import InputError
 
 NUMBERS = (int, float, Fraction)
@@ -37,7 +37,7 @@ def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
     if data.get(field) is None:
         return None
     try:
-        return Fraction(as_finite(data[field]))
+        return Fraction(as_moment(data[field]))
     except ValueError as error:
         raise InputError(str(error), field=field) from None
 
@@ -108,7 +108,7 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
     if not _is_number(found) or not slack:
         return not isinstance(given, bool) and bool(given == found)
     try:
-        number = given if isinstance(given, Fraction) else Fraction(as_finite(given))
+        number = given if isinstance(given, Fraction) else Fraction(as_moment(given))
     except ValueError:
         return False
     exact = Fraction(found)

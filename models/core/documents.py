@@ -17,7 +17,7 @@ from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_finite, describe, did_you_mean
+from ppsolve.models.documents.base import as_moment, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 
@@ -264,7 +264,7 @@ class _OpRows:
         top, bottom = value, 1
         if type(value) is not int or abs(value) >= MAX_START:
             try:
-                top, bottom = as_finite(value).as_integer_ratio()
+                top, bottom = as_moment(value).as_integer_ratio()
             except ValueError as error:
                 raise InputError(str(error), field=f"{field}.{name}") from None
         tick = self.problem.scale.tick

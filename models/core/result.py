@@ -14,6 +14,7 @@ from ppsolve.models.core.deferred import Deferred, MayBeDeferred, unfolds
 from ppsolve.models.core.metrics import Metrics
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import MAX_MOMENT
 from ppsolve.models.documents.display import ShownInNotebooks, display
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.short import Pairs, some_of
@@ -22,11 +23,8 @@ from ppsolve.models.documents.text import document_text
 Figure = int | float
 """A time in the instance's unit: an int where whole, else the nearest double."""
 
-MAX_MOMENT = 1e30
-"""Largest time in a document: far beyond every scale, and charts can still add and scale it
-without reaching the largest double, 1.8e308."""
-
-Moment = Annotated[Figure, Field(ge=-MAX_MOMENT, le=MAX_MOMENT, allow_inf_nan=False)]
+LARGEST = float(MAX_MOMENT)
+Moment = Annotated[Figure, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 TRANSFER_KINDS = frozenset({"TF", "TB"})
 SHOWN_TRANSFER = "P2P"

@@ -28,6 +28,10 @@ MAX_NUMBER = Decimal(10) ** 15
 MAX_CLOCK = Decimal(10) ** 19
 """Readings of a clock may be far from zero (nanoseconds since 1970 are 1.8e18)."""
 
+MAX_MOMENT = Decimal(10) ** 30
+"""Largest moment or figure of a result, which may be a sum of very many times: charts can still add
+and scale it without reaching the largest double, 1.8e308."""
+
 MAX_COMPARED, MAX_LISTED = 2000, 20
 """Most names compared with an unknown one (2,000 module names take 0.3 s), and most listed."""
 
@@ -46,6 +50,11 @@ def as_finite(value: Any) -> Decimal:
 def as_clock(value: Any) -> Decimal:
     """Return a reading of a clock as `as_finite` does, with room for time since 1970."""
     return _within(value, MAX_CLOCK)
+
+
+def as_moment(value: Any) -> Decimal:
+    """Return a moment or figure of a result as `as_finite` does, with room for sums of times."""
+    return _within(value, MAX_MOMENT)
 
 
 def _within(value: Any, limit: Decimal) -> Decimal:

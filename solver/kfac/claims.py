@@ -14,7 +14,7 @@ from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.result import Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_decimal, as_finite
+from ppsolve.models.documents.base import as_decimal, as_moment
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import ITERATIONS
@@ -155,7 +155,7 @@ def _members(name: str) -> list[int]:
 
 def _iteration_of(op: dict[str, Any], pattern: RefreshPattern) -> int:
     try:
-        start = as_finite(op.get("start"))
+        start = as_moment(op.get("start"))
     except ValueError:
         return 1
     ticks = int(start / as_decimal(float(pattern.scale.tick)))
