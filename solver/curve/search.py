@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppsolve.models.core.result import Figure, Result, ScheduleDocument, Status, StopReason
+from ppsolve.models.core.result import Figure, Result, Status, StopReason
 from ppsolve.models.curve.document import Curve, CurvePoint, Over
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
@@ -34,7 +34,7 @@ class _State:
     value: Figure | None = None
     bound: Figure | None = None
     best_by: str | None = None
-    schedule: ScheduleDocument | None = None
+    result: Result | None = None
     is_infeasible: bool = False
     reason: str | None = None
     visits: int = 0
@@ -166,7 +166,7 @@ class CurveSearch:
             return
         seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
         result = optimize(
-            state.place.instance, time_limit=seconds, start=state.schedule, **self.options
+            state.place.instance, time_limit=seconds, start=state.result, **self.options
         )
         self._interrupted = result.stop_reason is StopReason.INTERRUPTED
         state.visits += 1
@@ -181,7 +181,7 @@ class CurveSearch:
         if result.bound is not None and (state.bound is None or result.bound > state.bound):
             state.bound = result.bound
         if result.value is not None and (state.value is None or result.value < state.value):
-            state.value, state.schedule = result.value, result.schedule
+            state.value, state.result = result.value, result
             if result.best_by != "start":
                 state.best_by = result.best_by
 
@@ -192,7 +192,7 @@ class CurveSearch:
         for less, more in zip(self._states, self._states[1:], strict=False):
             if less.value is not None and (more.value is None or less.value < more.value):
                 more.value, more.best_by = less.value, less.best_by
-                more.schedule = less.schedule
+                more.result = less.result
         for less, more in zip(self._states[-2::-1], self._states[:0:-1], strict=True):
             if more.is_infeasible:
                 less.is_infeasible, less.reason = True, more.reason

@@ -35,7 +35,7 @@ from ppsolve.solver.kfac.heuristics import (
 )
 from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.pinned import pinned_cycle
-from ppsolve.solver.kfac.refresh import RefreshTask
+from ppsolve.solver.kfac.refresh import SCHEDULES_OF, RefreshTask
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -263,7 +263,8 @@ class KfacKind(Kind[KfacInstance]):
 class CycleTask(ScheduleTask):
     """A refresh cycle that is being solved."""
 
-    is_one_free_problem = False
+    is_one_free_problem = orders_are_all = False
+    schedules_of = SCHEDULES_OF
 
     def strategies(self, options: Options) -> Iterator[Strategy]:
         """Yield the search with a pinned pipeline, then the exact search."""

@@ -65,6 +65,9 @@ STOPS = (
 )
 """Reasons that outweigh a proof on other devices, the gravest first."""
 
+SCHEDULES_OF = "K-FAC iterations"
+"""What is scheduled in words, whether the pipeline is pinned or not."""
+
 
 class RefreshTask(Task):
     """A refresh; its value is the largest number of iterations that any device takes.
@@ -83,6 +86,8 @@ class RefreshTask(Task):
     InputError
         Pipeline ops overlap, or a curvature part has no op that makes its data.
     """
+
+    schedules_of = SCHEDULES_OF
 
     def __init__(self, kind: Any, instance: KfacInstance, pattern: RefreshPattern) -> None:
         super().__init__(kind, instance, pattern.scale, Objective.ITERATIONS)

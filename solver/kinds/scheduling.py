@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel
-
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import (
@@ -40,6 +38,7 @@ from ppsolve.solver.kinds.portfolio import (
     searches_beside,
     takes_parts,
 )
+from ppsolve.solver.kinds.start import START, known_schedule
 from ppsolve.solver.kinds.task import (
     EXACT,
     Control,
@@ -79,9 +78,6 @@ CHECKED_ONCE = 20_000
 """Ops from which the schedule of a heuristic is not checked again when it becomes the best one:
 that takes 0.04 s of 196,608 ops, for each of twenty heuristics, and nothing to speak of below."""
 
-START = "start"
-"""Name in reports of the schedule that a call begins with."""
-
 
 class ScheduleTask(Task):
     """An instance that lowers to one problem.
@@ -97,7 +93,9 @@ class ScheduleTask(Task):
     """
 
     is_one_free_problem = True
-    """Whether the orders of resources are all there is to a schedule."""
+    """Whether searches may take all of it as one problem whose ops are free to move."""
+
+    orders_are_all = True
 
     def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:
         super().__init__(kind, instance, problem.scale, problem.objective)
@@ -164,28 +162,13 @@ class ScheduleTask(Task):
         InputError
             It breaks a rule, which is named, or is no schedule of this instance.
         """
-        if not self.is_one_free_problem:
+        if not self.orders_are_all:
             super().begin_from(given)
-        schedule = self._read(given)
-        violations = check_schedule(self.problem, schedule)
-        if violations:
-            raise InputError(
-                f"not a valid schedule of {self.instance.name}: {violations[0]}", field="start"
-            )
-        self.offer(schedule, START)
+        self.offer(known_schedule(self.kind, self.instance, self.problem_of, given), START)
 
-    def _read(self, given: Any) -> Schedule:
-        if isinstance(given, Schedule):
-            return Schedule(self.problem, given.start)
-        data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
-        schedule: Schedule | None
-        try:
-            schedule, violations = self.kind.read(self.instance, self.problem, data)
-        except InputError as error:
-            raise InputError(str(error), field="start") from None
-        if schedule is None:
-            raise InputError(f"not a whole schedule: {violations[0]}", field="start")
-        return schedule
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem that a document, or a `Schedule`, is a schedule of."""
+        return self.problem
 
     def refuse_robust(self) -> None:
         """Refuse where orders do not say all, or the makespan is not what is minimised.
@@ -195,7 +178,7 @@ class ScheduleTask(Task):
         InputError
             The objective is the device span, ops are pinned, or memory is shared by resources.
         """
-        if not self.is_one_free_problem:
+        if not self.orders_are_all:
             super().refuse_robust()
         if self.objective is not Objective.MAKESPAN:
             raise InputError("expected the objective makespan", field="robust")

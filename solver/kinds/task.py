@@ -79,6 +79,12 @@ class Task(ABC):
         What is minimised.
     """
 
+    orders_are_all = False
+    """Whether the orders of resources are all there is to a schedule."""
+
+    schedules_of = "this instance"
+    """What is scheduled in words, for refusals of what needs orders alone."""
+
     def __init__(
         self, kind: Any, instance: Instance, scale: TimeScale, objective: Objective
     ) -> None:
@@ -118,7 +124,9 @@ class Task(ABC):
             It is no valid schedule, or the instance has more to it than the starts of its ops.
         """
         raise InputError(
-            f"schedules of {self.instance.name} are more than the starts of their ops",
+            f"schedules of {self.schedules_of} are more than the starts of their ops; "
+            "expected a pipeline or a graph",
+            source=self.instance.name,
             field="start",
         )
 
@@ -131,7 +139,9 @@ class Task(ABC):
             Always, for tasks that are not one problem of free orders.
         """
         raise InputError(
-            f"schedules of {self.instance.name} are more than the orders of their resources",
+            f"schedules of {self.schedules_of} are more than the orders of their resources; "
+            "expected a pipeline or a graph",
+            source=self.instance.name,
             field="robust",
         )
 

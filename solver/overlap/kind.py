@@ -160,7 +160,8 @@ class OverlapKind(Kind[OverlapInstance]):
 class ProgramTask(ScheduleTask):
     """A program that is being solved: only schedules that a program order runs as count."""
 
-    is_one_free_problem = False
+    is_one_free_problem = orders_are_all = False
+    schedules_of = "programs of kernels and collectives"
     least_bytes: float | None = None
 
     @property

@@ -83,6 +83,28 @@ def test_too_little_memory_is_infeasible_there_and_below():
     assert "memory" in found.points[0].reason
 
 
+@pytest.mark.parametrize("assignment", ["fixed", "free"])
+def test_replicas_hand_on_their_assignments(assignment, monkeypatch):
+    pipeline = ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=4,
+        times={"forward": 1, "backward": 2},
+        memory={"capacity": 1, "activation": 1},
+        replicas={"count": 2, "assignment": assignment},
+    )
+    handed = []
+    usual = search.optimize
+
+    def noted(instance, *, start, **options):
+        handed.append(start is not None)
+        return usual(instance, start=start, **options)
+
+    monkeypatch.setattr(search, "optimize", noted)
+    found = ppsolve.curve(pipeline, "capacity", [1, 2, 3], time_limit=2)
+    assert found.points[0].value >= found.points[-1].value
+    assert any(handed) or all(point.status == "OPTIMAL" for point in found.points)
+
+
 def test_micro_batches_say_their_own_share():
     pipeline = ppsolve.PipelineInstance(
         num_devices=2, num_microbatches=1, times={"forward": 1, "backward": 2}

@@ -79,8 +79,37 @@ def test_a_schedule_that_is_not_whole_is_named(best):
 
 def test_kinds_with_more_than_starts_refuse_one(best):
     program = ppsolve.load_instance(ROOT / "instances" / "overlap" / "zero-tail-8l.json")
-    with pytest.raises(InputError, match="are more than the starts of their ops"):
+    with pytest.raises(InputError, match=f"{program.name}: start: schedules of programs of ") as no:
         ppsolve.optimize(program, time_limit=0, start=best)
+    assert "are more than the starts of their ops; expected a pipeline or a graph" in str(no.value)
+
+
+REPLICAS = {
+    "num_devices": 2,
+    "num_microbatches": 6,
+    "times": {"forward": [[1, 2, 3, 4, 5, 6], 2], "backward": [[2, 2, 3, 3, 4, 4], 3]},
+    "memory": {"capacity": [2, 1], "activation": 1},
+}
+
+
+@pytest.mark.parametrize("assignment", ["fixed", "free"])
+def test_replicas_begin_with_their_own_assignment(assignment):
+    pipeline = ppsolve.PipelineInstance(**REPLICAS, replicas={"count": 2, "assignment": assignment})
+    best = ppsolve.optimize(pipeline, time_limit=2)
+    options = {"time_limit": 0, "heuristics": ["gpipe"]}
+    for start in (best, plain(best), schedule_in(plain(best))[1]):
+        found = ppsolve.optimize(pipeline, start=start, **options)
+        assert (found.value, found.best_by) == (best.value, "start")
+        assert ppsolve.check(pipeline, found) == []
+
+
+def test_an_assignment_that_the_start_does_not_have_is_refused():
+    pipeline = ppsolve.PipelineInstance(**REPLICAS, replicas={"count": 2, "assignment": "free"})
+    best = plain(ppsolve.optimize(pipeline, time_limit=0))
+    one, other = best["assignment"]
+    one[0], other[0] = other[0], one[0]
+    with pytest.raises(InputError, match="start: not a valid schedule"):
+        ppsolve.optimize(pipeline, time_limit=0, start=best)
 
 
 def test_the_command_names_the_file_of_a_wrong_start(best, tmp_path):

@@ -276,6 +276,13 @@ class FreeTask(ReplicasTask):
             )
         self._flow: Flow = flow
 
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem of the assignment that a document, or a `Schedule`, has."""
+        if isinstance(given, Schedule):
+            return lower_joint(self.instance, members_of(given.problem))
+        problem: Problem = self.kind.lower(self.instance, document=given)
+        return problem
+
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find the bound that holds for all assignments; refuse memory that holds too little."""
         _ = self.implied.full
