@@ -206,7 +206,8 @@ class PipelineKind(Kind[PipelineInstance]):
         problem : Problem
             Its problem.
         orders : sequence of sequence of int or str
-            Actions as PyTorch writes them (``0F3``), or numbers or names of ops.
+            Actions as PyTorch writes them (``0F3``), those of replicas one after the other, or
+            numbers or names of ops.
 
         Returns
         -------
@@ -216,17 +217,23 @@ class PipelineKind(Kind[PipelineInstance]):
         Raises
         ------
         InputError
-            Actions of a pipeline whose ops have no action strings, orders of another number of
-            devices, or an action or op that is unknown, missing or there twice.
+            Actions of a pipeline with collectives, orders of another number of devices, or an
+            action or op that is unknown, missing or there twice.
         DeadlockError
             The orders wait for each other.
         """
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
-        if instance.collectives is not None or instance.replicas is not None:
-            raise InputError("expected names or numbers of ops, as actions do not say which")
-        if len(orders) != instance.num_devices:
-            raise InputError(f"expected {instance.num_devices} orders, got {len(orders)}")
+        if instance.collectives is not None:
+            raise InputError(
+                "expected names or numbers of ops: collectives cut ops into segments, of which "
+                "actions do not say which",
+                source=instance.name,
+                field="orders",
+            )
+        devices = len(problem.span_resources)
+        if len(orders) != devices:
+            raise InputError(f"expected {devices} orders, got {len(orders)}")
         found = [Order.of(row) for row in compute_rows(orders)]
         return Proposal(schedule_actions(problem, found), action_strings(found))
 

@@ -11,6 +11,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.replicas import first_members, longest_first, replica_of
+from ppsolve.solver.optimize.kinds import kind_of
 
 TWO = {
     "kind": "pipeline",
@@ -174,3 +175,14 @@ def test_replicas_without_a_schedule_to_begin_with_are_solved(heuristics, determ
     result = ppsolve.optimize(instance, **options)
     assert result.status == "OPTIMAL"
     assert result.value == ppsolve.optimize(instance, time_limit=20).value
+
+
+def test_actions_of_all_replicas_say_a_schedule():
+    both, kind = pipeline(memory=None), kind_of(pipeline())
+    entry = ppsolve.simulate(both, "1f1b")
+    assert [len(order) for order in entry.orders] == [4, 4, 4, 4]
+    problem = kind.lower(both)
+    followed = kind.follow(both, problem, entry.orders).schedule
+    assert followed.value == entry.value
+    with pytest.raises(InputError, match="expected 4 orders, got 2"):
+        kind.follow(both, problem, entry.orders[:2])

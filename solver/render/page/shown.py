@@ -202,7 +202,7 @@ def _followed(best: Shown, entry: HeuristicEntry) -> Schedule | None:
     if entry.orders is None:
         return None
     kind = kind_of(best.instance)
-    return kind.follow(best.instance, best.schedule.problem, entry.orders).schedule
+    return kind.follow(best.instance, kind.lower(best.instance), entry.orders).schedule
 
 
 def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
