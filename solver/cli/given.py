@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.curve.document import Curve
-from ppsolve.models.documents.base import as_finite, explain, field_path
+from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
@@ -22,12 +21,9 @@ from ppsolve.solver.optimize.kinds import (
     CARRIED,
     instance_in,
     is_result,
-    known_kind,
     parse_instance,
 )
-
-MAX_EXPONENT = 30
-"""Numbers of more digits before the point are no times that anything could be drawn of."""
+from ppsolve.solver.optimize.owners import owner_in, refuse_huge_numbers
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Given:
     @cached_property
     def owner(self) -> Result | HeuristicEntry | None:
         """The result or heuristic's entry, None for a bare schedule."""
-        return None if self.data is None else _owner(self.data, self.source)
+        return None if self.data is None else owner_in(self.data, self.source)
 
     @cached_property
     def document(self) -> ScheduleDocument:
@@ -71,7 +67,7 @@ class Given:
         written = self.data.get("schedule", self.data)
         if not isinstance(written, dict) or not written.get("ops"):
             raise InputError("there is no schedule in it", source=self.source)
-        _refuse_huge_numbers(self.data, self.source)
+        refuse_huge_numbers(self.data, self.source)
         try:
             return ScheduleDocument.model_validate(written)
         except ValidationError as error:
@@ -133,42 +129,3 @@ def _with(given: Given, data: Any, source: str) -> Given:
     instance = parse_instance(data, source)
     question_units(instance, source)
     return replace(given, instance=instance, instance_source=source)
-
-
-def _owner(data: dict[str, Any], source: str) -> Result | HeuristicEntry | None:
-    """Return the result or heuristic entry that `data` is, None for a bare schedule."""
-    _refuse_huge_numbers(data, source)
-    models = _models_of(data)
-    if "instance" in data:
-        model: type[Result | HeuristicEntry] = models[0]
-    elif "name" in data:
-        model = models[1]
-    else:
-        return None
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, model, source) from None
-
-
-def _models_of(data: dict[str, Any]) -> tuple[type[Result], type[HeuristicEntry]]:
-    """Return the models of a result and of an entry of the kind that `data` names."""
-    named = data.get("kind")
-    kind = known_kind(named) if isinstance(named, str) else None
-    return (Result, HeuristicEntry) if kind is None else kind.documents(data.get("value_unit"))
-
-
-def _refuse_huge_numbers(data: Any, source: str) -> None:
-    """Refuse numbers that would take the validation of whole numbers forever, or crash it."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
-    while waiting:
-        at, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += [((*at, key), inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
-        elif isinstance(value, Decimal) and value.adjusted() > MAX_EXPONENT:
-            try:
-                as_finite(value)
-            except ValueError as error:
-                raise InputError(str(error), source=source, field=field_path(at)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,9 +114,18 @@ def _recorded(files: list[str], result: Any) -> dict[str, float]:
 
     found = fit(read_trace([Path(file) for file in files])).jitter
     halves = dict.fromkeys(HALVES, found[WHOLE]) if WHOLE in found else {}
-    ops = result.get("schedule", {}).get("ops", ()) if isinstance(result, dict) else ()
-    kinds = {op.get("kind") for op in ops}
+    kinds = set(_kinds_in(result))
     return {kind: number for kind, number in (halves | found).items() if kind in kinds}
+
+
+def _kinds_in(result: Any) -> Iterator[str]:
+    """Yield the kind of each op of a result or bare schedule, of none in what is neither."""
+    owner = result if isinstance(result, dict) else {}
+    schedule = owner.get("schedule", owner)
+    ops = schedule.get("ops") if isinstance(schedule, dict) else None
+    for op in ops if isinstance(ops, list) else ():
+        if isinstance(op, dict) and isinstance(op.get("kind"), str):
+            yield op["kind"]
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, float]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
-from ppsolve.models.core.result import HeuristicStatus, Result
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.stress.report import StressReport
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
+from ppsolve.solver.optimize.owners import owner_in
 from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
 from ppsolve.solver.stress.replay import FixedOrders
 from ppsolve.solver.stress.spread import stressed
@@ -20,7 +25,7 @@ RUNS = 10_000
 
 
 def stress(
-    result: Result | Mapping[str, Any],
+    result: Result | HeuristicEntry | ScheduleDocument | Mapping[str, Any],
     jitter: float | Mapping[str, float],
     *,
     slow: Mapping[int, float] | None = None,
@@ -36,8 +41,8 @@ def stress(
 
     Parameters
     ----------
-    result : Result or dict
-        A result, or parsed JSON of one.
+    result : Result, HeuristicEntry, ScheduleDocument or dict
+        A result, an entry or a bare schedule, or parsed JSON of one.
     jitter : float or mapping of str to float
         Coefficient of variation of all ops, or by kind (``F``, ``I``, ``P2P``, …; ``*`` for all
         others).
@@ -46,35 +51,71 @@ def stress(
     runs, seed : int
         Number of runs, and seed of their durations.
     instance : Instance, optional
-        The instance of a result that carries none.
+        The instance of a result that carries none, and of an entry or a bare schedule.
     source : str, optional
         How errors name the result.
 
     Returns
     -------
     StressReport
-        The best schedule first, then each feasible heuristic; times in the instance's unit.
+        The best schedule first, then each feasible heuristic of a result, unless replicas exchange
+        micro-batches and the best schedule has another assignment; times in the instance's unit.
 
     Raises
     ------
     InputError
-        The result has no schedule or no instance, ops are pinned, or an option is out of range.
+        The result is wrong, or has no valid schedule or no instance, ops are pinned, or an option
+        is out of range.
     """
-    data = result.model_dump(mode="json") if isinstance(result, BaseModel) else dict(result)
+    data = result.model_dump(mode="json") if isinstance(result, BaseModel) else result
     by_kind = jitter if isinstance(jitter, Mapping) else {ALL_KINDS: jitter}
     return stressed(_contenders(data, source, instance), Jitter(by_kind, slow or {}), runs, seed)
 
 
 def _contenders(
-    data: dict[str, Any], source: str | None, otherwise: Instance | None
+    data: Any, source: str | None, otherwise: Instance | None
 ) -> dict[str, FixedOrders]:
     """Return the orders of the best schedule and of every feasible heuristic."""
     instance, schedule = schedule_in(data, source, otherwise=otherwise)
-    found = Result.model_validate(data)
-    contenders = {found.best_by or "best": FixedOrders.of(schedule)}
-    for entry in found.heuristics:
+    found = owner_in(data, source)
+    broken = check_schedule(schedule.problem, schedule)
+    if broken:
+        raise InputError(f"it breaks a rule: {broken[0]}", source=source, field="schedule")
+    contenders = {_name(found): FixedOrders.of(schedule)}
+    if not isinstance(found, Result):
+        return contenders
+    problem = kind_of(instance).lower(instance)
+    if not _is_of_same_ops(problem, schedule.problem):
+        return contenders
+    for place, entry in enumerate(found.heuristics):
         is_new = entry.status is HeuristicStatus.FEASIBLE and entry.name not in contenders
         if is_new and entry.orders is not None:
-            followed = kind_of(instance).follow(instance, schedule.problem, entry.orders)
-            contenders[entry.name] = FixedOrders.of(followed.schedule)
+            at = f"heuristics[{place}].orders"
+            contenders[entry.name] = _followed(instance, schedule.problem, entry.orders, source, at)
     return contenders
+
+
+def _name(found: Result | HeuristicEntry | None) -> str:
+    name = found.name if isinstance(found, HeuristicEntry) else found and found.best_by
+    return name or "best"
+
+
+def _is_of_same_ops(one: Problem, other: Problem) -> bool:
+    """Return true if two problems of an instance run the same ops on the same devices.
+
+    Where replicas exchange micro-batches each assignment has a problem of its own, and orders of
+    one say nothing of another.
+    """
+    first, second = (np.stack([p.kind, p.stage, p.microbatch, p.device]) for p in (one, other))
+    return np.array_equal(first[:, np.lexsort(first)], second[:, np.lexsort(second)])
+
+
+def _followed(
+    instance: Instance, problem: Problem, orders: list[list[str]], source: str | None, field: str
+) -> FixedOrders:
+    try:
+        return FixedOrders.of(kind_of(instance).follow(instance, problem, orders).schedule)
+    except InputError as error:
+        raise InputError(error.message, source=source, field=field) from None
+    except DeadlockError as error:
+        raise InputError(str(error), source=source, field=field) from None

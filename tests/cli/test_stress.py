@@ -66,6 +66,117 @@ def test_the_instance_of_a_result_that_carries_none(result, tmp_path):
     assert given.stdout == run("stress", result, *options).stdout
 
 
+@pytest.fixture
+def known(tmp_path):
+    path = tmp_path / "instance.json"
+    path.write_text(PIPELINE.model_dump_json())
+    return path
+
+
+OPTIONS = ("--jitter", 0.02, "--runs", 100, "--json")
+
+
+@pytest.mark.parametrize("form", ["entry", "bare"])
+def test_an_entry_and_a_bare_schedule_are_replayed_alone(form, known, tmp_path):
+    entry = ppsolve.simulate(PIPELINE, "1f1b")
+    path = tmp_path / "given.json"
+    path.write_text((entry if form == "entry" else entry.schedule).model_dump_json())
+    done = run("stress", path, *OPTIONS, "--instance", known)
+    assert done.exit_code == 0, done.stderr
+    (only,) = json.loads(done.stdout)["entries"]
+    assert (only["name"], only["planned"]) == ("1f1b" if form == "entry" else "best", entry.value)
+
+
+def test_jitter_of_a_recorded_run_for_a_bare_schedule(known, tmp_path):
+    path, trace = tmp_path / "bare.json", DATA / "traces" / "primus_pp8"
+    path.write_text(ppsolve.simulate(PIPELINE, "1f1b").schedule.model_dump_json())
+    done = run("stress", path, "--trace", trace, "--runs", 10, "--json", "--instance", known)
+    assert set(json.loads(done.stdout)["jitter"]) == {"F", "B"}
+
+
+def spoilt_status(data):
+    data["status"] = "GREAT"
+
+
+def spoilt_orders(data):
+    place = [entry["status"] for entry in data["heuristics"]].index("feasible")
+    data["heuristics"] = [data["heuristics"][place]]
+    data["best_by"], data["heuristics"][0]["orders"][0][0] = "other", "7F0"
+
+
+def spoilt_cycle(data):
+    place = [entry["status"] for entry in data["heuristics"]].index("feasible")
+    data["heuristics"] = [data["heuristics"][place]]
+    data["best_by"] = "other"
+    data["heuristics"][0]["orders"][0].reverse()
+
+
+def spoilt_start(data):
+    keys = ("value", "makespan", "device_span", "gap", "bound")
+    data.update(dict.fromkeys(keys))
+    last = data["schedule"]["ops"][-1]
+    last["start"], last["end"] = 0, last["end"] - last["start"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoilt_status, "status: input should be 'OPTIMAL'"),
+        (spoilt_orders, 'heuristics[0].orders: expected an action of this instance, got "7F0"'),
+        (spoilt_cycle, "heuristics[0].orders: deadlock: "),
+        (spoilt_start, "schedule: it breaks a rule: "),
+        (lambda data: data.update(schedule="x"), "schedule: expected an object"),
+    ],
+)
+def test_a_broken_result_is_named_with_its_field(result, tmp_path, spoil, message):
+    data, path = json.loads(result.read_text()), tmp_path / "broken.json"
+    spoil(data)
+    path.write_text(json.dumps(data))
+    done = run("stress", path, *OPTIONS)
+    assert done.exit_code == 2
+    assert f"broken.json: {message}" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_list_is_no_result(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text("[1]")
+    done = run("stress", path, *OPTIONS, "--trace", DATA / "traces" / "primus_pp8")
+    assert (done.exit_code, "list.json: expected a result" in done.stderr) == (2, True)
+
+
+def replicas(assignment):
+    return ppsolve.PipelineInstance(
+        num_devices=2,
+        num_microbatches=4,
+        times={"forward": [[1, 2, 3, 6], 2], "backward": [3, [2, 4, 1, 2]]},
+        replicas={"count": 2, "assignment": assignment},
+    )
+
+
+def test_replicas_are_replayed_with_their_heuristics():
+    found = ppsolve.optimize(replicas("fixed"), time_limit=1)
+    names = {entry.name for entry in ppsolve.stress(found, 0.1, runs=10).entries}
+    assert {found.best_by, "gpipe", "1f1b"} <= names
+    planned = {entry.name: entry.value for entry in found.heuristics}
+    exact = {entry.name: entry.worst for entry in ppsolve.stress(found, 0.0, runs=1).entries}
+    assert [exact[name] for name in ("gpipe", "1f1b")] == [planned["gpipe"], planned["1f1b"]]
+
+
+def test_heuristics_of_another_assignment_are_left_out():
+    pipeline = replicas("free")
+    found = ppsolve.optimize(pipeline, time_limit=1)
+    data = json.loads(found.model_dump_json())
+    assert len(ppsolve.stress(data, 0.1, runs=10).entries) > 1
+    assert sorted(data["assignment"][0]) != [0, 1]
+    side_by_side = ppsolve.optimize(replicas("fixed"), time_limit=1)
+    other = json.loads(side_by_side.model_dump_json())
+    data |= {name: other[name] for name in ("schedule", "assignment", "value", "makespan")}
+    data |= dict.fromkeys(("device_span", "bound", "gap"))
+    (only,) = ppsolve.stress(data, 0.1, runs=10).entries
+    assert only.planned == side_by_side.value
+
+
 def test_a_mean_below_the_plan_is_less_not_longer_by_a_negative_share():
     one = {"planned": 100, "mean": 99, "p5": 90, "p95": 110, "p99": 111, "worst": 112}
     entry = StressEntry.model_construct(name="best", stays_ahead=None, **one)
