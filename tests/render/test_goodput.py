@@ -88,6 +88,20 @@ class TestGoodput:
             assert series.marked == [Point(row.batch_size, row.goodput, row.goodput)]
             assert (row.batch_size, row.goodput) in series.line
 
+    @pytest.mark.parametrize(("replicas", "high"), [(1, 64), (16, 64), (5, 60)])
+    def test_each_batch_size_has_its_best_configuration(self, replicas, high):
+        limits = BatchLimits.of(128, 2048, (1, high), True)
+        rows = best_rows(MODEL, [(1, replicas)], limits)
+        line = dict(goodput_charts(MODEL, rows, limits)[0].series[0].line)
+        powers = {128, 256, 512, 1024, 2048}
+        assert {batch for batch in powers if batch % replicas == 0} <= line.keys()
+        for batch, found in line.items():
+            local = int(batch) // replicas
+            steps = [s for s in range(1, local + 1) if local % s == 0 and local // s <= high]
+            allowed = [s for s in steps if not (replicas == s == 1 and batch > 128)]
+            each = [MODEL.evaluate(1, replicas, local // s, s - 1) for s in allowed]
+            assert found == pytest.approx(max(each), rel=1e-12)
+
     def test_the_line_reaches_the_largest_micro_batch(self):
         rows, charts = self.rows([(3, 5)], most=4096, high=64)
         assert rows[0].atomic_bsz == 64

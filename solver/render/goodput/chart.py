@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ppsolve.models.core.arrays import Floats
 from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
@@ -14,6 +14,10 @@ from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series
 
 STEPS = 160
 """Batch sizes along a line, in geometric steps: enough that a picture shows no corners."""
+
+MOST_SAMPLES = 2**34
+"""Samples of a replica in a step beyond which no line is drawn: finding the divisors of a thousand
+larger numbers would take more than a second."""
 
 LEAST_PLACES = 3
 """Fewer numbers of replicas are told by the table well enough."""
@@ -77,7 +81,8 @@ def _over_batches(
     chosen = _spread([places[place] for place in sorted(places)])
     shown = "" if len(chosen) == len(places) else f", {len(chosen)} of {len(places)} allocations"
     choice = "published choice" if limits.compat else "best"
-    series = [_line(model, row, limits) for row in chosen]
+    listed = [row.batch_size for row in chosen]
+    series = [_line(model, row, listed, limits) for row in chosen]
     return LineChart(f"{GOODPUT} over batch size, {choice} marked{shown}", "batch size", series)
 
 
@@ -88,27 +93,53 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
     return [rows[place] for place in places.tolist()]
 
 
-def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
-    """Return the goodput at each batch size, with as few accumulation steps as it takes."""
-    atomic, accum = _configurations(row.num_replicas, limits)
-    batch = row.num_replicas * atomic * (accum + 1)
-    goodput = model.evaluate(row.num_nodes, row.num_replicas, atomic, accum)
-    best = row.goodput or 0.0
-    line = dict(zip(batch.tolist(), np.asarray(goodput).tolist(), strict=True))
-    line[row.batch_size] = best
-    name = allocation_text(row.num_nodes, row.num_replicas)
+def _line(
+    model: GoodputModel, row: GoodputRow, listed: Sequence[int], limits: BatchLimits
+) -> Series:
+    """Return the best goodput at each batch size of a line, and at those that are listed."""
+    replicas, best = row.num_replicas, row.goodput or 0.0
+    batches = sorted({*_grid(replicas, limits), *_powers(limits), *listed})
+    steps = np.array([_steps(batch, replicas, limits) for batch in batches], dtype=np.float64)
+    batch = np.array(batches, dtype=np.float64)
+    atomic = batch / (replicas * np.maximum(steps, 1.0))
+    allowed = (steps > 0) & limits.allow(np.array(replicas), atomic, steps - 1)
+    allowed &= batch <= max(limits.most, limits.low * replicas)
+    chosen = batch[allowed], atomic[allowed], steps[allowed] - 1
+    goodput = np.asarray(model.evaluate(row.num_nodes, replicas, *chosen[1:]))
+    line = dict(zip(chosen[0].tolist(), goodput.tolist(), strict=True)) | {row.batch_size: best}
+    name = allocation_text(row.num_nodes, replicas)
     return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])
 
 
-def _configurations(replicas: int, limits: BatchLimits) -> tuple[Floats, Floats]:
-    """Return micro-batch sizes and accumulation steps, one of each per batch size in a line."""
+def _grid(replicas: int, limits: BatchLimits) -> list[int]:
+    """Return batch sizes in geometric steps that take few accumulation steps."""
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
     local = np.geomspace(first, max(first, last), STEPS) / replicas
-    accum = accumulation_steps(local, np.full_like(local, replicas), limits)
-    atomic = np.round(local / (accum + 1))
-    allowed = limits.allow(np.array(replicas), atomic, accum)
-    return atomic[allowed], accum[allowed]
+    steps = accumulation_steps(local, np.full_like(local, replicas), limits) + 1
+    return [int(batch) for batch in (replicas * steps * np.round(local / steps)).tolist()]
+
+
+def _powers(limits: BatchLimits) -> list[int]:
+    """Return the powers of two within the limits, which tables list."""
+    first, last = math.ceil(limits.least), math.floor(limits.most)
+    return [1 << power for power in range((first - 1).bit_length(), last.bit_length())]
+
+
+def _steps(batch: int, replicas: int, limits: BatchLimits) -> int:
+    """Return the fewest micro-batches of a replica that make up just this batch, 0 where none do.
+
+    Of configurations of one batch size the one with the fewest is the best, see `Search`.
+    """
+    local, rest = divmod(batch, replicas)
+    if rest or not 0 < local <= MOST_SAMPLES:
+        return 0
+    samples = np.array(local, dtype=np.float64)
+    least = accumulation_steps(samples, np.array(replicas), limits) + 1
+    small = np.arange(1, math.isqrt(local) + 1)
+    small = small[local % small == 0]
+    divisors = np.concatenate([small, local // small[::-1]])
+    return int(divisors[divisors >= least].min(initial=local))
 
 
 def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
