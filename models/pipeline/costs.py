@@ -32,7 +32,8 @@ EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 class LengthCost(StrictModel):
     """An amount per micro-batch: per_token · Σ length + per_square · Σ length² + constant.
 
-    The sums go over the sequences of the micro-batch; a field that is left out is 0.
+    The sums go over the sequences of the micro-batch; a field that is left out is 0, of all three
+    one is not.
     """
 
     per_token: Number = Field(default=0, validate_default=True)
@@ -58,7 +59,8 @@ class LengthCost(StrictModel):
         Raises
         ------
         PydanticCustomError
-            Located at the first field that is unknown or no number >= 0.
+            Located at the first field that is unknown or no number >= 0, or at a cost that is
+            always 0, as a number says that more plainly.
         """
         numbers: dict[str, Decimal] = {}
         for name, value in data.items():
@@ -69,6 +71,9 @@ class LengthCost(StrictModel):
                 numbers[name] = as_decimal(value)
             except ValueError as error:
                 raise error_at((*at, name), str(error)) from None
+        if not any(numbers.values()):
+            listed = ", ".join(cls.model_fields)
+            raise error_at(at, f"expected one of {listed} above 0, or the number 0 for no cost")
         return cls(**numbers)
 
     def of(self, tokens: int, squares: int) -> Decimal:

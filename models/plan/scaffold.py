@@ -85,6 +85,12 @@ class Sizes(StrictModel):
             raise InputError(
                 f"this is required with {self.devices // per_node} nodes", field="node_bandwidth"
             )
+        if all(self.batch_size % size for size in self.microbatch_sizes):
+            raise InputError(
+                f"expected a divisor of batch_size ({self.batch_size}) among them, got "
+                + ", ".join(map(str, self.microbatch_sizes)),
+                field="microbatch_sizes",
+            )
         return self
 
     @staticmethod

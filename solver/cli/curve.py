@@ -174,7 +174,10 @@ def _known(output: Path) -> Curve | None:
     """Return the curve that an earlier run of this command left in its output file."""
     if str(output) == "-" or not output.exists():
         return None
-    data = read_json(output)
+    try:
+        data = read_json(output)
+    except InputError as error:
+        raise error.about("--output") from None
     if not isinstance(data, dict) or data.get("kind") != "curve":
         raise InputError(
             "this is no curve and would be replaced, give another file",

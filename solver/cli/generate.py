@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli.guard import say
@@ -113,7 +116,21 @@ def generate_command(
         if value is not None and name not in {"output", "seed", "random", "profile"}
     }
     chosen_seed = 0 if random and seed is None else seed
-    instance = generate(seed=chosen_seed, profile=profile, **read_options(texts))
+    options = read_options(texts)
+    with _about_options(texts):
+        instance = generate(seed=chosen_seed, profile=profile, **options)
     write_text(output, instance_text(instance))
     if output != "-":
         say(f"wrote {output} ({instance.name})")
+
+
+@contextmanager
+def _about_options(texts: Mapping[str, str]) -> Iterator[None]:
+    """Let errors about a field that an option gives name the option."""
+    try:
+        yield
+    except InputError as error:
+        name, bracket, rest = (error.field or "").rpartition(".")[2].partition("[")
+        if name not in texts:
+            raise
+        raise error.about(f"--{name.replace('_', '-')}{bracket}{rest}") from None

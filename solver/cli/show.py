@@ -150,6 +150,24 @@ def _view(given: Given, how: _How) -> RenderableType:
 
 def _drawn(given: Given, how: _How) -> Drawn | None:
     """Return the schedule that is shown; None where there is only an instance."""
+    drawn = _found(given, how)
+    if drawn is not None:
+        _refuse_outside(drawn.shown.document, how.frame.window[0])
+    return drawn
+
+
+def _refuse_outside(document: ScheduleDocument, first: float) -> None:
+    """Refuse a window behind the last op, of which there is nothing to draw."""
+    last = max((op.end for op in document.ops), default=0)
+    if first and first >= last:
+        end, got = figures(last, first)
+        raise InputError(
+            f"expected less than the end of the schedule ({end}), got {got}", field="--from"
+        )
+
+
+def _found(given: Given, how: _How) -> Drawn | None:
+    """Return the schedule of the files, or that of a heuristic."""
     instance = given.instance
     if instance is None:
         return _of_result(given, how.frame)

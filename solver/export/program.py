@@ -161,7 +161,10 @@ def _carried(data: dict[str, Any]) -> PipelineInstance | None:
     document = data.get(CARRIED)
     if document is None or data.get("kind") != PIPELINE.name:
         return None
-    return PIPELINE.parse(document, CARRIED)
+    try:
+        return PIPELINE.parse(document)
+    except InputError as error:
+        raise error.about(".".join(filter(None, (CARRIED, error.field)))) from None
 
 
 def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:

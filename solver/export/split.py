@@ -110,16 +110,27 @@ def letters_of(program: Program, model: str | None) -> tuple[str, ...] | None:
         return None
     if model is None:
         return _with_ends([DECODER * count for count in counts])
-    try:
-        layers = parse_layout(model, 1).layers
-    except InputError as error:
-        raise InputError(error.message, field="--model") from None
+    layers = layers_of(model)
     if len(layers) != sum(counts):
         raise InputError(
             f"expected the {sum(counts)} layers of the split, got {len(layers)}", field="--model"
         )
     bounds = [0, *accumulate(counts)]
     return tuple(layers[first:last] for first, last in pairwise(bounds))
+
+
+def layers_of(model: str) -> str:
+    """Return the letters of all layers of a model, such as ``Et*10L``, one for each.
+
+    Raises
+    ------
+    InputError
+        It is no such text.
+    """
+    try:
+        return parse_layout(model, 1).layers
+    except InputError as error:
+        raise InputError(error.message, field="--model") from None
 
 
 def _with_ends(stages: list[str]) -> tuple[str, ...]:

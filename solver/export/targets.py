@@ -17,6 +17,7 @@ from ppsolve.solver.export.primus import primus_table
 from ppsolve.solver.export.program import Program
 from ppsolve.solver.export.recompute import FIELD as RECOMPUTE
 from ppsolve.solver.export.settings import Settings
+from ppsolve.solver.export.split import layers_of
 from ppsolve.solver.export.torch import FORMATS, Format, torch_csv
 from ppsolve.solver.export.torchtitan import torchtitan_files
 
@@ -92,7 +93,7 @@ class Target:
         ------
         InputError
             The runtime has no such format, or says nothing of parameters or of
-            recomputed layers.
+            recomputed layers, or `model` is none.
         """
         known = [each for each in self.formats if form in {None, each}]
         if form is not None and not known:
@@ -100,6 +101,8 @@ class Target:
             raise InputError(f'{self.name} has no format "{form}"{hint}', field="--format")
         if fsdp and self.name != "json" and known[:1] != ["compute_comms"]:
             raise InputError("expected --to torch --format compute_comms", field="--fsdp")
+        if model is not None:
+            layers_of(model)
         if recomputed is not None and not self.recomputes:
             able = " or ".join(target.name for target in TARGETS if target.recomputes)
             raise InputError(f"expected --to {able}", field=RECOMPUTE)

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import at_most, figure, figures, percent, seconds
@@ -172,7 +173,7 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
 
 
 def _headed(name: str, status: str, style: str) -> Text:
-    return Text.assemble(f"{name}: ", (status, style), overflow="fold")
+    return Text.assemble(f"{printable(name)}: ", (status, style), overflow="fold")
 
 
 def _append_count(title: Text, value: float | None, unit: str, time_unit: str) -> None:

@@ -209,6 +209,7 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
         ([], "PATHS: expected instances: files, directories, or --recipe"),
         (["none.json"], "none.json: no such file"),
         (["--recipe", TINY, "--shard", "4/3"], "--shard: expected a part such as 1/4 or 4/4"),
+        (["--recipe", ""], "--recipe: expected options of `ppsolve generate`, got none"),
         (["--recipe", "a --devices x"], "--recipe: --devices: expected a whole number or a range"),
         (["--recipe", "a --device 4"], "--recipe: No such option: --device"),
         (["--recipe", "a b"], "--recipe: Got unexpected extra argument"),

@@ -277,3 +277,19 @@ class TestResultsInTheWrongPlace:
             r'the result is of instance "tiny", not "less"\n$',
             done.stderr,
         )
+
+
+def test_a_wrong_number_of_times_names_the_option(run):
+    times = ("--forward", "1,2,3", "--backward", "1")
+    done = run("generate", "--devices", "2", "--microbatches", "2", *times)
+    assert done.exit_code == 2
+    assert "error: --forward: expected a number or 2 entries" in done.stderr
+
+
+def test_a_name_of_several_lines_is_one_in_the_summary(run, tmp_path):
+    data = {"kind": "pipeline", "name": "a\nb", "num_devices": 1, "num_microbatches": 1}
+    data["times"] = {"forward": 1, "backward": 1}
+    (tmp_path / "named.json").write_text(json.dumps(data))
+    done = run("optimize", str(tmp_path / "named.json"), "-q", "-t", "1")
+    assert done.stdout.startswith("a\\nb: OPTIMAL 2 us")
+    assert done.stdout.count("\n") == 1

@@ -236,3 +236,11 @@ def test_a_wrong_schedule_is_drawn_with_a_warning(show, here):
     done = show("tiny.json", "result.json")
     assert done.exit_code == 0
     assert done.stderr.startswith("warning: result.json: objective: makespan is given as 1")
+
+
+def test_a_window_behind_the_schedule_is_refused(show, schedule):
+    end = f"{schedule.problem.scale.time(schedule.makespan):g}"
+    done = show("result.json", "--from", end)
+    assert done.exit_code == 2
+    assert f"--from: expected less than the end of the schedule ({end}), got {end}" in done.stderr
+    assert show("result.json", "--from", "1").exit_code == 0

@@ -263,3 +263,11 @@ def test_a_file_that_is_no_curve_is_not_replaced(instance, tmp_path):
     assert done.exit_code == 2
     assert "this is no curve and would be replaced" in done.stderr
     assert output.read_text() == '{"kind": "pipeline"}'
+
+
+def test_a_file_that_is_no_json_names_the_option(instance, tmp_path):
+    output = tmp_path / "text.txt"
+    output.write_text("hello")
+    done = invoke("curve", instance, "--capacity", "1", "-o", output)
+    assert done.exit_code == 2
+    assert "text.txt: --output: not valid JSON" in done.stderr

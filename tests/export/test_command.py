@@ -222,3 +222,18 @@ def test_layers_are_of_every_stage(run, tmp_path, runtime):
     assert done.exit_code == 2
     assert done.stderr == "error: --layers: expected the layers of 2 stages, got 3 numbers\n"
     assert not (tmp_path / "order.csv").exists()
+
+
+@pytest.mark.parametrize("runtime", ["torch", "torchtitan", "megatron"])
+def test_a_model_that_is_none_is_refused_without_layers_too(run, runtime):
+    done = run("export", "two.json", "--to", runtime, "--model", "Exx")
+    assert done.exit_code == 2
+    assert "--model: expected layers E, t, m or L in stage 0" in done.stderr
+
+
+def test_a_broken_instance_in_a_result_is_named_with_the_file(run, tmp_path):
+    broken = {**TWO_RANKS, "kind": "pipeline", "instance_document": TINY | {"num_devices": "x"}}
+    (tmp_path / "broken.json").write_text(json.dumps(broken))
+    done = run("export", "broken.json", "--to", "torch")
+    assert done.exit_code == 2
+    assert "error: broken.json: instance_document.num_devices: expected a whole" in done.stderr

@@ -67,6 +67,12 @@ class TestCosts:
         assert times_of(problem, "F") == [[12, 9, 9], [16, 5, 9]]
         assert times_of(problem, "B") == [[7] * 3] * 2
 
+    @pytest.mark.parametrize("cost", [{}, {"constant": 0}])
+    def test_a_cost_that_is_always_0_is_refused(self, cost: Any) -> None:
+        words = r"times.forward\[1\]: expected one of per_token, per_square, constant above 0"
+        with pytest.raises(InputError, match=words):
+            lowered(lengths=LENGTHS, times={"forward": [1, cost], "backward": 1})
+
     def test_costs_are_exact(self) -> None:
         times = {"forward": {"per_token": 0.1, "per_square": 0.01}, "backward": 1}
         problem = lowered(lengths=[3, 7, 1], times=times)
@@ -95,7 +101,7 @@ class TestCosts:
         found = held(lowered(times=times, memory=memory), 0)
         assert (found["F0.2"], found["I0.2"], found["W0.2"]) == ((4, 0), (0, 3), (0, 1))
 
-    @pytest.mark.parametrize("entry", [COST, [COST, {}], [[17, 9.5, 11.5], {"per_token": 3}]])
+    @pytest.mark.parametrize("entry", [COST, [COST, 0], [[17, 9.5, 11.5], {"per_token": 3}]])
     def test_written_as_it_was_read(self, entry: Any) -> None:
         given = {"lengths": LENGTHS, "times": {"forward": entry, "backward": 2}}
         instance = pipeline(**given)

@@ -188,3 +188,9 @@ def test_help_names_both_commands():
     assert "plan init" in CliRunner().invoke(build(), ["--help"]).stdout
     assert "Transformer blocks" in run("init", "--help").stdout
     assert run("no-such-file.json").exit_code == 2
+
+
+def test_micro_batches_of_which_no_number_makes_the_batch_are_refused():
+    assert sizes(microbatch_sizes=[3, 4]).microbatch_sizes == (3, 4)
+    with pytest.raises(InputError, match=r"divisor of batch_size \(8\) among them, got 3, 5"):
+        sizes(microbatch_sizes=[3, 5])

@@ -75,7 +75,9 @@ def _parsed(text: str) -> tuple[str, int | None, dict[str, Any]]:
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f'not readable: {error}, got "{text}"') from None
-    name = words.pop(0) if words and not words[0].startswith("-") else UNNAMED
+    if not words:
+        raise InputError("expected options of `ppsolve generate`, got none")
+    name = words.pop(0) if not words[0].startswith("-") else UNNAMED
     if not NAME.fullmatch(name):
         raise InputError(f'expected a name of letters, digits, dots and dashes, got "{name}"')
     own, words = _own_count(words)
