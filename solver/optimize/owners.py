@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.documents.base import as_finite, explain, field_path
+from ppsolve.models.documents.base import as_moment, explain, field_path
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.optimize.kinds import known_kind
 
@@ -81,6 +81,6 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
             waiting += [((*at, index), inner) for index, inner in enumerate(value)]
         elif isinstance(value, Decimal) and value.adjusted() > MAX_EXPONENT:
             try:
-                as_finite(value)
+                as_moment(value)
             except ValueError as error:
                 raise InputError(str(error), source=source, field=field_path(at)) from None

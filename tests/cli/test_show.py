@@ -204,11 +204,11 @@ def test_refusals(show, here, args, message):
     [
         ("NaN", "ops[0].start: input should be"),
         ("-Infinity", "ops[0].start: input should be"),
-        ("1e31", "ops[0].start: expected at most 1E+15, got 1.000000E+31"),
-        ("1e5000", "ops[0].start: expected at most 1E+15, got 1.000000E+5000"),
-        ("9" * 5000, "ops[0].start: expected at most 1E+15, got 1.000000E+5000"),
-        ('0, "stage": 1e999999', "ops[0].stage: expected at most 1E+15, got 1.000000E+999999"),
-        ('0, "stage": ' + "9" * 5000, "ops[0].stage: expected at most 1E+15, got 1.000000E+5000"),
+        ("1e31", "ops[0].start: expected at most 1E+30, got 1.000000E+31"),
+        ("1e5000", "ops[0].start: expected at most 1E+30, got 1.000000E+5000"),
+        ("9" * 5000, "ops[0].start: expected at most 1E+30, got 1.000000E+5000"),
+        ('0, "stage": 1e999999', "ops[0].stage: expected at most 1E+30, got 1.000000E+999999"),
+        ('0, "stage": ' + "9" * 5000, "ops[0].stage: expected at most 1E+30, got 1.000000E+5000"),
     ],
 )
 def test_times_that_cannot_be_drawn(show, here, start, message):
