@@ -75,7 +75,7 @@ class Given:
 
     def with_carried(self) -> Given:
         """Return the same with the instance that the result carries, where it stands alone."""
-        if self.instance is not None or not isinstance(self.data, dict) or CARRIED not in self.data:
+        if self.instance is not None or self.data is None or self.data.get(CARRIED) is None:
             return self
         instance = instance_in(self.data, self.source)
         return replace(self, instance=instance, instance_source=self.source)

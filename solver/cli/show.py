@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import RenderableType
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import figures as fig
@@ -87,9 +89,9 @@ def show_command(
 ) -> None:
     """Draw a schedule in the terminal, or as a picture for a paper.
 
-    `show INSTANCE RESULT` knows capacities and links; `show RESULT` needs no instance;
-    `show INSTANCE --heuristic NAME` draws a heuristic; `show INSTANCE` describes it; `show PLAN`
-    draws the winner, `show CURVE` the curve.
+    `show RESULT` takes the instance that the result carries; `show INSTANCE RESULT` is for
+    schedules without one; a broken rule is a warning. `show INSTANCE --heuristic NAME` draws a
+    heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve.
     """
     wanted = fig.Wanted({"png": png, "svg": svg, "pdf": pdf}, picture, title, inches)
     wanted.check(*files)
@@ -103,6 +105,7 @@ def show_command(
         _print_order(given, heuristic, exact=exact)
         return
     how = _How(heuristic, group_size, frame, exact)
+    given = _with_carried(given)
     if wanted.is_any:
         _write_pictures(wanted, given, how)
     else:
@@ -119,14 +122,22 @@ class _How:
     exact: bool
 
 
+def _with_carried(given: Given) -> Given:
+    """Add the instance that a result carries, so that its schedule is checked."""
+    try:
+        return given.with_carried()
+    except InputError as error:
+        # Such as a kind of a package that is not installed here: the ops can still be drawn.
+        say(f"warning: {error}; the schedule is drawn unchecked")
+        return given
+
+
 def _write_pictures(wanted: fig.Wanted, given: Given, how: _How) -> None:
     """Write the pictures that are asked for."""
     result = given.owner if isinstance(given.owner, Result) else None
     source = given.source or given.instance_source
     try:
-        wanted.write(
-            fig.drawer(wanted, given.curve, result, lambda: _drawn(given.with_carried(), how))
-        )
+        wanted.write(fig.drawer(wanted, given.curve, result, lambda: _drawn(given, how)))
     except InputError as error:
         raise error.located(source) from None
 
@@ -232,8 +243,7 @@ def _of_instance_and_result(instance: Instance, given: Given, how: _How) -> Draw
     schedule, violations = kind.read(instance, problem, data, given.source)
     if schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", source=given.source)
-    if violations:
-        say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
+    _warn_of_broken(violations or kind.check(instance, data, exact=how.exact), given.source)
     title = _title(instance.name, data.get("best_by") or data.get("name"))
     claimed, drawing = given.owner, drawing_of(instance.kind)
     warning = drawing.warning(instance, schedule, claimed)
@@ -241,6 +251,11 @@ def _of_instance_and_result(instance: Instance, given: Given, how: _How) -> Draw
         say(f"warning: {given.source}: {warning}")
     document = ScheduleDocument.of(schedule)
     return Drawn(Shown(title, document, claimed, how.frame, instance, schedule), drawing)
+
+
+def _warn_of_broken(violations: Sequence[Violation], source: str) -> None:
+    if violations:
+        say(f"warning: {source}: {violations[0]} (ppsolve check lists everything)")
 
 
 def _of_entry(instance: Instance, entry: HeuristicEntry, how: _How) -> Drawn:

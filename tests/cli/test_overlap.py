@@ -218,6 +218,7 @@ def test_an_order_of_another_schedule_is_not_believed(run, solved, tmp_path):
 @pytest.mark.parametrize("curve", ["in_flight_curve", "live_bytes_curve"])
 def test_curves_that_cannot_be_drawn_are_refused(run, solved, tmp_path, curve):
     solved[curve][1][0] = float("nan")
+    del solved["instance_document"]
     (tmp_path / "wrong.json").write_text(json.dumps(solved))
     done = run("show", "wrong.json")
     assert done.exit_code == 2

@@ -244,3 +244,40 @@ def test_a_window_behind_the_schedule_is_refused(show, schedule):
     assert done.exit_code == 2
     assert f"--from: expected less than the end of the schedule ({end}), got {end}" in done.stderr
     assert show("result.json", "--from", "1").exit_code == 0
+
+
+def carrying(here, **changes):
+    """Write the result with its instance, and with the first op of its schedule changed."""
+    data = json.loads((here / "result.json").read_text()) | {"kind": "pipeline"}
+    data["schedule"]["ops"][0] |= changes
+    (here / "whole.json").write_text(json.dumps(data | {"instance_document": INSTANCE}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, None),
+        ({"device": 99}, "label: F0.0 is given with device 99, it has device 0"),
+        ({"start": 1, "end": 11}, "precedence: "),
+    ],
+)
+def test_a_result_alone_is_checked_by_the_instance_that_it_carries(show, here, changes, broken):
+    carrying(here, **changes)
+    done = show("whole.json")
+    assert done.exit_code == 0
+    assert "2 of 3" in done.stdout
+    assert done.stderr == show("tiny.json", "whole.json").stderr
+    if broken is None:
+        assert done.stderr == ""
+    else:
+        assert done.stderr.startswith(f"warning: whole.json: {broken}")
+
+
+def test_a_result_of_an_unknown_kind_is_drawn_unchecked(show, here):
+    carrying(here)
+    text = (here / "whole.json").read_text().replace('"pipeline"', '"elsewhere"')
+    (here / "whole.json").write_text(text)
+    done = show("whole.json")
+    assert done.stdout.startswith("tiny, gpipe\ndevice 0 │F0")
+    assert "unknown kind" in done.stderr
+    assert done.stderr.endswith("the schedule is drawn unchecked\n")
