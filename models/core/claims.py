@@ -6,12 +6,23 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from ppsolve.models.core.result import Status
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.result import HeuristicStatus, Status, reported_bubble
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe
 from ppsolve.models.documents.errors import InputError
 
 NUMBERS = (int, float, Fraction)
+MEASURED = ("bubble_ratio", "bubble_over_compute", "peak_memory")
+NAMES = (*Status, *HeuristicStatus)
+WITHOUT_SCHEDULE = (
+    Status.INFEASIBLE,
+    Status.UNKNOWN,
+    HeuristicStatus.NOT_APPLICABLE,
+    HeuristicStatus.FAILED,
+)
+"""States in which there is no schedule; that of an infeasible heuristic breaks a rule."""
 
 
 def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
@@ -118,7 +129,7 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
 def contradictions(
     data: Mapping[str, Any], value: Fraction | None, *, slack: Fraction, share: Fraction, unit: str
 ) -> Iterator[Violation]:
-    """Report a bound, a status and a gap that do not go with the value.
+    """Report a status, a bound, a gap and heuristics that do not go with the value.
 
     Parameters
     ----------
@@ -139,8 +150,10 @@ def contradictions(
     Raises
     ------
     InputError
-        Bound or gap is no finite number.
+        A value, bound or gap is no finite number.
     """
+    yield from _status_claims(data)
+    yield from _heuristic_claims(data, slack, share, unit)
     bound, gap = figure(data, "bound"), figure(data, "gap")
     if value is None or bound is None:
         return
@@ -153,6 +166,90 @@ def contradictions(
     if gap is not None and abs(gap - expected) > share:
         shown = f"{' and '.join(figures)} make it {_short(expected)}"
         yield wrong(f"gap is given as {_short(gap)}, {shown}")
+
+
+def measured(
+    data: Mapping[str, Any], schedule: Schedule, *, share: Fraction
+) -> Iterator[Violation]:
+    """Compare bubbles and peak memory of a document with those of its schedule.
+
+    Parameters
+    ----------
+    data : mapping
+        The document; fields that it leaves out or null claim nothing.
+    schedule : Schedule
+        The schedule in it.
+    share : Fraction
+        By how much ratios and, relative beyond a million, amounts may be off.
+
+    Yields
+    ------
+    Violation
+        Of the rule ``objective``.
+
+    Raises
+    ------
+    InputError
+        A number is expected, and something else is given.
+    """
+    peaks = data.get("peak_memory")
+    if all(data.get(field) is None for field in MEASURED):
+        return
+    metrics = measure(schedule)
+    ratio = reported_bubble(metrics, schedule.problem.objective)
+    actual = {"bubble_ratio": ratio, "bubble_over_compute": metrics.bubble_over_compute}
+    yield from refuted(data, actual, slack=share)
+    if peaks is None:
+        return
+    if not isinstance(peaks, Mapping):
+        raise InputError(f"expected an object, got {describe(peaks)}", field="peak_memory")
+    names = [pool.name for pool in schedule.problem.pools]
+    found = dict(zip(names, metrics.peak_memory, strict=True))
+    given = {_of_pool(name): amount for name, amount in peaks.items()}
+    yield from refuted(given, {_of_pool(n): peak for n, peak in found.items()}, slack=share)
+    for name in [name for name in found if peaks.get(name) is None]:
+        yield wrong(f"peak_memory leaves {name} out, the schedule has {_short(found[name])}")
+    for name in [str(name)[:40] for name in peaks if name not in found]:
+        yield wrong(f'peak_memory has "{name}", the instance has no such pool')
+
+
+def _of_pool(name: str) -> str:
+    return f"peak_memory of {name}"
+
+
+def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:
+    """Yield a status that is none, or one that has no schedule beside a schedule."""
+    status = data.get("status")
+    if status is None:
+        return
+    if status not in NAMES:
+        yield wrong(f"status is given as {_short(status)}, expected {', '.join(Status)}")
+    elif status in WITHOUT_SCHEDULE and data.get("schedule", data.get("ops")) is not None:
+        yield wrong(f"status is {status}, but there is a schedule")
+
+
+def _heuristic_claims(
+    data: Mapping[str, Any], slack: Fraction, share: Fraction, unit: str
+) -> Iterator[Violation]:
+    """Yield feasible heuristics that are better than the best, or whose gap is another one."""
+    entries, value = data.get("heuristics"), figure(data, "value")
+    for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
+        if not isinstance(entry, Mapping):
+            continue
+        if entry.get("status") not in tuple(HeuristicStatus):
+            yield wrong(f"heuristics[{index}].status is given as {_short(entry.get('status'))}")
+        if entry.get("status") != HeuristicStatus.FEASIBLE:
+            continue
+        fields = {f"heuristics[{index}].{key}": entry.get(key) for key in ("value", "gap")}
+        reached, gap = (figure(fields, field) for field in fields)
+        if value is None or reached is None:
+            continue
+        name = f"{str(entry.get('name'))[:40]} is feasible with value {_short(reached)} {unit}"
+        expected = (reached - value) / value if value else None
+        if reached < value - slack:
+            yield wrong(f"{name}, below the value {_short(value)} {unit} of the best")
+        elif gap is not None and expected is not None and abs(gap - expected) > share:
+            yield wrong(f"{name}, its gap is given as {_short(gap)}, it is {_short(expected)}")
 
 
 def wrong(message: str) -> Violation:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from ppsolve.models.core.claims import contradictions, figure, refuted, wrong
+from ppsolve.models.core.claims import contradictions, figure, measured, refuted, wrong
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
@@ -158,6 +158,7 @@ def _claims(
             "device_span": schedule.device_span * scale.tick,
         }
         yield from refuted(data, actual, slack=TOLERANCE * makespan, unit=scale.unit)
+        yield from measured(data, schedule, share=3 * TOLERANCE)
     error = figure(data, "tick_error")
     least = problem.tick_error * scale.tick
     if error is not None and error < least * (1 - TOLERANCE):

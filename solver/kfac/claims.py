@@ -25,8 +25,8 @@ from ppsolve.solver.kfac.heuristics import plans_of
 from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.requirements import MOST_ITERATIONS
 
-_COUNTED = ("value", "bound", "gap")
-"""Fields of a result that are iterations, not times of its schedule."""
+_COUNTED = ("value", "bound", "gap", "heuristics", "bubble_ratio")
+"""Fields of a result that are about iterations, not about times of its schedule."""
 
 _PINNED_ID = re.compile(r"(\d{1,6})/(.*)#(\d{1,6})@(\d{1,6})", re.DOTALL)
 _WORK_ID = re.compile(r"(\d{1,6}(?:\+\d{1,6})*)/.*", re.DOTALL)

@@ -410,7 +410,10 @@ class Kind(Generic[AnyInstance]):
         data = given
         if isinstance(given, BaseModel):
             # What nobody holds against the schedule: all other schedules of a large result.
-            data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
+            data = given.model_dump(
+                mode="json",
+                exclude={"heuristics": {"__all__": {"orders", "schedule"}}, "orders": True},
+            )
         problem = self.lower(instance, exact=exact, document=data)
         schedule, violations = self.read(instance, problem, data)
         violations = violations + self.refuted(instance, problem, data, schedule)

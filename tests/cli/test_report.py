@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ppsolve
+from ppsolve.models.core.claims import MEASURED
 from ppsolve.solver.cli.main import build
 from tests.page.cases import pipeline
 from tests.paths import ROOT
@@ -84,7 +85,7 @@ def test_a_schedule_that_breaks_a_rule_is_refused(text, tmp_path):
     data = json.loads(text)
     last = data["schedule"]["ops"][-1]
     last["start"], last["end"] = 0, last["end"] - last["start"]
-    for name in ("value", "makespan", "device_span", "gap", "bound"):
+    for name in ("value", "makespan", "device_span", "gap", "bound", *MEASURED):
         data[name] = None
     path = tmp_path / "broken.json"
     path.write_text(json.dumps(data))
