@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_PART, printable, printable_lines
 from ppsolve.solver.render.figures import shorten
+from ppsolve.solver.render.terminal import WIDER, TerminalConsole
 
 COLUMN_GAP = 3
 MIN_WRAPPED, MIN_CUT = 24, 36
@@ -91,7 +92,9 @@ class FittingTable:
         hidden = [n for n in range(len(self._columns)) if n not in shown]
         if hidden:
             room = console.width - options.max_width + self._width(range(len(self._columns)))
-            yield Text(self._left_out(hidden, room), "dim", overflow="fold")
+            wider = console.wider if isinstance(console, TerminalConsole) else WIDER
+            shows_all = wider.format(room)
+            yield Text(self._left_out(hidden, shows_all), "dim", overflow="fold")
 
     def _shown(self, room: int) -> list[int]:
         """Return the columns that fit, and those that are never left out."""
@@ -103,10 +106,10 @@ class FittingTable:
             shown.remove(last)
         return shown
 
-    def _left_out(self, hidden: Sequence[int], room: int) -> str:
+    def _left_out(self, hidden: Sequence[int], shows_all: str) -> str:
         headers = [self._columns[number].header for number in hidden]
         names = ", ".join(t.replace("-\n", "-").replace("\n", " ") or "bars" for t in headers)
-        return f"left out: {names} (COLUMNS={room}, or show --width {room}, shows all)"
+        return f"left out: {names} ({shows_all} shows all)"
 
     def _cut(self, cell: str, number: int, spare: int) -> str:
         if not self._columns[number].is_cut:

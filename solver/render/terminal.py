@@ -14,16 +14,22 @@ from ppsolve.models.documents.printable import LONGEST_LINE, printable_lines
 MAX_WIDTH = LONGEST_LINE
 """Columns of the widest picture; a chart holds a few kilobytes for each of them."""
 
+WIDER = "COLUMNS={}"
+"""What asks for a number of columns, of commands that have no option for it."""
+
 
 class TerminalConsole(Console):
     """A console that shows texts as they are, but for what would act on the terminal.
 
     Control characters and the like are escaped and endless texts cut, wherever in a table or
-    chart they stand. A closed pipe raises `BrokenPipeError`.
+    chart they stand. A closed pipe raises `BrokenPipeError`. `wider` is what asks for a number of
+    columns.
     """
 
     def __init__(self, *, width: int | None = None, stderr: bool = False) -> None:
         super().__init__(width=width, stderr=stderr, highlight=False, emoji=False, markup=False)
+        # Where the width is given, the environment does not change it.
+        self.wider = WIDER if width is None else "--width {}"
         if self.width > MAX_WIDTH:
             self.width = MAX_WIDTH
 

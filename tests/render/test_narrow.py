@@ -8,6 +8,7 @@ from rich.console import Console
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.rows import Bar, Row
 from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.terminal import TerminalConsole
 
 
 def drawn(renderable, width):
@@ -28,14 +29,21 @@ def test_a_table_says_which_columns_it_leaves_out_and_how_to_see_them():
     text = drawn(TABLE, 20)
     assert "fisher" not in text.splitlines()[1]
     words = " ".join(text.split())
-    assert "left out: pipe-fisher (COLUMNS=21, or show --width 21, shows all)" in words
+    assert "left out: pipe-fisher (COLUMNS=21 shows all)" in words
     assert drawn(TABLE, 10).splitlines()[3:6] == ["left out: ", "first end,", "pipe-fishe"]
 
 
 @pytest.mark.parametrize(("shown", "width"), [(TABLE, 21), (indented(TABLE), 23)])
 def test_nothing_is_left_out_from_the_width_that_it_names(shown, width):
-    assert f"COLUMNS={width}," in " ".join(drawn(shown, width - 1).split())
+    assert f"COLUMNS={width} " in " ".join(drawn(shown, width - 1).split())
     assert "left out" not in drawn(shown, width)
+
+
+def test_where_a_width_is_given_a_wider_one_is_asked_for(capsys):
+    TerminalConsole(width=20).print(TABLE)
+    assert "left out: pipe-fisher (--width 21 shows all)" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_columns_that_stay_are_not_called_left_out():

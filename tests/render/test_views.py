@@ -378,7 +378,7 @@ class TestTables:
             )
         )
         *lines, note = drawn(report(result(heuristics=entries))).split("\n")[-4:-1]
-        assert note == "  left out: bubble (COLUMNS=88, or show --width 88, shows all)"
+        assert note == "  left out: bubble (COLUMNS=88 shows all)"
         assert lines[0].endswith("infeasible: device 0 holds 7 of 3")
         assert re.search(r"odd .* failed: deadlock: F0\.0 -> F0\.0 .*~$", lines[1])
         full = drawn(report(result(heuristics=entries), verbose=True), 200)
