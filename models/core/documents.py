@@ -115,6 +115,8 @@ def load_schedule(path: str | Path, problem: Problem) -> Schedule:
 def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a schedule (an object), got {describe(data)}")
+    if "kind" in data and data.keys().isdisjoint({"schedule", "status", "instance"}):
+        raise InputError("expected a result or a schedule, this is an instance")
     document, path = data, ""
     if "schedule" in data:
         document, path = data["schedule"], "schedule."

@@ -14,7 +14,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.output import check_writable, save
-from ppsolve.solver.optimize.kinds import CARRIED, is_result
+from ppsolve.solver.optimize.kinds import CARRIED, NO_INSTANCES, is_result
 from ppsolve.solver.render.page.document import page
 from ppsolve.solver.render.page.shown import Shown, read_shown
 
@@ -82,12 +82,12 @@ def _read(file: Path) -> Any:
 def _expect_result(data: Any, source: str) -> None:
     if is_result(data):
         return
-    is_instance = isinstance(data, dict) and "kind" in data
-    message = (
-        "expected a result, this is an instance; `ppsolve optimize -o FILE` writes one"
-        if is_instance
-        else "expected a result or a plan"
-    )
+    kind = data.get("kind") if isinstance(data, dict) else None
+    message = "expected a result or a plan"
+    if isinstance(kind, str) and kind in NO_INSTANCES:
+        message = f"expected a result, {NO_INSTANCES[kind]}"
+    elif kind is not None:
+        message = "expected a result, this is an instance; `ppsolve optimize -o FILE` writes one"
     raise InputError(message, source=source)
 
 

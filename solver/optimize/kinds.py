@@ -31,6 +31,7 @@ NO_INSTANCES = {
     "plan": "this is a request for a plan; `ppsolve plan` reads it",
     "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
     "goodput": "these are parameters of a goodput model; `ppsolve goodput` reads them",
+    "curve": "this is a curve; `ppsolve show` draws it",
 }
 """What other documents say of themselves where an instance is expected."""
 

@@ -193,6 +193,11 @@ def refused(data: Any, problem: Problem) -> tuple[str | None, str]:
         ([], None, "expected a result or a schedule (an object), got a list of 0"),
         ("x", None, 'expected a result or a schedule (an object), got the text "x"'),
         ({}, "ops", "expected a list of ops, each with id and start, got nothing"),
+        (
+            {"kind": "graph", "ops": []},
+            None,
+            "expected a result or a schedule, this is an instance",
+        ),
         ({"schedule": 3}, "schedule", "expected an object, got 3"),
         (
             {"schedule": None, "status": "INFEASIBLE"},
