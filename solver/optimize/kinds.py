@@ -205,7 +205,8 @@ def schedule_in(
     problem = kind.lower(instance, document=data)
     schedule, violations = kind.read(instance, problem, data, source)
     if schedule is None or violations:
-        raise InputError(f"not a whole schedule: {violations[0]}", source=source, field="schedule")
+        wrong = "not a whole schedule" if schedule is None else "it breaks a rule"
+        raise InputError(f"{wrong}: {violations[0]}", source=source, field="schedule")
     return instance, schedule
 
 
