@@ -448,5 +448,13 @@ def sizes(problem: Problem) -> Facts:
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
         yield "longest op", f"{figure(longest)} {unit}"
-    for pool in problem.pools[:1]:
-        yield f"memory, {pool.name}", f"capacity {figure(float(pool.capacity))}"
+    yield from _memory(problem)
+
+
+def _memory(problem: Problem) -> Facts:
+    """Yield the capacity of all pools, or the least and the most."""
+    if problem.pools:
+        names = dict.fromkeys(pool.name for pool in (problem.pools[0], problem.pools[-1]))
+        amounts = sorted({float(pool.capacity) for pool in problem.pools})
+        ends = dict.fromkeys(figures(amounts[0], amounts[-1]))
+        yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(ends)}"

@@ -435,7 +435,7 @@ class TestTables:
         text = drawn(describe_problem(instance, lower(instance)))
         assert re.search(r"micro-batches +4", text)
         assert re.search(r"work per device +124 us", text)
-        assert re.search(r"memory, device 0 +capacity 4", text)
+        assert re.search(r"memory, device 0 to device 2 +capacity 4", text)
 
 
 class TestProgress:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.instance import ExplicitPlacement, PipelineInstance
+from ppsolve.solver.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.render.drawing import Drawing
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ def pipeline_shape(instance: PipelineInstance) -> Facts:
     placement = instance.placement
     yield "devices", str(instance.num_devices)
     yield "stages", str(instance.num_stages)
-    yield "micro-batches", str(instance.num_microbatches)
+    differ = " of different sizes" if has_unequal_microbatches(instance) else ""
+    yield "micro-batches", f"{instance.num_microbatches}{differ}"
+    if instance.replicas is not None:
+        yield "replicas", f"{instance.replicas.count}, assignment {instance.replicas.assignment}"
     explicit = isinstance(placement, ExplicitPlacement)
     yield "placement", "explicit" if explicit else str(placement)
     yield "backward", "split (I + W)" if instance.times.is_split else "fused (B)"
