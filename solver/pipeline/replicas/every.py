@@ -32,7 +32,7 @@ NONE = 2**62
 """Makespan of an assignment that there is not."""
 
 
-def sizes_of(replicas: Replicas, num_microbatches: int) -> range:
+def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
     """Return the numbers of micro-batches that a replica may run.
 
     Parameters
@@ -56,7 +56,10 @@ def sizes_of(replicas: Replicas, num_microbatches: int) -> range:
 def has_few(instance: PipelineInstance) -> bool:
     """Return true if the assignments of a pipeline with replicas are few enough to go through."""
     assert instance.replicas is not None
-    count, sizes = instance.num_microbatches, sizes_of(instance.replicas, instance.num_microbatches)
+    count, sizes = (
+        instance.num_microbatches,
+        set_sizes(instance.replicas, instance.num_microbatches),
+    )
     ops = instance.num_stages * len(instance.times.by_kind())
     return (
         count <= MOST_MICROBATCHES
@@ -101,7 +104,7 @@ class Every:
         self._instance, self._scale, self.upper = instance, scale, upper
         self._count = instance.replicas.count
         everyone = range(instance.num_microbatches)
-        sizes = sizes_of(instance.replicas, instance.num_microbatches)
+        sizes = set_sizes(instance.replicas, instance.num_microbatches)
         self._known: dict[Set, _Known] = {
             those: _Known(int(load[list(those)].sum(axis=0).max()))
             for size in sizes

@@ -275,6 +275,7 @@ class FreeTask(ReplicasTask):
                 field="p2p.mode",
             )
         self._flow: Flow = flow
+        self._search: Search | None = None
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem of the assignment that a document, or a `Schedule`, has."""
@@ -303,7 +304,7 @@ class FreeTask(ReplicasTask):
 
     def try_every(self, control: Control) -> StopReason:
         """Go through the assignments for a part of the time."""
-        search = Search(Shape(self.instance, self.scale), self._flow, control.options.seed + 1)
+        search = self._search_with(control.options.seed + 1)
         if not control.options.deterministic:
             search.run(control.clock.share(EVERY_SHARE), EVERY_PATIENCE)
         self._hear(search, control)
@@ -321,7 +322,7 @@ class FreeTask(ReplicasTask):
 
     def exchange(self, control: Control) -> StopReason:
         """Exchange micro-batches until the time is over or the bound is met."""
-        search = Search(Shape(self.instance, self.scale), self._flow, control.options.seed + 1)
+        search = self._search_with(control.options.seed + 1)
         self._hear(search, control)
         expect(EXCHANGE_STEPS)
         while not self.is_closed and not control.clock.is_over:
@@ -330,6 +331,12 @@ class FreeTask(ReplicasTask):
             if control.options.deterministic and not control.clock.is_limited:
                 break
         return StopReason.PROVED if self.is_closed else StopReason.TIME
+
+    def _search_with(self, seed: int) -> Search:
+        """Return the search by exchange, which goes on where it was left."""
+        if self._search is None:
+            self._search = Search(Shape(self.instance, self.scale), self._flow, seed)
+        return self._search
 
     def _hear(self, search: Search, control: Control) -> None:
         """Keep the best of a search, if it is valid for the pipeline lowered once more."""
