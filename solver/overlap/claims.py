@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
 from ppsolve.models.core.claims import figure, refuted, wrong
@@ -14,7 +15,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.overlap.realise import crowded_group, run_order
@@ -87,6 +88,19 @@ def _positions(instance: OverlapInstance, names: Any) -> list[int]:
     return found
 
 
+def _moved(instance: OverlapInstance, again: Schedule, schedule: Schedule) -> Iterator[Violation]:
+    """Yield the first kernel or collective that starts elsewhere than as the order runs."""
+    ops = np.sort([*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)])
+    moved = ops[again.start[ops] != schedule.start[ops]]
+    if len(moved):
+        first = moved[np.argmin(again.start[moved])]
+        time, unit = again.problem.scale.time, again.problem.scale.unit
+        name = instance.nodes[first].name
+        run, given = time(int(again.start[first])), time(int(schedule.start[first]))
+        text = f"{name} starts at {given} {unit}, as the order runs at {run} {unit}"
+        yield Violation("order", text, (name,))
+
+
 def _wrong(
     instance: OverlapInstance, problem: Problem, order: list[int], schedule: Schedule | None
 ) -> Iterator[Violation]:
@@ -109,6 +123,8 @@ def _wrong(
             f"{time(schedule.makespan)} {unit}",
             (),
         )
+    elif schedule is not None:
+        yield from _moved(instance, again, schedule)
     if schedule is not None and not check_schedule(problem, schedule):
         for violation in check_schedule(problem, again):
             yield Violation("order", f"as the order runs, {violation.message}", violation.ops)

@@ -439,6 +439,14 @@ def test_no_estimate_can_be_claimed_where_two_collectives_run_at_once() -> None:
     assert [v.message for v in found] == ["estimate_seed is given as 6, the order has none"]
 
 
+def test_an_order_that_is_not_that_of_the_schedule_is_refused() -> None:
+    document = program("k1 1", "k2 2")
+    claim = json.loads(solve(document).model_dump_json())
+    assert claim["order"] == ["k1", "k2"]
+    found = ppsolve.check(OverlapInstance.parse(document), claim | {"order": ["k2", "k1"]})
+    assert [str(v) for v in found] == ["order: k2 starts at 1 us, as the order runs at 0 us"]
+
+
 @pytest.mark.parametrize(("limit", "size"), first(1, [(0, 100), (0, 300), (1, 300)]))
 def test_larger_programs_replay(limit: float, size: int) -> None:
     rng = random.Random(17)
