@@ -8,6 +8,8 @@ from functools import cache
 from itertools import combinations
 from math import comb
 
+import numpy as np
+
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -110,21 +112,21 @@ class Every:
             for size in sizes
             for those in combinations(everyone, size)
         }
+        self._by_first: dict[int, list[Set]] = {}
+        for those in self._known:
+            self._by_first.setdefault(those[0], []).append(those)
         self.members, self.bound = self._least()
 
     def _least(self) -> tuple[Members, int]:
         """Return the assignment whose slowest set has the least bound, and that bound."""
         known, everyone = self._known, frozenset(range(self._instance.num_microbatches))
-        by_first: dict[int, list[Set]] = {}
-        for those in known:
-            by_first.setdefault(those[0], []).append(those)
 
         @cache
         def best(left: frozenset[int], replicas: int) -> tuple[int, Members]:
             if not replicas:
                 return (NONE, ()) if left else (0, ())
             found: tuple[int, Members] = (NONE, ())
-            for those in by_first[min(left)] if left else []:
+            for those in self._by_first[min(left)] if left else []:
                 if known[those].bound < found[0] and left.issuperset(those):
                     value, others = best(left.difference(those), replicas - 1)
                     found = min(found, (max(value, known[those].bound), (those, *others)))
@@ -178,6 +180,6 @@ class Every:
                 return
             known.bound = max(known.bound, answer.bound)
             if answer.value is not None and answer.starts is not None:
-                starts = problem.duration * 0
+                starts = np.zeros_like(problem.duration)
                 starts[flow.ops] = answer.starts
                 known.value, known.starts = answer.value, starts
