@@ -8,12 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.documents.base import as_moment, explain, field_path
+from ppsolve.models.documents.base import MAX_MOMENT, as_moment, explain, field_path
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.optimize.kinds import known_kind
-
-MAX_EXPONENT = 30
-"""Numbers of more digits before the point are no times that anything could be drawn of."""
 
 
 def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntry | None:
@@ -79,7 +76,7 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
             waiting += [((*at, key), inner) for key, inner in value.items()]
         elif isinstance(value, list):
             waiting += [((*at, index), inner) for index, inner in enumerate(value)]
-        elif isinstance(value, Decimal) and value.adjusted() > MAX_EXPONENT:
+        elif isinstance(value, Decimal) and value.adjusted() > MAX_MOMENT.adjusted():
             try:
                 as_moment(value)
             except ValueError as error:
