@@ -54,6 +54,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.neighbourhood.race",
     "ppsolve.solver.cpsat.neighbourhood.search",
     "ppsolve.solver.cpsat.objective",
+    "ppsolve.solver.cpsat.parameters",
     "ppsolve.solver.cpsat.running",
     "ppsolve.solver.cpsat.search",
     "ppsolve.solver.cpsat.variables",

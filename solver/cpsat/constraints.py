@@ -77,8 +77,8 @@ class Constraints:
     ----------
     memory_is_exact : bool
         The memory rules added so far are exactly the problem's.
-    has_many_literals : bool
-        Some memory rule is, or becomes, a literal for each of many pairs of ops.
+    has_many_literals, has_points : bool
+        As in `ppsolve.solver.cpsat.parameters.ModelTraits`, of the rules added so far.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Constraints:
         self.problem = implied.problem
         self.rounding = rounding
         self.memory_is_exact = True
-        self.has_many_literals = False
+        self.has_many_literals = self.has_points = False
 
     def add_all(self, hint: Schedule | None = None, *, window_work: bool = False) -> Iterator[None]:
         """Add every rule, then the redundant ones: a new one is a module and one more line here.
@@ -132,6 +132,7 @@ class Constraints:
             busy = ops[self.problem.holds_place[ops]]
             if len(busy) > 1:
                 self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
+                self.has_points |= not self.problem.duration[busy].all()
             yield
 
     def _memory(self) -> Iterator[None]:

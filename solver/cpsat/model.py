@@ -13,6 +13,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.constraints import Constraints
 from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.objective import add_objective
+from ppsolve.solver.cpsat.parameters import ModelTraits
 from ppsolve.solver.cpsat.variables import Variables
 from ppsolve.solver.cpsat.windows import Windows, start_windows
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -51,16 +52,16 @@ class Model:
         self.implied = constraints.implied
 
     @property
-    def is_mostly_alike(self) -> bool:
-        """Whether half of the ops or more stand in families, whose index order decides much."""
-        problem = self.implied.problem
-        return 2 * sum(family.size for family in problem.families) >= problem.num_ops
-
-    @property
-    def is_small_span(self) -> bool:
-        """Whether device spans of few ops are minimised, with literals for their pairs."""
-        is_span = self.implied.problem.objective is Objective.DEVICE_SPAN
-        return is_span and 0 < len(self.variables.orders) <= MAX_SMALL
+    def traits(self) -> ModelTraits:
+        """What the parameters of a search depend on."""
+        problem, literals = self.implied.problem, len(self.variables.orders)
+        is_span = problem.objective is Objective.DEVICE_SPAN
+        return ModelTraits(
+            has_points=self.constraints.has_points,
+            is_mostly_alike=2 * sum(f.size for f in problem.families) >= problem.num_ops,
+            has_many_literals=self.constraints.has_many_literals,
+            is_small_span=is_span and 0 < literals <= MAX_SMALL,
+        )
 
     @classmethod
     def build(

@@ -17,7 +17,8 @@ from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.found import Found
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
-from ppsolve.solver.cpsat.running import SolverRun, configured
+from ppsolve.solver.cpsat.parameters import ModelTraits, configured
+from ppsolve.solver.cpsat.running import SolverRun
 from ppsolve.solver.cpsat.search import stop_reason
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.cpsat.models import model_of
@@ -87,7 +88,7 @@ def test_building_the_model_counts_as_used_time() -> None:
 
 def test_presolve_is_light_on_request() -> None:
     plain = configured(SearchLimits(), 0.0).parameters
-    light = configured(SearchLimits(), 0.0, light_presolve=True).parameters
+    light = configured(SearchLimits(), 0.0, ModelTraits(has_many_literals=True)).parameters
     assert plain.cp_model_probing_level == 2
     assert (light.cp_model_probing_level, light.symmetry_level) == (0, 0)
     assert light.max_presolve_iterations == 1
@@ -101,7 +102,7 @@ def test_questions_about_ops_that_differ_are_propagated_strongly(
     ops = [op(f"{name}{row}", 1, "r") for row in range(4) for name in "ab"]
     families = [[["a0"], ["a1"]], [["b0"], ["b1"]], [["a2"], ["a3"]]][:alike]
     model = model_of(small(ops, families=families))
-    assert model.is_mostly_alike == is_mostly
+    assert model.traits.is_mostly_alike == is_mostly
     for is_question in (True, False):
         run = SolverRun(model, Found(model), SearchLimits(dynamic_orders=is_question), 0.0)
         is_strong = run.solver.parameters.use_strong_propagation_in_disjunctive
@@ -129,7 +130,7 @@ def test_larger_models_of_device_spans_are_not() -> None:
     problem = small([op(f"{n}", 1, "r") for n in range(9)], objective="device_span")
     model = model_of(problem)
     assert len(model.variables.orders) == 36
-    assert not model.is_small_span
+    assert not model.traits.is_small_span
 
 
 @pytest.mark.parametrize("workers", [1, 2])
