@@ -130,7 +130,7 @@ class Kernel:
         if is_compiled():
             # Asking first costs a fifth of a call that times 32 ops.
             if self._machine_code is None and self._may_compile():
-                self._machine_code = self._compile(arguments)
+                self._compile(arguments)
             if self._machine_code is not None:
                 return self._machine_code(*arguments)
         return self._by_python(*arguments)
@@ -144,7 +144,7 @@ class Kernel:
         return answer
 
     def _may_compile(self) -> bool:
-        """Whether a cache holds the kernel, or there is time to compile it."""
+        """Whether a cache may hold the kernel, or there is time to compile it."""
         if is_time_to_compile():
             return True
         if time.monotonic() < self._asked_again:
@@ -152,17 +152,21 @@ class Kernel:
         self._asked_again = time.monotonic() + ASKING_SECONDS
         return is_stored(self.function.__name__)
 
-    def _compile(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        """Load or make the machine code; never broken off, as locks of imports are held."""
+    def _compile(self, arguments: tuple[Any, ...]) -> None:
+        """Load the machine code, or make it where there is time; never broken off.
+
+        Locks of imports are held meanwhile. The cache may refuse what it seemed to hold.
+        """
         with _lock, unbroken():
             if self._machine_code is None:
                 from ppsolve.solver.kernels.native.machine import machine_code
 
                 try:
-                    self._machine_code = machine_code(self.function, arguments, _parts)
+                    self._machine_code = machine_code(
+                        self.function, arguments, _parts, is_time_to_compile()
+                    )
                 except NoSourceError:
                     self._machine_code = self._by_python
-            return self._machine_code
 
 
 def _as_lists(argument: Any) -> Any:

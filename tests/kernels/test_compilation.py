@@ -123,16 +123,24 @@ def test_a_cold_kernel_runs_by_python_where_the_answer_is_due(
 
 
 def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(compilation.SWITCH, raising=False)
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(compilation, "ASKING_SECONDS", 0.0)
     monkeypatch.setitem(compilation._state, "compiled", True)
     monkeypatch.setitem(compilation._state, "due", time.monotonic() + 1.0)
-    monkeypatch.setattr(compilation, "is_stored", lambda _: True)
-    made = Kernel(running_sums.function)
-    sums = np.zeros(3, dtype=np.int64)
-    assert made(Row(np.array([1, 2, 3]), 5), sums) == 60
-    assert made._machine_code is not None
+    row, sums = Row(np.array([1, 2, 3]), 5), np.zeros(3, dtype=np.int64)
+    waiting = Kernel(running_sums.function)
+    # Something that this processor, or these arrays, cannot use: it is not compiled late for that.
+    (tmp_path / "running_sums-other.o").touch()
+    assert cache.is_stored("running_sums")
+    assert waiting(row, sums) == 60
+    assert waiting._machine_code is None
+    with compilation.answering_within(math.inf):
+        assert Kernel(running_sums.function)(row, sums) == 60
+    assert waiting(row, sums) == 60
+    assert waiting._machine_code is not None
 
 
 def test_the_cache_goes_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ OPTIMIZATION = 2
 
 
 def machine_code(
-    function: Any, arguments: tuple[Any, ...], parts: set[Callable[..., Any]]
-) -> MachineCode:
+    function: Any, arguments: tuple[Any, ...], parts: set[Callable[..., Any]], may_make: bool = True
+) -> MachineCode | None:
     """Return a kernel as machine code, from the cache if it is there.
 
     Parameters
@@ -35,11 +35,13 @@ def machine_code(
         Arguments of one call; all others must be alike.
     parts : set of function
         Functions that it may call.
+    may_make : bool
+        Whether it is compiled where the cache does not have it.
 
     Returns
     -------
-    MachineCode
-        Ready to be called.
+    MachineCode or None
+        Ready to be called; None where there is none and none may be made.
 
     Raises
     ------
@@ -55,6 +57,8 @@ def machine_code(
     key = _key(function, layouts)
     code = stored(function.__name__, key)
     if code is None:
+        if not may_make:
+            return None
         code = object_of(translate(function, layouts, parts))
         store(function.__name__, key, code)
     return MachineCode(code, layouts, str(types.get("return")) != "None")
