@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,24 +17,24 @@ VARIABLE = "PPSOLVE_CACHE_DIR"
 """Environment variable: the folder below which compiled kernels are kept."""
 
 _PACKAGE = Path(__file__).resolve().parent
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @cache
 def folder() -> Path | None:
-    """Return the folder of the compiled kernels, None where none can be written.
+    """Return the folder of the compiled kernels, None where none can be written safely.
 
     It lies where `VARIABLE` says, else in the package's ``__pycache__``, else in the user's cache
-    folder. Its name is a hash of all kernels, of what translates them, and of LLVM's version.
+    folder. Its name is a hash of all kernels, of what translates them, of LLVM's version, and of
+    the user: nobody else but root can write it, or put another folder in its place.
     """
-    name, asked = f"kernels-{_fingerprint()}", os.environ.get(VARIABLE)
-    for base in [Path(asked)] if asked else [_PACKAGE / "__pycache__", _user_cache()]:
-        path = base / name
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(path, os.W_OK):
-            return path
+    name = f"kernels-{_fingerprint()}"
+    for base in _bases():
+        with suppress(OSError):
+            parent, own = os.path.split(os.path.abspath(base))
+            path = Path(os.path.realpath(parent), own, name)
+            if _is_made(path) and os.access(path, os.W_OK):
+                return path
     return None
 
 
@@ -46,7 +50,9 @@ def is_stored(kernel: str) -> bool:
 
 
 def stored(kernel: str, key: str) -> bytes | None:
-    """Return the code of a kernel, None where it is not here.
+    """Return the code of a kernel, None where it is not here; remove a file that is not to be run.
+
+    A file is run only if nobody but this user and root can write it, and it is as `store` left it.
 
     Parameters
     ----------
@@ -58,11 +64,25 @@ def stored(kernel: str, key: str) -> bytes | None:
     bytes or None
         The object file.
     """
-    path = folder()
-    try:
-        return None if path is None else (path / f"{kernel}-{key}.o").read_bytes()
-    except OSError:
+    path = _file(kernel, key)
+    if path is None:
         return None
+    content = b""
+    try:
+        with open(path, "rb", opener=_open_no_link) as file:
+            found = os.fstat(file.fileno())
+            if stat.S_ISREG(found.st_mode) and _is_private(found):
+                content = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass
+    code = content[_DIGEST_BYTES:]
+    if content == _sealed(path, code):
+        return code
+    with suppress(OSError):
+        path.unlink()
+    return None
 
 
 def store(kernel: str, key: str, code: bytes) -> None:
@@ -75,19 +95,72 @@ def store(kernel: str, key: str, code: bytes) -> None:
     code : bytes
         The object file.
     """
-    path = folder()
+    path = _file(kernel, key)
     if path is None:
         return
-    partial = path / f"{kernel}-{key}.{os.getpid()}"
-    try:
-        partial.write_bytes(code)
-        partial.replace(path / f"{kernel}-{key}.o")
-    except OSError:
-        partial.unlink(missing_ok=True)
+    with suppress(OSError):
+        descriptor, partial = tempfile.mkstemp(dir=path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(_sealed(path, code))
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(partial, path)
+        except BaseException:
+            os.unlink(partial)
+            raise
+
+
+def _bases() -> Iterator[str | Path]:
+    asked = os.environ.get(VARIABLE)
+    if asked:
+        yield asked
+        return
+    if hasattr(os, "geteuid"):  # else nobody can tell who else writes the package's folder
+        yield _PACKAGE / "__pycache__"
+    with suppress(RuntimeError):  # the user has no home
+        yield _user_cache()
+
+
+def _is_made(path: Path) -> bool:
+    """Make a folder, return true if nobody else can write it or put another one in its place."""
+    for each in (*reversed(path.parents), path):
+        each.mkdir(0o700, exist_ok=True)
+        # By its path: nobody else can change what lies there, as the folders above were checked.
+        found = each.lstat()
+        if not stat.S_ISDIR(found.st_mode) or not _is_private(found, is_parent=each != path):
+            return False
+    return True
+
+
+def _is_private(found: os.stat_result, is_parent: bool = False) -> bool:
+    """Whether only the user and root can write it; in a sticky parent others cannot touch ours."""
+    if not hasattr(os, "geteuid"):  # Windows has access lists in place of owners and modes
+        return True
+    is_sticky = is_parent and found.st_mode & stat.S_ISVTX
+    is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky
+    return found.st_uid in (0, os.geteuid()) and not is_shared
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+
+
+def _file(kernel: str, key: str) -> Path | None:
+    path = folder()
+    return None if path is None else path / f"{kernel}-{key}.o"
+
+
+def _sealed(path: Path, code: bytes) -> bytes:
+    """Return the content of a file: a digest of folder, name and code, and the code."""
+    # No key: whoever can write here is this user or root, and could read a key just as well.
+    name = f"{path.parent.name}/{path.name}\n".encode()
+    return hashlib.sha256(name + code).digest() + code
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256(f"{sys.version}{_version('llvmlite')}".encode())
+    user = os.geteuid() if hasattr(os, "geteuid") else ""
+    digest = hashlib.sha256(f"{sys.version}{_version('llvmlite')}{user}".encode())
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -83,23 +83,6 @@ def test_never_means_never(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compilation.is_compiled()
 
 
-def test_the_cache_goes_to_the_user_where_the_package_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    blocked = tmp_path / "file"
-    blocked.touch()
-    monkeypatch.setattr(cache, "_PACKAGE", blocked)
-    monkeypatch.delenv(cache.VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    cache.folder.cache_clear()
-    try:
-        found = cache.folder()
-    finally:
-        cache.folder.cache_clear()
-    assert found is not None
-    assert found.parent == tmp_path / "home" / "ppsolve"
-
-
 def test_ppsolve_does_not_import_llvm() -> None:
     code = "import sys, ppsolve.solver.optimize.api; assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -141,18 +124,6 @@ def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
         assert Kernel(running_sums.function)(row, sums) == 60
     assert waiting(row, sums) == 60
     assert waiting._machine_code is not None
-
-
-def test_the_cache_goes_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    cache.folder.cache_clear()
-    try:
-        found = cache.folder()
-        assert not cache.is_warm()
-    finally:
-        cache.folder.cache_clear()
-    assert found is not None
-    assert found.parent == tmp_path
 
 
 def test_compiling_is_not_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from ppsolve.solver.kernels import cache
-from ppsolve.solver.kernels.native import machine
 from ppsolve.solver.kernels.native.machine import machine_code
 from ppsolve.solver.kernels.native.values import UntranslatableError
 
@@ -204,27 +202,3 @@ def of_a_loop(a: int) -> int:
 def test_what_has_no_translation_is_refused(function: Callable[[int], int]) -> None:
     with pytest.raises(UntranslatableError):
         machine_code(function, (1,), PARTS)
-
-
-def test_code_is_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
-    assert not cache.is_warm()
-    machine_code(divide, (1, 1), set())
-    assert cache.is_stored("divide")
-    assert not cache.is_stored("shift")
-    monkeypatch.setattr(machine, "object_of", None)
-    assert machine_code(divide, (1, 1), set())(7, 2) == 3001
-    assert [path.suffix for path in tmp_path.iterdir()] == [".o"]
-
-
-def test_code_is_not_kept_where_the_disk_is_full(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def write(path: Path, _: bytes) -> int:
-        path.touch()
-        raise OSError
-
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
-    monkeypatch.setattr(Path, "write_bytes", write)
-    assert machine_code(divide, (1, 1), set())(7, 2) == 3001
-    assert list(tmp_path.iterdir()) == []
