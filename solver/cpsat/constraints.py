@@ -77,7 +77,7 @@ class Constraints:
     ----------
     memory_is_exact : bool
         The memory rules added so far are exactly the problem's.
-    has_many_literals, has_points : bool
+    has_many_literals, has_plain_intervals : bool
         As in `ppsolve.solver.cpsat.parameters.ModelTraits`, of the rules added so far.
     """
 
@@ -90,7 +90,7 @@ class Constraints:
         self.problem = implied.problem
         self.rounding = rounding
         self.memory_is_exact = True
-        self.has_many_literals = self.has_points = False
+        self.has_many_literals, self.has_plain_intervals = False, True
 
     def add_all(self, hint: Schedule | None = None, *, window_work: bool = False) -> Iterator[None]:
         """Add every rule, then the redundant ones: a new one is a module and one more line here.
@@ -132,7 +132,7 @@ class Constraints:
             busy = ops[self.problem.holds_place[ops]]
             if len(busy) > 1:
                 self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
-                self.has_points |= not self.problem.duration[busy].all()
+                self.has_plain_intervals &= bool(self.problem.duration[busy].all())
             yield
 
     def _memory(self) -> Iterator[None]:
@@ -208,11 +208,10 @@ class Constraints:
             for index, demand in enumerate(demands.demand)
             if demand and not holds.acquire[index] == holds.release[index] == ALWAYS
         ]
-        self.model.add_cumulative(
-            [self.variables.hold(holds, index) for index in indices],
-            [demands.demand[index] for index in indices],
-            demands.capacity,
-        )
+        amounts = [demands.demand[index] for index in indices]
+        intervals = [self.variables.hold(holds, index) for index in indices]
+        self.model.add_cumulative(intervals, amounts, demands.capacity)
+        self.has_plain_intervals &= sum(sorted(amounts)[-2:]) <= demands.capacity
 
 
 def longest_delays(graph: Dag) -> Iterator[tuple[int, int, int]]:

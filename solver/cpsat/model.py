@@ -57,7 +57,7 @@ class Model:
         problem, literals = self.implied.problem, len(self.variables.orders)
         is_span = problem.objective is Objective.DEVICE_SPAN
         return ModelTraits(
-            has_points=self.constraints.has_points,
+            has_plain_intervals=self.constraints.has_plain_intervals,
             is_mostly_alike=2 * sum(f.size for f in problem.families) >= problem.num_ops,
             has_many_literals=self.constraints.has_many_literals,
             is_small_span=is_span and 0 < literals <= MAX_SMALL,

@@ -15,9 +15,10 @@ class ModelTraits:
 
     Parameters
     ----------
-    has_points : bool
-        Some no-overlap holds an interval of length zero. With it CP-SAT 9.15 calls feasible models
-        infeasible under strong propagation, and ends the process under dynamic precedences.
+    has_plain_intervals : bool
+        No-overlaps, and parts of cumulatives of which no two fit together, hold intervals of fixed
+        lengths of at least 1. Of others CP-SAT 9.15 calls feasible models infeasible under strong
+        propagation, and it ends the process under dynamic precedences.
     is_mostly_alike : bool
         Half of the ops or more stand in families, whose index order decides much.
     has_many_literals : bool
@@ -26,7 +27,7 @@ class ModelTraits:
         Device spans of few ops are minimised, with literals for their pairs.
     """
 
-    has_points: bool = False
+    has_plain_intervals: bool = True
     is_mostly_alike: bool = False
     has_many_literals: bool = False
     is_small_span: bool = False
@@ -63,7 +64,7 @@ def configured(
     if limits.deterministic is not None:
         parameters.max_deterministic_time = limits.deterministic
     parameters.catch_sigint_signal = False
-    orders = limits.dynamic_orders and not traits.has_points
+    orders = limits.dynamic_orders and traits.has_plain_intervals
     parameters.use_dynamic_precedence_in_disjunctive = orders
     if limits.dynamic_orders and limits.workers == 1:
         # Ten questions about pipelines of 192 to 1,152 ops had the same answers without linear

@@ -60,10 +60,11 @@ class Rules:
         ]
 
     @property
-    def has_points(self) -> bool:
-        return any(
-            len(ops) > 1 and not all(self.duration[op] for op in ops) for ops in self.machines
-        )
+    def has_plain_intervals(self) -> bool:
+        every = [[self.duration[op] for op in ops] for ops in self.machines]
+        largest = sorted(amount for _, _, amount in self.holds)[-2:]
+        fit = self.is_reservoir or sum(largest) <= self.capacity
+        return fit and all(len(lengths) < 2 or 0 not in lengths for lengths in every)
 
 
 def random_rules(seed: int, *, points: bool) -> Rules:
