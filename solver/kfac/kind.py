@@ -122,6 +122,10 @@ class KfacKind(Kind[KfacInstance]):
             return "needs an instance that is one problem (here: objective makespan)"
         return super().obstacle(heuristic, instance)
 
+    def objective_of(self, instance: KfacInstance) -> Objective:
+        """Return the objective, with its default filled in."""
+        return instance.judged_by
+
     def value_unit(self, instance: KfacInstance) -> str:
         """Return ``iterations`` for a refresh, else the unit of time."""
         return "iterations" if is_refresh(instance) else instance.time_unit

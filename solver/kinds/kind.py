@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from ppsolve.models.core.documents import parse_given
-from ppsolve.models.core.problem import FREE, Problem
+from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import no_common_tick
@@ -150,6 +150,11 @@ class Kind(Generic[AnyInstance]):
     def value_unit(self, instance: AnyInstance) -> str:
         """Return the unit of values and bounds in an instance's results."""
         return instance.time_unit
+
+    def objective_of(self, instance: AnyInstance) -> Objective:
+        """Return the objective of an instance, which its task has too."""
+        stated = getattr(instance, "objective", None)
+        return stated if isinstance(stated, Objective) else Objective.MAKESPAN
 
     def doubts(self, instance: AnyInstance) -> Iterator[str]:
         """Yield a line for each field of an instance whose unit looks wrong: the field, and why."""

@@ -11,8 +11,10 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.kinds.options import Options
+from ppsolve.solver.kinds.task import Task
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.progress import ProgressListener
+from ppsolve.solver.optimize.readying import UnreadyTask, task_in_time
 from ppsolve.solver.optimize.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.optimize.run import Run
 
@@ -98,12 +100,18 @@ def optimize(
         robust=robust,
     )
     clock = options.clock(began)
+    kind = kind_of(instance)
     chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
-    task = kind_of(instance).task(instance, exact=exact)
-    if robust is not None:
-        task.refuse_robust()
-    if start is not None:
-        task.begin_from(start)
+
+    def make() -> Task:
+        task = kind.task(instance, exact=exact)
+        if robust is not None:
+            task.refuse_robust()
+        if start is not None:
+            task.begin_from(start)
+        return task
+
+    task = task_in_time(make, clock) or UnreadyTask(kind, instance)
     return Run(task, chosen, options, on_progress, clock).execute()
 
 
