@@ -276,6 +276,15 @@ class Problem:
         wanted = [index for index, name in enumerate(self.kinds) if name in names]
         return np.isin(self.kind, wanted)
 
+    def by_place(self, *names: str) -> dict[tuple[int, int], IntArray]:
+        """Return the ops of the named kinds by stage and device, in op order."""
+        ops = np.flatnonzero(self.kind_mask(*names))
+        ops = ops[np.lexsort((self.device[ops], self.stage[ops]))]
+        stage, device = self.stage[ops], self.device[ops]
+        cuts = np.flatnonzero((stage[1:] != stage[:-1]) | (device[1:] != device[:-1])) + 1
+        parts = np.split(ops, cuts) if len(ops) else []
+        return {(int(self.stage[part[0]]), int(self.device[part[0]])): part for part in parts}
+
     def grid(self, kind: str) -> IntArray:
         """Return op numbers of `kind` as ``int64[stages, micro-batches]``, `FREE` where absent."""
         ops = np.flatnonzero(self.kind_mask(kind) & (self.microbatch != FREE))

@@ -17,7 +17,7 @@ from ppsolve.models.kfac.work import (
     FACTORS,
     Place,
     lower_iteration,
-    modules_of,
+    modules_by_stage,
     places,
     saved_bytes,
     sync_devices,
@@ -111,6 +111,7 @@ class _CycleLowering:
         self.instance = instance
         self.pipeline = instance.pipeline
         self.modules = instance.modules
+        self.modules_of = modules_by_stage(instance)
         self.length = instance.cycle_length
         self._refuse_too_many_ops()
         self.iteration = lower_iteration(instance, exact=exact)
@@ -120,6 +121,11 @@ class _CycleLowering:
         self.holders: dict[int, list[int]] = defaultdict(list)
         for stage, device in places(self.pipeline):
             self.holders[stage].append(device)
+        self.gradients = self._grid("W", "B")
+        self.data = {"A": self._grid("F"), "B": self._grid("I", "B")}
+        self.optimizers = self.iteration.by_place(OPTIMIZER_KIND)
+        reductions = self.iteration.by_place(ALLREDUCE_KIND)
+        self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
         self.op_of = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
         self.curvature: dict[str, IntArray] = {}
         self.inversions: dict[int, IntArray] = {}
@@ -203,14 +209,14 @@ class _CycleLowering:
 
     def _end_iterations(self, stage: int) -> None:
         """Add a stage's preconditions and the zero-length ops that begin its next iteration."""
-        modules = modules_of(self.instance, stage)
+        modules = self.modules_of[stage]
         for device in self.holders[stage]:
             last = ready = self._gradient(stage, device)
             if modules:
                 last = self._add_preconditions(stage, device, modules)
                 self.builder.add_precedences(ready[:, :, None], last[:, None, :])
-            optimizer = self._single(OPTIMIZER_KIND, stage, device)
-            if optimizer.size:
+            if (stage, device) in self.optimizers:
+                optimizer = self.op_of[:, self.optimizers[stage, device]]
                 self.builder.add_precedences(last, optimizer)
                 last = optimizer
             if self.length > 1:
@@ -218,18 +224,10 @@ class _CycleLowering:
 
     def _gradient(self, stage: int, device: int) -> IntArray:
         """Return the last ops of a stage's gradient on a device, int64[N, ...]."""
-        reduce = self._single(ALLREDUCE_KIND, stage)
-        if reduce.size:
-            return reduce
+        if stage in self.reduction_of:
+            return self.op_of[:, self.reduction_of[stage]]
         own = self.devices[stage] == device
-        return self.op_of[:, self._grid("W", "B")[stage, own]]
-
-    def _single(self, kind: str, stage: int, device: int | None = None) -> IntArray:
-        """Return the op of that kind and stage in each iteration, int64[N, 1 or 0]."""
-        mask = self.iteration.kind_mask(kind) & (self.iteration.stage == stage)
-        if device is not None:
-            mask &= self.iteration.device == device
-        return self.op_of[:, np.flatnonzero(mask)]
+        return self.op_of[:, self.gradients[stage, own]]
 
     def _add_preconditions(
         self, stage: int, device: int, modules: Sequence[KfacModule]
@@ -262,7 +260,7 @@ class _CycleLowering:
             device=device,
         )
         self.builder.add_precedences(last[:-1], steps[:, None])
-        forwards = self._grid("F")[stage, self.devices[stage] == device]
+        forwards = self.data["A"][stage, self.devices[stage] == device]
         self.builder.add_precedences(steps[:, None], self.op_of[1:, forwards])
         for k, op in enumerate(steps.tolist()):
             self.names[op] = f"{STEP_KIND}{stage}{self._at(stage, device)}@{k}"
@@ -290,8 +288,7 @@ class _CycleLowering:
 
     def _data(self, factor: str) -> IntArray:
         """Return the ops of iteration 0 whose output a factor's curvature reads, int64[S, m]."""
-        grid = self._grid("F") if factor == "A" else self._grid("I", "B")
-        found: IntArray = self.op_of[0][grid]
+        found: IntArray = self.op_of[0][self.data[factor]]
         return found
 
     def _add_refresh(self, number: int, module: KfacModule) -> None:
@@ -304,15 +301,14 @@ class _CycleLowering:
             self.builder.add_precedences(gate[:, None], inversions)
             if self.instance.max_age is not None:
                 users = [
-                    self._preconditions_of(number, module, device)[self.instance.max_age]
+                    self._preconditions_of(module, device)[self.instance.max_age]
                     for device in self.holders[module.stage]
                 ]
                 self.builder.add_precedences(inversions, users)
 
-    def _preconditions_of(self, number: int, module: KfacModule, device: int) -> IntArray:
+    def _preconditions_of(self, module: KfacModule, device: int) -> IntArray:
         """Return the preconditions of one module on a device, int64[N]."""
-        before = self.modules[:number]
-        place = sum(other.stage == module.stage for other in before)
+        place = [other.name for other in self.modules_of[module.stage]].index(module.name)
         return self.preconditions[module.stage, device][:, place]
 
     def _add_sync(self, module: KfacModule, factor: str, gate: IntArray) -> IntArray:

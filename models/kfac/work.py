@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
@@ -26,22 +27,12 @@ def places(pipeline: PipelineInstance) -> list[Place]:
     )
 
 
-def modules_of(instance: KfacInstance, stage: int) -> list[KfacModule]:
-    """Return the modules of a stage.
-
-    Parameters
-    ----------
-    instance : KfacInstance
-        An instance with modules.
-    stage : int
-        Number of the stage.
-
-    Returns
-    -------
-    list of KfacModule
-        Its modules in the order of the instance.
-    """
-    return [module for module in instance.modules or () if module.stage == stage]
+def modules_by_stage(instance: KfacInstance) -> dict[int, list[KfacModule]]:
+    """Return the modules of each stage in the order of the instance; a stage may have none."""
+    found: dict[int, list[KfacModule]] = defaultdict(list)
+    for module in instance.modules or ():
+        found[module.stage].append(module)
+    return found
 
 
 def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from ppsolve.models.kfac.cycle import Cycle, lay_out_cycle
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kfac.op_kinds import KIND_OF
 from ppsolve.models.kfac.pattern import RefreshPattern
-from ppsolve.models.kfac.work import Place, lower_iteration, modules_of, places
+from ppsolve.models.kfac.work import Place, lower_iteration, modules_by_stage, places
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
@@ -27,6 +28,8 @@ PATTERNS: dict[str, Heuristic] = {
     heuristic.name: heuristic for heuristic in (*PIPELINE.heuristics, *GENERIC)
 }
 """Heuristics whose schedule of the pipeline can be pinned."""
+
+NO_OPS = np.zeros(0, dtype=np.int64)
 
 NO_END = 2**61
 """End of the last hole, which has none: beyond all ticks, and sums of two still fit in int64."""
@@ -123,6 +126,14 @@ class _Iteration:
         for family in self.problem.families:
             self.start[family] = np.sort(self.start[family], axis=0)
         self.end = self.start + self.problem.duration
+        self.compute = self.problem.by_place(*COMPUTE_KINDS)
+        self.optimizers = self.problem.by_place(OPTIMIZER_KIND)
+        reductions = self.problem.by_place(ALLREDUCE_KIND)
+        self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        self.stages_at: dict[int, list[int]] = defaultdict(list)
+        for stage, device in places(self.pipeline):
+            self.stages_at[device].append(stage)
+        self.modules = modules_by_stage(instance)
         self.preconditions: dict[Place, IntArray] = {}
         self.complete: dict[Place, int] = {}
         self.busy_until = [0] * self.pipeline.num_devices
@@ -135,8 +146,8 @@ class _Iteration:
 
     def _finish(self, device: int) -> None:
         """Put preconditions and optimizer steps behind the last compute op of a device."""
-        cursor = int(self.end[self._compute_ops(device)].max())
-        stages = [stage for stage, holder in places(self.pipeline) if holder == device]
+        stages = self.stages_at[device]
+        cursor = max(int(self.end[self.compute[stage, device]].max()) for stage in stages)
         ready = {stage: self._gradient_ready(stage, device) for stage in stages}
         for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
             began = max(cursor, ready[stage])
@@ -149,34 +160,21 @@ class _Iteration:
         """Place a stage's preconditions and optimizer; return their end, None without any."""
         lengths = [
             self.problem.scale.ticks(Fraction(module.precondition))
-            for module in modules_of(self.instance, stage)
+            for module in self.modules[stage]
         ]
         ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
         self.preconditions[stage, device] = ends[:-1]
-        optimizer = self._single(OPTIMIZER_KIND, stage, device)
+        optimizer = self.optimizers.get((stage, device), NO_OPS)
         self.start[optimizer] = ends[-1]
         self.end[optimizer] = ends[-1] + self.problem.duration[optimizer]
         if not lengths and not len(optimizer):
             return None
         return int(max(ends[-1], self.end[optimizer].max(initial=0)))
 
-    def _compute_ops(self, device: int, stage: int | None = None) -> IntArray:
-        mask = self.problem.kind_mask(*COMPUTE_KINDS) & (self.problem.device == device)
-        if stage is not None:
-            mask &= self.problem.stage == stage
-        return np.flatnonzero(mask)
-
     def _gradient_ready(self, stage: int, device: int) -> int:
         """Return the tick at which the gradient of a stage is complete on a device."""
-        reduce = self._single(ALLREDUCE_KIND, stage)
-        ops = reduce if len(reduce) else self._compute_ops(device, stage)
+        ops = self.reduction_of.get(stage, self.compute[stage, device])
         return int(self.end[ops].max())
-
-    def _single(self, kind: str, stage: int, device: int | None = None) -> IntArray:
-        mask = self.problem.kind_mask(kind) & (self.problem.stage == stage)
-        if device is not None:
-            mask &= self.problem.device == device
-        return np.flatnonzero(mask)
 
     def _resource_spans(self) -> list[int]:
         """Return last end - first start of every resource, preconditions included."""
@@ -192,8 +190,8 @@ class _Iteration:
     def _stage_spans(self) -> list[int]:
         """Return the ticks by which each stage and device holds its next iteration back."""
         return [
-            complete - int(self.start[self._compute_ops(device, stage)].min())
-            for (stage, device), complete in self.complete.items()
+            complete - int(self.start[self.compute[place]].min())
+            for place, complete in self.complete.items()
         ]
 
 

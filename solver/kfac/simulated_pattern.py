@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
-
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.documents.errors import InputError
@@ -21,7 +19,8 @@ from ppsolve.models.kfac.labels import UP_PIPE, Label, precondition_label
 from ppsolve.models.kfac.pattern import DevicePattern, PinnedOp, RefreshPattern, Work
 from ppsolve.models.kfac.work import (
     FACTORS,
-    modules_of,
+    Place,
+    modules_by_stage,
     places,
     saved_bytes,
     sync_devices,
@@ -102,12 +101,21 @@ class _Pattern:
         for stage, device in places(self.pipeline):
             self.holders[stage].append(device)
         self.pipes = self.pipeline.stage_devices_of_pipes()
+        self.pipe_of = self.pipeline.pipe_of_microbatch.tolist()
         stages_at: dict[int, set[int]] = defaultdict(set)
         for stage, device in places(self.pipeline):
             stages_at[device].add(stage)
+        self.modules_of = modules_by_stage(instance)
+        self.modules_at: dict[int, list[KfacModule]] = defaultdict(list)
         for module in instance.modules or ():
             for device in self._sync_devices(module):
                 stages_at[device].add(module.stage)
+                self.modules_at[device].append(module)
+        self.calls = self.problem.by_place(*_CALLS)
+        self.optimizers = self.problem.by_place(OPTIMIZER_KIND)
+        self.stages_of: dict[int, list[int]] = defaultdict(list)
+        for stage, device in iteration.preconditions:
+            self.stages_of[device].append(stage)
         self.names_stages = any(len(stages) > 1 for stages in stages_at.values())
 
     def run(self) -> RefreshPattern:
@@ -145,58 +153,55 @@ class _Pattern:
 
     def _calls(self, device: int) -> Iterator[PinnedOp]:
         problem = self.problem
-        pipe_of = self.pipeline.pipe_of_microbatch.tolist()
-        mask = problem.kind_mask(*_CALLS) & (problem.device == device)
-        for op in np.flatnonzero(mask).tolist():
+        for op in self._of_device(self.calls, device):
             kind, label = _CALLS[problem.kinds[problem.kind[op]]]
-            pipe = pipe_of[problem.microbatch[op]]
+            pipe = self.pipe_of[problem.microbatch[op]]
             yield self._pinned(label + UP_PIPE * pipe, kind, pipe, op)
+
+    def _of_device(self, ops: dict[Place, IntArray], device: int) -> list[int]:
+        """Return the ops of all stages of a device by their numbers."""
+        places = ((stage, device) for stage in self.stages_of[device])
+        return sorted(op for place in places if place in ops for op in ops[place].tolist())
 
     def _pinned(self, label: str, kind: str, pipe: int, op: int) -> PinnedOp:
         start = int(self.iteration.start[op])
         return PinnedOp(label, kind, pipe, start, start + int(self.problem.duration[op]))
 
     def _conditions(self, device: int) -> Iterator[PinnedOp]:
-        for (stage, holder), starts in self.iteration.preconditions.items():
-            if holder != device:
-                continue
-            modules = modules_of(self.instance, stage)
-            for module, start in zip(modules, starts.tolist(), strict=True):
+        for stage in self.stages_of[device]:
+            starts = self.iteration.preconditions[stage, device].tolist()
+            for module, start in zip(self.modules_of[stage], starts, strict=True):
                 end = start + self.problem.scale.ticks(Fraction(module.precondition))
                 label = precondition_label(self._name(module))
                 yield PinnedOp(label, "precondition", 0, start, end)
 
     def _optimizers(self, device: int) -> Iterator[PinnedOp]:
-        problem = self.problem
-        mask = problem.kind_mask(OPTIMIZER_KIND) & (problem.device == device)
-        for op in np.flatnonzero(mask).tolist():
-            label = "optimizer" + (f":stage{problem.stage[op]}" if self.names_stages else "")
+        for op in self._of_device(self.optimizers, device):
+            label = "optimizer" + (f":stage{self.problem.stage[op]}" if self.names_stages else "")
             yield self._pinned(label, "precondition", 0, op)
 
     def _work(self, device: int) -> Iterator[Work]:
-        modules = self.instance.modules or ()
+        modules = self.modules_at[device]
         for module in modules:
             for factor in FACTORS:
                 yield from self._curvature(device, module, factor)
         for module in modules:
-            if device in self._sync_devices(module):
-                for factor in FACTORS:
-                    if work_time(module, "sync", factor) or len(self.pipes) > 1:
-                        yield self._once("sync", factor, module, self._sync_devices(module))
+            for factor in FACTORS:
+                if work_time(module, "sync", factor) or len(self.pipes) > 1:
+                    yield self._once("sync", factor, module, self._sync_devices(module))
         for module in modules:
             if device in self.holders[module.stage]:
                 for factor in FACTORS:
                     yield self._once("inv", factor, module, (device,))
 
     def _curvature(self, device: int, module: KfacModule, factor: str) -> Iterator[Work]:
-        counts: IntArray = np.bincount(self.pipeline.pipe_of_microbatch)
         for pipe, devices in enumerate(self.pipes):
             if devices[module.stage] != device:
                 continue
             text = f"cov_kron_{factor}:{self._name(module)}" + UP_PIPE * pipe
             yield Work(
                 label=Label(text, "cov", factor, self._name(module), pipe),
-                parts=int(counts[pipe]),
+                parts=self.pipe_of.count(pipe),
                 length=self.problem.scale.ticks(work_time(module, "cov", factor)),
                 recorded=None,
                 participants=(device,),

@@ -51,8 +51,9 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
         One order per device.
     """
     half = instance.num_microbatches // 2
+    grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
     chains = [
-        _ops(problem, order, pipe * half)
+        _ops(problem, grids, order, pipe * half)
         for pipe in range(2)
         for order in one_forward_one_backward(instance.num_stages, half)
     ]
@@ -64,8 +65,7 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
     return [_with_full_backwards(order) for order in orders_of(merged)]
 
 
-def _ops(problem: Problem, order: Order, offset: int) -> IntArray:
-    grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
+def _ops(problem: Problem, grids: IntArray, order: Order, offset: int) -> IntArray:
     halves, _ = in_halves(problem, order)
     ops: IntArray = grids[halves.kind, halves.stage, halves.microbatch + offset]
     return ops

@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 
+from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, StopReason
 from ppsolve.models.kfac import unrolling
+from ppsolve.models.kfac.cycle import lay_out_cycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.solver.kfac import bounds, exact
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.heuristics import CAUSAL, run_refresh_heuristic
+from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.run import Run
 from tests.kfac.cases import Timeline, pattern_of
+from tests.kfac.described_instances import described_instance
+
+MODULE = {"name": "m", "curvature_a": 1, "curvature_b": 1, "inverse_a": 1, "inverse_b": 1}
 
 
 def narrow(modules: int, *, skew: int = 0) -> Timeline:
@@ -102,6 +108,27 @@ def test_lowering_numbers_ops_by_start_and_keeps_what_runs_before_time_0():
         *(0, 10, 25, 45, 65, 75, 90, 110),
         *(0, 0, 0, 15, 35, 45, 60, 80),
     ]
+
+
+@pytest.mark.parametrize("shape", ["linear", "bidirectional"])
+@pytest.mark.parametrize("lower", [simulated_pattern, lay_out_cycle])
+def test_the_ops_of_an_iteration_are_gone_through_as_often_for_any_number_of_devices(
+    lower, shape, monkeypatch
+):
+    looks: list[str] = []
+    kind_mask = Problem.kind_mask
+    monkeypatch.setattr(
+        Problem, "kind_mask", lambda self, *names: looks.append("") or kind_mask(self, *names)
+    )
+
+    def looks_of(devices: int) -> int:
+        looks.clear()
+        pattern = "chimera" if shape == "bidirectional" else "1f1b"
+        of_pipeline = {"placement": shape, "allreduce": 1, "optimizer": 1}
+        lower(described_instance(MODULE, devices, 4, None, of_pipeline, pattern=pattern))
+        return len(looks)
+
+    assert looks_of(8) == looks_of(4) > 0
 
 
 def task_of(*timelines: Timeline, **fields: Any) -> Any:
