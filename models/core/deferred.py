@@ -14,38 +14,38 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Deferred(Sequence[Item], Generic[Item]):
-    """A sequence that is made when it is first read; equal to a sequence of the same items.
+    """A sequence or a dict that is made when it is first read; equal to one of the same items.
 
     Parameters
     ----------
     make : callable
-        Makes the list or tuple.
+        Makes the list, tuple or dict.
     written : callable, optional
         Makes a list of plain JSON data of the items, for items that are none themselves.
     """
 
     def __init__(
         self,
-        make: Callable[[], Sequence[Item]],
+        make: Callable[[], Any],
         written: Callable[[], list[Any]] | None = None,
     ) -> None:
         self._make = make
         self._written = written
 
     @cached_property
-    def value(self) -> Sequence[Item]:
-        """The sequence itself."""
+    def value(self) -> Any:
+        """The sequence or dict itself."""
         return self._make()
 
-    def written(self) -> list[Any]:
+    def written(self) -> Any:
         """Return the items as plain JSON data."""
-        return list(self._make()) if self._written is None else self._written()
+        return self._make() if self._written is None else self._written()
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+    def __getitem__(self, index: Any) -> Any:
         """Return an item, or a list or tuple of them."""
         return self.value[index]
 

@@ -108,7 +108,7 @@ class ScheduleDocument(Reported):
         def ops() -> tuple[ScheduledOp, ...]:
             return tuple(ScheduledOp.model_construct(**row) for row in _rows(schedule))
 
-        found = Deferred(ops, lambda: _rows(schedule))
+        found: Deferred[ScheduledOp] = Deferred(ops, lambda: _rows(schedule))
         return cls.model_construct(time_unit=schedule.problem.scale.unit, ops=found)
 
     def orders(self) -> list[list[str]]:
@@ -311,6 +311,7 @@ class Versions(Reported):
     python: str
 
 
+@unfolds("instance_document")
 class Result(HasSchedule, Reported):
     """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
 
@@ -354,7 +355,9 @@ class Result(HasSchedule, Reported):
     bottleneck: Bottleneck | None = None
     heuristics: tuple[HeuristicEntry, ...] = ()
     schedule: ScheduleDocument | None = None
-    instance_document: dict[str, Any] | None = Field(default=None, repr=False)
+    instance_document: Annotated[dict[str, Any] | None, MayBeDeferred()] = Field(
+        default=None, repr=False
+    )
 
     @property
     def orders(self) -> list[list[str]] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.base import StrictModel, field_names
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.printable import plain_json
 
@@ -35,13 +35,9 @@ def instance_data(instance: StrictModel) -> dict[str, Any]:
 
     Numbers are the nearest doubles, ints where whole.
     """
-    full = instance.model_dump(mode="json", exclude_none=True)
-    sparse = _sparse(instance)
-    return {
-        name: sparse.get(name, value)
-        for name, value in full.items()
-        if name in sparse or name in ALWAYS_WRITTEN
-    }
+    always = {"schema_version", *ALWAYS_WRITTEN}
+    shown = instance.model_dump(mode="json", include=always, exclude_none=True) | _sparse(instance)
+    return {name: shown[name] for name in field_names(type(instance)) if name in shown}
 
 
 def document_text(document: BaseModel) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.result import (
     HeuristicEntry,
     HeuristicStatus,
@@ -392,7 +394,7 @@ class Run:
             "robust": options.robust,
             "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
-            "instance_document": instance_data(task.instance),
+            "instance_document": Deferred(partial(instance_data, task.instance)),
             "bounds": bound_entries(task.bounds, task.shown),
             "heuristics": [self._entry(outcome) for outcome in self._in_order(task.outcomes)],
             **({} if status is Status.INFEASIBLE else self._found()),

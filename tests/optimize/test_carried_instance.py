@@ -7,6 +7,7 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
+from ppsolve.solver.optimize import run
 from ppsolve.solver.optimize.kinds import instance_in, parse_instance
 from tests.paths import ROOT
 
@@ -49,3 +50,15 @@ def test_a_broken_carried_instance_is_named():
     with pytest.raises(InputError, match=r"r\.json: instance_document: num_devices"):
         instance_in(data, "r.json")
     assert parse_instance(written(ppsolve.optimize(PIPELINE, time_limit=0))["instance_document"])
+
+
+def test_the_carried_instance_is_made_when_it_is_first_read(monkeypatch):
+    dumped = []
+    monkeypatch.setattr(run, "instance_data", lambda instance: dumped.append(1) or {"name": "x"})
+    result = ppsolve.optimize(PIPELINE, time_limit=0)
+    assert dumped == []
+    assert (result.instance_document, result.instance_document, dumped) == (
+        {"name": "x"},
+        {"name": "x"},
+        [1],
+    )
