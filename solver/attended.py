@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from weakref import WeakSet
 
@@ -165,12 +165,14 @@ class Work:
         self._is_told = False
 
     def _body(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._ended.set()
+        # What was told as the work ended arrives at any of its last steps, and is no error of it.
+        with suppress(TimeIsUp):
+            try:
+                self._call()
+            except BaseException as error:
+                self._error = error
+            finally:
+                self._ended.set()
 
     def _outcome(self) -> bool:
         """Raise what the work raised; return false if it was left behind."""

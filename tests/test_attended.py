@@ -106,6 +106,22 @@ def test_work_that_takes_no_notice_is_left_behind() -> None:
     held.release()
 
 
+def test_work_that_is_told_as_it_ends_has_no_error(monkeypatch) -> None:
+    class Ended(threading.Event):
+        def set(self) -> None:
+            super().set()
+            raise TimeIsUp
+
+    printed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    work = Work(nothing, Clock(), nothing)
+    work._ended = Ended()
+    assert work.run()
+    assert work._thread is not None
+    work._thread.join()
+    assert printed == []
+
+
 def test_errors_of_the_work_are_its_callers() -> None:
     def fail(_: Work | None) -> None:
         raise ValueError("no")
