@@ -63,6 +63,7 @@ class StopReason(StrEnum):
     TOO_LARGE = "too_large_for_exact_model"
     INFEASIBLE = "proved_infeasible"
     RECORDED = "recorded"
+    DISAGREEMENT = "proofs_disagree"
 
 
 class Reported(BaseModel):
@@ -320,6 +321,8 @@ class Result(HasSchedule, Reported):
     Times without a common tick are rounded up to a fine one: the schedule is valid for the given
     times, value and bound are of the rounded ones, and the optimum of the given times is at most
     `tick_error` below that of the rounded ones, never above it. 0 where nothing was rounded.
+    `bound_verified` says that what only CP-SAT has proved was proved once more, with other
+    parameters and another seed; it is null where that was not tried, or did not end in its time.
     `robust` is the jitter that the best schedule was made to bear, where that was asked for.
     `instance_document` is the instance itself as plain JSON data, so that a result file is enough
     for whoever reads it.
@@ -337,6 +340,7 @@ class Result(HasSchedule, Reported):
     device_span: Figure | None = None
     bound: Figure | None = None
     bound_by: str | None = None
+    bound_verified: bool | None = None
     gap: float | None = None
     bubble_ratio: float | None = None
     bubble_over_compute: float | None = None

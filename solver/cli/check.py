@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,19 +20,29 @@ from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
 from ppsolve.solver.convert.data_order import DATA_ORDER
 from ppsolve.solver.convert.torch_csv import check_csv
 from ppsolve.solver.optimize import api
-from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
+from ppsolve.solver.optimize.kinds import instance_in, load_instance
+from ppsolve.solver.render.figures import figure
 
 Instance = Annotated[
     Path,
-    typer.Argument(metavar="INSTANCE", help="Instance; - is stdin.", show_default=False),
+    typer.Argument(
+        metavar="INSTANCE",
+        help="Instance, or a result alone that carries its own; - is stdin.",
+        show_default=False,
+    ),
 ]
 Result = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
         metavar="RESULT",
         help="Result, heuristic entry, bare schedule, or PyTorch's .csv; - is stdin.",
         show_default=False,
     ),
+]
+Bound = Annotated[
+    bool,
+    typer.Option("--bound", help="Prove the bound of the result again, as long as it takes."),
 ]
 
 
@@ -42,8 +53,9 @@ def register(app: typer.Typer) -> None:
 
 def check_command(
     instance_file: Instance,
-    result_file: Result,
+    result_file: Result = None,
     fed: FedOrder = None,
+    proves_bound: Bound = False,
     exact: opt.Exact = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -56,27 +68,35 @@ def check_command(
 
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
-    violations = check_files(instance_file, result_file, fed, exact=exact)
+    if result_file is not None and result_file.suffix.lower() == ".csv":
+        refuse_given({"--bound": proves_bound or None}, "expected a result")
+        violations, bound = check_runtime_file(instance_file, result_file, fed, exact=exact), None
+    else:
+        refuse_given({DATA_ORDER: fed}, "expected a schedule file of PyTorch (.csv)")
+        violations, bound = check_files(
+            instance_file, result_file, exact=exact, proves_bound=proves_bound
+        )
     if as_json:
         found = [{"rule": v.rule, "message": v.message, "ops": list(v.ops)} for v in violations]
-        print_json({"valid": not violations, "violations": found})
+        proof = {} if bound is None else {"bound": asdict(bound)}
+        print_json({"valid": not violations, "violations": found} | proof)
     else:
-        _print(str(result_file), violations, quiet=quiet)
+        _print(str(result_file or instance_file), violations, bound, quiet=quiet)
     if violations:
         raise typer.Exit(ExitCode.CHECK_FAILED)
 
 
-def check_files(
-    instance_file: Path, result_file: Path, fed: Path | None = None, *, exact: bool = False
+def check_runtime_file(
+    instance_file: Path, csv_file: Path, fed: Path | None, *, exact: bool
 ) -> list[Violation]:
-    """Check the schedule of one file against the instance of another.
+    """Check a schedule file of PyTorch against a pipeline.
 
     Parameters
     ----------
-    instance_file, result_file : Path
+    instance_file, csv_file : Path
         The files; one of them may be ``-``, standard input.
-    fed : Path, optional
-        Data order of a runtime's file.
+    fed : Path or None
+        Data order of the file.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -88,26 +108,71 @@ def check_files(
     Raises
     ------
     InputError
+        A file cannot be used.
+    """
+    pipeline = load_pipeline(instance_file)
+    with about_file(pipeline, instance_file):
+        return check_csv(csv_file, pipeline, data_order(fed, pipeline), exact=exact)
+
+
+def check_files(
+    instance_file: Path, result_file: Path | None, *, exact: bool, proves_bound: bool
+) -> tuple[list[Violation], BoundCheck | None]:
+    """Check the schedule of one file against the instance of another, or that it carries.
+
+    Parameters
+    ----------
+    instance_file : Path
+        The instance, or the result where that is the only file.
+    result_file : Path or None
+        The result; one of both may be ``-``, standard input.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
+    proves_bound : bool
+        Prove its bound again.
+
+    Returns
+    -------
+    violations : list of Violation
+        Every broken rule; empty for a valid schedule.
+    bound : BoundCheck or None
+        What came of the proof.
+
+    Raises
+    ------
+    InputError
         A file cannot be used, or both are standard input.
     """
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
-    if result_file.suffix.lower() == ".csv":
-        pipeline = load_pipeline(instance_file)
-        with about_file(pipeline, instance_file):
-            return check_csv(result_file, pipeline, data_order(fed, pipeline), exact=exact)
-    refuse_given({DATA_ORDER: fed}, "expected a schedule file of PyTorch (.csv)")
-    instance = load_instance(instance_file)
-    data: Any = read_json(result_file)
+    given = result_file or instance_file
+    data: Any = read_json(instance_file) if result_file is None else None
+    source = source_name(given)
+    instance = load_instance(instance_file) if data is None else instance_in(data, source)
+    data = read_json(given) if data is None else data
     with about_file(instance, instance_file):
         try:
-            return api.check(instance, data, exact=exact)
+            violations = api.check(instance, data, exact=exact)
+            bound = check_bound(instance, data, exact=exact) if proves_bound else None
         except InputError as error:
-            raise error.located(source_name(result_file)) from None
+            raise error.located(source) from None
+    if bound is not None and bound.proved_by is None:
+        violations.append(Violation("bound", _refuted(bound), ()))
+    return violations, bound
 
 
-def _print(source: str, violations: list[Violation], *, quiet: bool) -> None:
+def _refuted(bound: BoundCheck) -> str:
+    claim = "no schedule" if bound.claimed is None else f"none below {figure(bound.claimed)}"
+    return f"{claim} is claimed, but there is one of {figure(bound.better)}"
+
+
+def _print(
+    source: str, violations: list[Violation], bound: BoundCheck | None, *, quiet: bool
+) -> None:
     console = stdout_console()
+    if bound is not None and bound.proved_by is not None:
+        claim = "no schedule" if bound.claimed is None else f"bound {figure(bound.claimed)}"
+        console.print(f"{source}: {claim}, proved again by {bound.proved_by}", soft_wrap=True)
     if not violations:
         console.print(
             Text.assemble(f"{source}: ", ("valid", "bold green"), ", no violations"), soft_wrap=True

@@ -28,6 +28,8 @@ class SearchLimits:
     is_short : bool
         The question is one of many that take a second or so: begin sooner and propagate less, where
         ops are not mostly alike.
+    is_plain : bool
+        Use CP-SAT's defaults, whatever the model and the question are like.
     clock : Clock, optional
         The clock of the call that the search is part of: the search ends with it.
     """
@@ -39,6 +41,7 @@ class SearchLimits:
     seed: int = 0
     dynamic_orders: bool = False
     is_short: bool = False
+    is_plain: bool = False
     clock: Clock | None = None
 
     def start(self) -> Clock:

@@ -64,6 +64,8 @@ def configured(
     if limits.deterministic is not None:
         parameters.max_deterministic_time = limits.deterministic
     parameters.catch_sigint_signal = False
+    if limits.is_plain:
+        return solver
     orders = limits.dynamic_orders and traits.has_plain_intervals
     parameters.use_dynamic_precedence_in_disjunctive = orders
     if limits.dynamic_orders and limits.workers == 1:

@@ -27,6 +27,7 @@ class Options:
     deterministic: bool = False
     heuristics: tuple[str | OwnFunction, ...] | None = None
     robust: float | None = None
+    verify: bool | None = None
 
     @classmethod
     def checked(
@@ -40,6 +41,7 @@ class Options:
         deterministic: bool = False,
         heuristics: Sequence[str | OwnFunction] | None = None,
         robust: float | None = None,
+        verify: bool | None = None,
     ) -> Self:
         """Make options of values that may be out of range.
 
@@ -59,6 +61,8 @@ class Options:
             Names or functions; None for all that apply.
         robust : float or None
             Coefficient of variation, above 0.
+        verify : bool or None
+            As for `ppsolve.optimize`.
 
         Returns
         -------
@@ -79,6 +83,7 @@ class Options:
             deterministic,
             _named(heuristics),
             _jitter(robust),
+            verify,
         )
 
     @property

@@ -38,6 +38,7 @@ from ppsolve.solver.kinds.portfolio import (
     searches_beside,
     takes_parts,
 )
+from ppsolve.solver.kinds.second_proof import prove_again
 from ppsolve.solver.kinds.start import START, known_schedule
 from ppsolve.solver.kinds.task import (
     EXACT,
@@ -406,6 +407,8 @@ class ScheduleTask(Task):
         if answer.schedule is not None:
             stop = self.offer_exact(answer.schedule, control) or stop
         return StopReason.PROVED if self.is_closed else stop
+
+    verify = prove_again
 
     def _raise_bound(self, control: Control, limits: SearchLimits, feed: Feed) -> SearchLimits:
         """Bound the makespan by that of few devices; return the limits of what is left."""

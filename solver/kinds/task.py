@@ -271,6 +271,24 @@ class Task(ABC):
     def strategies(self, options: Options) -> Iterable[Strategy]:
         """Yield the searches to run in turn until the optimum is proved or a limit is met."""
 
+    def verify(self, control: Control, limits: SearchLimits) -> bool | None:
+        """Prove once more what only CP-SAT has proved: its bound, or that there is no schedule.
+
+        Parameters
+        ----------
+        control : Control
+            The run, told about a better schedule.
+        limits : SearchLimits
+            Limits of the second proof.
+
+        Returns
+        -------
+        bool or None
+            False where a schedule contradicts the first proof: it is kept, the proof is not. None
+            where there is nothing to prove, or the limits ended it.
+        """
+        return None
+
     def finish(self, control: Control) -> StopReason | None:
         """Minimise what else is asked for at the best value; return why that stopped early."""
         return None

@@ -81,7 +81,7 @@ class UnreadyTask(Task):
         HeuristicOutcome
             Never.
         """
-        raise NotImplementedError
+        raise AssertionError("no heuristic runs before there is a problem")
 
     def strategies(self, options: Options) -> tuple[Strategy, ...]:
         """Return no search."""

@@ -393,7 +393,8 @@ def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
             (other, f"{text} {unit}") for (other, _), text in zip(beside, others, strict=True)
         )
     if result.bound is not None:
-        yield "lower bound", with_unit(bound, unit) + by(result.bound_by)
+        twice = ", proved twice" if result.bound_verified else ""
+        yield "lower bound", with_unit(bound, unit) + by(result.bound_by) + twice
     if result.gap is not None:
         yield "gap", percent(result.gap)
 

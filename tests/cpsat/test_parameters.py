@@ -29,8 +29,8 @@ CRASHING = Rules(
     holds=[(2, 5, 2), (1, 5, 1), (0, 1, 2), (3, 5, 2)],
     capacity=3,
 )
-"""CP-SAT 9.15 ends the process on it under dynamic precedences: three holds of 2 never fit together,
-and as intervals they have no fixed length."""
+"""CP-SAT 9.15 ends the process on it under dynamic precedences: no two of three holds of 2 fit
+together, and as intervals they have no fixed length."""
 
 UNSOUND = Rules(
     duration=[3, 8, 5, 0, 0, 8],

@@ -1,0 +1,108 @@
+"""The bound of a result, proved again from its instance alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from typing import Any
+
+from ppsolve.models.core.claims import figure
+from ppsolve.models.core.result import Figure, Status, StopReason
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.kinds.options import default_workers
+from ppsolve.solver.kinds.scheduling import ScheduleTask
+from ppsolve.solver.kinds.second_proof import search_below
+from ppsolve.solver.kinds.task import EXACT
+from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+
+SEED = 1
+"""Not the default seed of the run that is checked."""
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """What came of a second proof; figures in the unit of the result's values.
+
+    Parameters
+    ----------
+    claimed : int, float or None
+        The bound; None where the result says that there is no schedule.
+    proved_by : str or None
+        What proved it again; None where it is wrong.
+    better : int, float or None
+        Value of a schedule that contradicts it.
+    """
+
+    claimed: Figure | None
+    proved_by: str | None
+    better: Figure | None = None
+
+
+def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False) -> BoundCheck:
+    """Prove the bound of a result again, or find a schedule below it, as long as it takes.
+
+    Analytic bounds come first, then CP-SAT with its defaults and with those of questions in turn,
+    each time for twice as long.
+
+    Parameters
+    ----------
+    instance : Instance
+        The instance of the result.
+    data : dict
+        The result as plain data.
+    exact : bool
+        As for `ppsolve.optimize`.
+
+    Returns
+    -------
+    BoundCheck
+        What proved the bound again, or a schedule that contradicts it.
+
+    Raises
+    ------
+    InputError
+        The result has no bound, or its kind has bounds of something else than one problem.
+    """
+    claimed = figure(data, "bound")
+    is_refuted = data.get("status") == Status.INFEASIBLE
+    if claimed is None and not is_refuted:
+        raise InputError("expected a result with a bound", field="bound")
+    task = kind_of(instance).task(instance, exact=exact)
+    if not isinstance(task, ScheduleTask):
+        raise InputError(f"bounds of {task.schedules_of} cannot be proved again", field="bound")
+    ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
+    shown = None if ticks is None else task.shown(ticks)
+    try:
+        task.find_bounds()
+    except MemoryInfeasible:
+        return BoundCheck(shown, "memory")
+    if ticks is not None and task.bound.value >= ticks:
+        return BoundCheck(shown, task.bound.name)
+    for round_ in count():
+        limits = SearchLimits(
+            seconds=None,
+            deterministic=2.0 ** (round_ // 2),
+            workers=default_workers(),
+            seed=SEED,
+            is_plain=round_ % 2 == 0,
+            dynamic_orders=True,
+        )
+        answer = search_below(task.implied, task.bounds, ticks, limits)
+        if answer.infeasible:
+            return BoundCheck(shown, EXACT)
+        if answer.schedule is not None:
+            return BoundCheck(shown, None, task.shown(answer.schedule.value))
+        if answer.stop_reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+    raise AssertionError("rounds never end")
+
+
+def _ticks(bound: Fraction) -> int:
+    """Return a bound in whole ticks; files hold the double that is nearest to it."""
+    nearest, slack = round(bound), max(abs(bound), Fraction(10**9)) / 10**15
+    return nearest if abs(bound - nearest) <= slack else math.ceil(bound)
