@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 
 from ppsolve.models.core.timescale import TimeScale
 
@@ -33,16 +32,7 @@ class Objective(StrEnum):
     """Iterations of a pipeline until K-FAC work is done; for K-FAC instances only."""
 
 
-def _schedule_objective(value: Any) -> Any:
-    if value not in {Objective.MAKESPAN, Objective.DEVICE_SPAN}:
-        shown = f'"{value[:40]}"' if isinstance(value, str) else str(value)[:40]
-        raise ValueError(f"expected 'makespan' or 'device_span', got {shown}")
-    return value
-
-
-ScheduleObjective = Annotated[
-    Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN], BeforeValidator(_schedule_objective)
-]
+ScheduleObjective = Literal[Objective.MAKESPAN, Objective.DEVICE_SPAN]
 """Objectives of pipeline and graph instances."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -254,6 +255,10 @@ UNION_TAGS = frozenset({"int", "float", "str"})
 """Parts that pydantic adds to a location to name the member of a union that it tried."""
 
 
+ENUM_MEMBER = re.compile(r"<\w+\.\w+: ('[^']*')>")
+"""How pydantic writes a member of an enum among the values that it expects."""
+
+
 def field_path(location: Iterable[int | str]) -> str:
     """Return ``times.forward[2]`` for ``("times", "forward", 2)``."""
     path = ""
@@ -289,6 +294,8 @@ def explain(
     location = (*issue["loc"], *issue.get("ctx", {}).get("at", ()))
     path = field_path(location)
     message = issue["msg"].removeprefix("Value error, ")
+    if issue["type"] == "literal_error":
+        message = ENUM_MEMBER.sub(r"\1", message)
     if issue["type"] == "extra_forbidden":
         owner = _model_at(model, location[:-1])
         name = str(location[-1])[:60]

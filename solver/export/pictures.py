@@ -112,7 +112,7 @@ def _read(data: dict[str, Any], otherwise: Instance | None) -> tuple[Instance, S
 def _makespan_bound(data: dict[str, Any]) -> float | None:
     """Return the bound of a result, None where it is not one of the end of the schedule."""
     bound, unit = data.get("bound"), data.get("time_unit")
-    if data.get("objective") != Objective.MAKESPAN or data.get("value_unit") not in {None, unit}:
+    if data.get("objective") != Objective.MAKESPAN or data.get("value_unit") not in (None, unit):
         return None
     try:
         found = float(bound)  # type: ignore[arg-type]

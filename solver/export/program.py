@@ -131,7 +131,7 @@ def read_program(
     instance = instance or _carried(data)
     if heuristic is not None:
         data = entry_in(data, heuristic)
-    if data.get("kind") not in {None, "pipeline"}:
+    if data.get("kind") not in (None, "pipeline"):
         raise InputError(
             f"expected the result of a pipeline, got {describe(data['kind'])}", field="kind"
         )

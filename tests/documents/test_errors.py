@@ -132,7 +132,7 @@ def test_not_usable_json(text: str, message: str, tmp_path: Path) -> None:
             "stages_per_device",
             'expected 2 with placement "vshape", got 3 (use "wave" for more)',
         ),
-        ({"objective": "makspan"}, "objective", "'makespan' or 'device_span'"),
+        ({"objective": "makspan"}, "objective", "'makespan' or 'device_span', got"),
         ({"times": 5}, "times", "expected an object, got 5"),
         ({"times": None}, "times", "expected an object, got null"),
         ({"times": {"backward": 5}}, "times.forward", "this field is required"),

@@ -76,6 +76,13 @@ def test_a_bound_of_another_objective_is_not_marked(run):
     assert marks(events(run("export", "span.result.json", "--to", "perfetto"))) == []
 
 
+def test_a_unit_that_is_no_text_marks_nothing(run, tmp_path):
+    solved(run, "tiny")
+    file = tmp_path / "tiny.result.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "value_unit": {}}))
+    assert marks(events(run("export", "tiny.result.json", "--to", "perfetto"))) == []
+
+
 def test_iterations_are_no_time(run):
     done = run("optimize", str(KFAC), "-q", "-t", "0", "-o", "refresh.json")
     assert done.exit_code == 0, done.stderr

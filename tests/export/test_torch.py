@@ -193,6 +193,8 @@ def test_pipelines_with_collectives_have_orders_of_whole_ops():
 def test_results_of_other_kinds_are_refused():
     with pytest.raises(InputError, match='expected the result of a pipeline, got the text "kfac"'):
         read_program({**TWO_RANKS, "kind": "kfac"})
+    with pytest.raises(InputError, match="expected the result of a pipeline, got an object"):
+        read_program({**TWO_RANKS, "kind": {"": 0}})
 
 
 class TestReplicas:
