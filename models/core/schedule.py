@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 
 
@@ -20,10 +21,14 @@ class Schedule:
         The problem that is scheduled, n ops.
     start : int64[n]
         Start of each op.
+    waits : Edges, optional
+        Precedences beside those of the problem that it was timed with: they hold for it whatever
+        ops take, as the order of its resources does.
     """
 
     problem: Problem
     start: IntArray
+    waits: Edges | None = None
 
     @cached_property
     def end(self) -> IntArray:
@@ -66,7 +71,7 @@ class Schedule:
         first = int(self.start.min()) if len(self.start) else 0
         if self.problem.is_anchored or first == 0:
             return self
-        return Schedule(self.problem, self.start - first)
+        return replace(self, start=self.start - first)
 
     def resource_orders(self) -> list[IntArray]:
         """Return the ops of each resource, in order of start; ops of duration 0 are left out."""

@@ -37,7 +37,7 @@ def _swept(request: Request) -> Proposal:
 
     def exchange(better: Schedule | None) -> None:
         if better is not None and effort.tell is not None:
-            effort.tell(better)
+            effort.tell(list_rules.settled(better))
 
     found = list_sweep(
         request.problem,
@@ -47,7 +47,7 @@ def _swept(request: Request) -> Proposal:
         goes_on=effort.uses_all,
         exchange=exchange,
     )
-    return Proposal(found.normalised())
+    return Proposal(list_rules.settled(found).normalised())
 
 
 def _ordered(request: Request) -> Proposal:

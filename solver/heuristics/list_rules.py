@@ -6,9 +6,10 @@ calls makes them smaller (`ppsolve.solver.heuristics.spans`).
 
 from __future__ import annotations
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
@@ -18,6 +19,7 @@ from ppsolve.solver.heuristics.priorities import (
 )
 from ppsolve.solver.heuristics.serial import generate_serial
 from ppsolve.solver.structure.implied import index_order
+from ppsolve.solver.structure.timing import time_orders
 
 _MAX_OPS_SERIAL = 50_000
 """Pipelines of this size (32 devices x 512 micro-batches) take 1 to 2 s. Where every op walks
@@ -28,7 +30,8 @@ refused."""
 def list_tail(problem: Problem) -> Schedule:
     """Schedule the longest tail (critical path) first; weight gradients fill idle time."""
     rank = longest_tail(problem)
-    return _parallel(problem, Rule(rank, fillers(problem), 1.0, 1.0, frees_memory=True))
+    found = _parallel(problem, Rule(rank, fillers(problem), 1.0, 1.0, frees_memory=True))
+    return settled(found)
 
 
 def list_work(problem: Problem) -> Schedule:
@@ -54,6 +57,25 @@ def list_serial(problem: Problem) -> Schedule:
             f"needs at most {_MAX_OPS_SERIAL} ops (serial generation), got {problem.num_ops}"
         )
     return generate_serial(problem, longest_tail(problem), index_order(problem))
+
+
+def settled(schedule: Schedule) -> Schedule:
+    """Return a schedule with each op as early as its orders allow, where memory allows that too.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A valid schedule; of a problem whose device spans count ops may have to start late.
+
+    Returns
+    -------
+    Schedule
+        A valid schedule, no longer than the given one.
+    """
+    if schedule.problem.objective is not Objective.MAKESPAN:
+        return schedule
+    early = time_orders(schedule.problem, schedule.resource_orders(), schedule.waits)
+    return schedule if check_schedule(schedule.problem, early) else early
 
 
 def _parallel(problem: Problem, rule: Rule) -> Schedule:

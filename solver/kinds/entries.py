@@ -8,7 +8,10 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import (
     BoundEntry,
     Figure,
@@ -19,6 +22,8 @@ from ppsolve.models.core.result import (
     reported_bubble,
 )
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 
@@ -98,6 +103,40 @@ def heuristic_entry(
         schedule=ScheduleDocument.of(schedule) if schedule and with_schedule else None,
         **found,
     )
+
+
+def is_lost(kind: Any, instance: Instance, problem: Problem, outcome: HeuristicOutcome) -> bool:
+    """Say if neither the orders of a schedule nor another run of what found it give it again.
+
+    Searches also order transfers, and ops of no micro-batch.
+
+    Parameters
+    ----------
+    kind : Kind
+        The kind of the instance.
+    instance : Instance
+        The instance.
+    problem : Problem
+        Its problem.
+    outcome : HeuristicOutcome
+        What became of a heuristic.
+
+    Returns
+    -------
+    bool
+        Whether an entry has to hold the schedule itself.
+    """
+    schedule, orders = outcome.schedule, outcome.orders
+    known = kind.heuristics_of(instance)
+    is_search = any(each.is_search for each in known if each.name == outcome.name)
+    has_others = not np.all(problem.is_compute & (problem.microbatch != FREE))
+    if schedule is None or orders is None or not (is_search and has_others):
+        return False
+    try:
+        followed: Schedule = kind.follow(instance, problem, orders).schedule
+    except (InputError, DeadlockError):
+        return True
+    return not np.array_equal(followed.normalised().start, schedule.normalised().start)
 
 
 def bound_entries(bounds: list[Bound], shown: Callable[[int], Figure]) -> tuple[BoundEntry, ...]:

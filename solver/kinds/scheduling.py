@@ -27,8 +27,9 @@ from ppsolve.solver.cpsat.answer import Feed
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.companion import Companion
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.list_rules import settled
 from ppsolve.solver.kinds.bottleneck import bottleneck
-from ppsolve.solver.kinds.entries import figures
+from ppsolve.solver.kinds.entries import figures, is_lost
 from ppsolve.solver.kinds.few_devices import FEW_DEVICES, DeviceBound, takes_devices
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.parts import is_in_turn, is_raced, race, search_in_turn
@@ -459,13 +460,18 @@ class ScheduleTask(Task):
         StopReason or None
             Why it could not be kept, of kinds that ask for more than a schedule.
         """
-        if self.offer(schedule, EXACT):
+        if self.offer(settled(schedule), EXACT):
             control.tell("incumbent", EXACT)
         return None
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic, without its distance over the best value."""
-        entry: HeuristicEntry = self.kind.entry_of(self.instance, self.problem, outcome)
+        entry: HeuristicEntry = self.kind.entry_of(
+            self.instance,
+            self.problem,
+            outcome,
+            with_schedule=is_lost(self.kind, self.instance, self.problem, outcome),
+        )
         return entry
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.stress.report import StressReport
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
-from ppsolve.solver.optimize.owners import owner_in
+from ppsolve.solver.optimize.owners import owner_in, schedule_of
 from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
 from ppsolve.solver.stress.replay import FixedOrders
 from ppsolve.solver.stress.spread import stressed
@@ -81,18 +82,17 @@ def _contenders(
     broken = check_schedule(schedule.problem, schedule)
     if broken:
         raise InputError(f"it breaks a rule: {broken[0]}", source=source, field="schedule")
-    contenders = {_name(found): FixedOrders.of(schedule)}
-    if not isinstance(found, Result):
-        return contenders
+    entries = found.heuristics if isinstance(found, Result) else [found] if found else []
+    schedules = {_name(found): schedule.normalised()}
     problem = kind_of(instance).lower(instance)
-    if not _is_of_same_ops(problem, schedule.problem):
-        return contenders
-    for place, entry in enumerate(found.heuristics):
-        is_new = entry.status is HeuristicStatus.FEASIBLE and entry.name not in contenders
-        if is_new and entry.orders is not None:
+    for place, entry in enumerate(entries if _is_of_same_ops(problem, schedule.problem) else ()):
+        if entry.status is HeuristicStatus.FEASIBLE and entry.orders is not None:
             at = f"heuristics[{place}].orders"
-            contenders[entry.name] = _followed(instance, schedule.problem, entry.orders, source, at)
-    return contenders
+            own = _renumbered(_schedule_of(entry, instance, problem, source, at), schedule.problem)
+            if np.array_equal(schedules.setdefault(entry.name, own).start, own.start):
+                # The one of the document, but with what its ops wait for besides.
+                schedules[entry.name] = own
+    return {name: FixedOrders.of(each) for name, each in schedules.items()}
 
 
 def _name(found: Result | HeuristicEntry | None) -> str:
@@ -106,16 +106,34 @@ def _is_of_same_ops(one: Problem, other: Problem) -> bool:
     Where replicas exchange micro-batches each assignment has a problem of its own, and orders of
     one say nothing of another.
     """
-    first, second = (np.stack([p.kind, p.stage, p.microbatch, p.device]) for p in (one, other))
+    first, second = _labels(one), _labels(other)
     return np.array_equal(first[:, np.lexsort(first)], second[:, np.lexsort(second)])
 
 
-def _followed(
-    instance: Instance, problem: Problem, orders: list[list[str]], source: str | None, field: str
-) -> FixedOrders:
+def _labels(problem: Problem) -> IntArray:
+    return np.stack([problem.kind, problem.stage, problem.microbatch, problem.device])
+
+
+def _renumbered(schedule: Schedule, problem: Problem) -> Schedule:
+    """Return a schedule as one of another problem of the same ops."""
+    number = np.empty(problem.num_ops, dtype=np.int64)
+    number[np.lexsort(_labels(schedule.problem))] = np.lexsort(_labels(problem))
+    start, waits = np.empty_like(schedule.start), schedule.waits
+    start[number] = schedule.start
+    if waits is not None:
+        waits = number[waits[0]], number[waits[1]], waits[2]
+    return Schedule(problem, start, waits)
+
+
+def _schedule_of(
+    entry: HeuristicEntry, instance: Instance, problem: Problem, source: str | None, field: str
+) -> Schedule:
     try:
-        return FixedOrders.of(kind_of(instance).follow(instance, problem, orders).schedule)
+        found = schedule_of(entry, instance, problem)
     except InputError as error:
         raise InputError(error.message, source=source, field=field) from None
     except DeadlockError as error:
         raise InputError(str(error), source=source, field=field) from None
+    if found is None:
+        raise InputError("not a whole schedule", source=source, field=field)
+    return found.normalised()

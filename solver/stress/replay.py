@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,9 +19,9 @@ from ppsolve.solver.structure.tables import graph_of, joined, rows_by
 class FixedOrders:
     """The orders of a schedule's resources, replayed with any durations.
 
-    An op starts once the op before it on each of its resources and all its predecessors have
-    ended, lags included. That is how a runtime executes a list of ops; nobody waits for the
-    planned start.
+    An op starts once the op before it on each of its resources, all its predecessors and all that
+    it waits for besides have ended, lags included. That is how a runtime executes a list of ops;
+    nobody waits for the planned start.
 
     Parameters
     ----------
@@ -28,6 +29,8 @@ class FixedOrders:
         n ops; none of them pinned.
     orders : sequence of int64[...]
         Ops of each resource in their order.
+    waits : Edges, optional
+        Precedences beside those of the problem.
 
     Raises
     ------
@@ -38,12 +41,14 @@ class FixedOrders:
         The orders and the precedences contradict each other.
     """
 
-    def __init__(self, problem: Problem, orders: list[IntArray]) -> None:
+    def __init__(
+        self, problem: Problem, orders: list[IntArray], waits: Edges | None = None
+    ) -> None:
         refuse_unfit(problem)
-        self.problem, self.orders = problem, orders
-        edges = chain_edges(orders)
+        self.problem, self.orders, self.waits = problem, orders, waits
+        edges = [chain_edges(orders), *([] if waits is None else [waits])]
         self._order = _sorted(problem, edges)
-        before, after, lag = joined(problem, edges)
+        before, after, lag = joined(problem, *edges)
         pointer, rows = rows_by(after, problem.num_ops)
         self._sources = [
             (before[rows[a:b]], lag[rows[a:b]].astype(np.float64)[:, None])
@@ -54,7 +59,7 @@ class FixedOrders:
     @classmethod
     def of(cls, schedule: Schedule) -> FixedOrders:
         """Return the orders in which a schedule starts the ops of its resources."""
-        return cls(schedule.problem, schedule.resource_orders())
+        return cls(schedule.problem, schedule.resource_orders(), schedule.waits)
 
     def makespans(self, durations: FloatArray) -> FloatArray:
         """Replay the orders.
@@ -145,10 +150,10 @@ def _decided(problem: Problem, ops: IntArray) -> bool:
     return True
 
 
-def _sorted(problem: Problem, edges: Edges) -> IntArray:
-    graph = graph_of(problem, edges)
+def _sorted(problem: Problem, edges: Sequence[Edges]) -> IntArray:
+    graph = graph_of(problem, *edges)
     order = np.zeros(problem.num_ops, dtype=np.int64)
     if sort_ops(graph, graph.num_predecessors.copy(), order) < problem.num_ops:
-        before, after, _ = joined(problem, edges)
+        before, after, _ = joined(problem, *edges)
         raise CycleError(find_cycle(problem.num_ops, before, after))
     return order

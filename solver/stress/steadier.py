@@ -65,7 +65,7 @@ def steadied(schedule: Schedule, jitter: Jitter, clock: Clock, seed: int) -> Sch
     before, after = (orders.makespans(fresh) for orders in (search.first, search.orders))
     if _lateness(after) >= _lateness(before):
         return schedule
-    return time_orders(schedule.problem, search.orders.orders).normalised()
+    return time_orders(schedule.problem, search.orders.orders, schedule.waits).normalised()
 
 
 def _lateness(makespans: FloatArray) -> float:
@@ -100,13 +100,13 @@ class _Search:
         orders = [*self.orders.orders]
         orders[resource] = self._moved(orders[resource], place)
         try:
-            tried = FixedOrders(self.problem, orders)
+            tried = FixedOrders(self.problem, orders, self.first.waits)
         except CycleError:
             return
         ends = tried.ends(self.durations)
         score = self._score(ends)
         if score <= self.score and not check_schedule(
-            self.problem, time_orders(self.problem, orders)
+            self.problem, time_orders(self.problem, orders, self.first.waits)
         ):
             self.orders, self.ends, self.score = tried, ends, score
 

@@ -79,8 +79,8 @@ def time_orders(
     Returns
     -------
     Schedule
-        Starts in ticks. Where an order makes a pinned start impossible, that op starts later than
-        its pin; memory is ignored. The checker reports both.
+        Starts in ticks, with `extra` as its waits. Where an order makes a pinned start impossible,
+        that op starts later than its pin; memory is ignored. The checker reports both.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def time_orders(
     if start.min(initial=0) == FREE:
         stuck = set(np.flatnonzero(start == FREE).tolist())
         raise DeadlockError(problem.op_names(short_cycle(Network(problem, *edges), stuck)))
-    return Schedule(problem, start)
+    return Schedule(problem, start, extra)
 
 
 def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> Seats:

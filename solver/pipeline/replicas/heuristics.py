@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
@@ -93,8 +94,9 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
         if request.instance.replicas is None:
             alone: Proposal = heuristic.propose(request)
             return alone
-        starts = [_start(heuristic, asked) for asked in _requests(request)]
-        schedule = side_by_side(request.problem, starts)
+        parts = [_alone(heuristic, asked) for asked in _requests(request)]
+        schedule = side_by_side(request.problem, [each.start for each in parts])
+        schedule = replace(schedule, waits=_waits(parts))
         return Proposal(schedule, orders_if_whole(schedule))
 
     return replace(heuristic, propose=propose)
@@ -110,9 +112,21 @@ def _requests(request: Request) -> Iterator[Request]:
         yield Request(part.instance, part.problem, request.group_size, effort)
 
 
-def _start(heuristic: Heuristic, request: Request) -> IntArray:
+def _alone(heuristic: Heuristic, request: Request) -> Schedule:
     obstacle = heuristic.obstacle(request.instance)
     if obstacle is not None:
         raise NotApplicableError(f"{obstacle} in every replica")
-    start: IntArray = heuristic.propose(request).schedule.start
-    return start
+    schedule: Schedule = heuristic.propose(request).schedule
+    return schedule
+
+
+def _waits(schedules: list[Schedule]) -> Edges:
+    """Return the waits of schedules whose ops are numbered one after the other."""
+    firsts = np.cumsum([0, *(len(schedule.start) for schedule in schedules)])
+    parts = [chain_edges([])]
+    for first, schedule in zip(firsts, schedules, strict=False):
+        if schedule.waits is not None:
+            before, after, lag = schedule.waits
+            parts.append((before + first, after + first, lag))
+    before, after, lag = map(np.concatenate, zip(*parts, strict=True))
+    return before, after, lag

@@ -19,6 +19,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
+from ppsolve.solver.optimize.owners import schedule_of
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.page.causes import Causes, causes_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
@@ -189,20 +190,15 @@ def _heuristic(best: Shown, name: str, source: str) -> Shown:
         message = f'the result has no heuristic "{name[:40]}"{hint}'
         raise InputError(message, source=source, field="--heuristic")
     entry = entries[name]
-    schedule = _followed(best, entry) or _rerun(best.instance, name)
+    schedule = None
+    if entry.orders is not None:
+        schedule = schedule_of(entry, best.instance, kind_of(best.instance).lower(best.instance))
+    schedule = schedule or _rerun(best.instance, name)
     if schedule is None:
         message = f"{name} has no schedule: {entry.reason or entry.status.value}"
         raise InputError(message, source=source, field="--heuristic")
     _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
     return Shown(name, best.instance, best.result, schedule, entry)
-
-
-def _followed(best: Shown, entry: HeuristicEntry) -> Schedule | None:
-    """Return the schedule that the orders of an entry say, None where it has none."""
-    if entry.orders is None:
-        return None
-    kind = kind_of(best.instance)
-    return kind.follow(best.instance, kind.lower(best.instance), entry.orders).schedule
 
 
 def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
