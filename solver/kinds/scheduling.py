@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -381,6 +381,7 @@ class ScheduleTask(Task):
         def feed() -> Schedule | None:
             return None if beside is None else self._hear_companion(beside, control)
 
+        on_incumbent, on_schedule = self._listeners(watch, None if beside is None else beside.learn)
         with nullcontext() if beside is None else beside.at_work():
             if is_searched:
                 limits = self._raise_bound(control, limits, feed)
@@ -391,10 +392,10 @@ class ScheduleTask(Task):
                 lower=self.bound.value,
                 incumbent=self.schedule,
                 limits=limits if beside is None else replace(limits, workers=limits.workers - 1),
-                on_incumbent=watch.incumbent,
+                on_incumbent=on_incumbent,
                 on_bound=watch.bound,
                 feed=None if beside is None else feed,
-                on_schedule=None if beside is None else beside.learn,
+                on_schedule=on_schedule,
                 is_searched=is_searched,
             )
         feed()
@@ -410,6 +411,12 @@ class ScheduleTask(Task):
         return StopReason.PROVED if self.is_closed else stop
 
     verify = prove_again
+
+    def _listeners(
+        self, watch: Watch, learn: Callable[[Schedule], None] | None
+    ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
+        """Return who takes each better value and schedule of CP-SAT, on its threads."""
+        return watch.incumbent, learn
 
     def _raise_bound(self, control: Control, limits: SearchLimits, feed: Feed) -> SearchLimits:
         """Bound the makespan by that of few devices; return the limits of what is left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import EXACT, Control, load_exact_solver
+from ppsolve.solver.kinds.watch import Watch
 from ppsolve.solver.overlap.claims import check_order
 from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
 from ppsolve.solver.overlap.programs import plan_of_order, plan_of_schedule
@@ -186,6 +187,21 @@ class ProgramTask(ScheduleTask):
         """
         found = realised(self.instance, self.lowered, schedule)
         return found is not None and self.offer(found[1], by, found[0])
+
+    def _listeners(
+        self, watch: Watch, learn: Callable[[Schedule], None] | None
+    ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
+        """Return nobody for values, as not all are of programs, and who keeps the programs."""
+
+        def heard(schedule: Schedule) -> None:
+            # Errors of what is below the bound belong to the thread of the run.
+            if schedule.value >= self.bound.value and self.hear(schedule, EXACT):
+                assert self.value is not None
+                watch.incumbent(self.value)
+            if learn is not None:
+                learn(schedule)
+
+        return None, heard
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
         """Keep the program order of CP-SAT's schedule, if there is one.

@@ -38,9 +38,14 @@ EXACT_ONLY = ["original"]
 
 
 def solve(document: Document, *, time_limit: float = 30, **options: Any) -> OverlapResult:
-    instance = OverlapInstance.parse(document)
-    result = ppsolve.optimize(instance, workers=1, time_limit=time_limit, **options)
+    """Solve a program; no value that the run told of is below the one of its result."""
+    instance, told = OverlapInstance.parse(document), []
+    result = ppsolve.optimize(
+        instance, workers=1, time_limit=time_limit, on_progress=told.append, **options
+    )
     assert isinstance(result, OverlapResult)
+    values = [event.incumbent for event in told if event.incumbent is not None]
+    assert not values or result.makespan == min(values)
     return result
 
 
@@ -457,3 +462,25 @@ def test_larger_programs_replay(limit: float, size: int) -> None:
         result = solve(document, time_limit=limit)
         if result.order is not None:
             assert_answer(document, result)
+
+
+def test_no_value_is_told_that_no_program_reaches() -> None:
+    """CP-SAT's schedules end at 18 and 17, but no order of the program keeps both caps."""
+    found = solve(
+        {
+            "kind": "overlap",
+            "nodes": [
+                {"name": "k0", "kind": "compute", "duration": 9, "bytes": 1},
+                {"name": "k1", "kind": "compute", "duration": 2, "bytes": 4},
+                {"name": "c0", "kind": "comm", "duration": 5, "deps": ["k0"], "bytes": 8},
+                {"name": "k2", "kind": "compute", "duration": 1, "bytes": 1},
+                {"name": "w0", "kind": "wait", "deps": ["c0", "k2"]},
+                {"name": "c1", "kind": "comm", "duration": 9, "bytes": 2},
+                {"name": "w1", "kind": "wait", "deps": ["c1"]},
+            ],
+            "collective_order": "free",
+            "max_in_flight": 1,
+            "max_live_bytes": 9,
+        }
+    )
+    assert found.stop_reason is StopReason.NO_PROGRAM and found.value is None
