@@ -12,7 +12,7 @@ from typing import Self
 
 from ppsolve.models.bench.record import BenchRecord, Machine
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import destination, parse_json, write_bytes
+from ppsolve.models.documents.files import destination, opened, parse_json, write_bytes
 
 if sys.platform != "win32":
     import fcntl
@@ -48,14 +48,8 @@ def read_records(path: str | Path) -> Records:
     InputError
         The file cannot be read, or a line that was written whole is no record; names the line.
     """
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise InputError("no such file", source=str(path)) from None
-    except IsADirectoryError:
-        raise InputError("expected a file, this is a directory", source=str(path)) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
+    with opened(path) as stream:
+        data = stream.read()
     *lines, torn = data.split(b"\n")
     return Records(tuple(_records(lines, str(path))), len(torn))
 

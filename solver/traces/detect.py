@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import opened
 from ppsolve.models.trace.check import checked
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.traces.clocks import refuse_early
@@ -145,14 +146,14 @@ def _guess(path: Path) -> str:
 
 def _beginning(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             start = stream.read(BEGINNING)
-        if start[:2] != b"\x1f\x8b":
-            return start
-        with gzip.open(path, "rb") as packed:
-            return packed.read(BEGINNING)
+            if start[:2] != b"\x1f\x8b":
+                return start
+            stream.seek(0)
+            with gzip.open(stream, "rb") as packed:
+                return packed.read(BEGINNING)
     except EOFError:
         raise InputError("the compressed file is cut off", source=str(path)) from None
-    except (OSError, zlib.error) as error:
-        text = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be read: {text}", source=str(path)) from None
+    except zlib.error as error:
+        raise InputError(f"cannot be read: {error}", source=str(path)) from None

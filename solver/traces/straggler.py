@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.files import opened, source_name
 from ppsolve.models.trace.table import KINDS, Trace, joined
 
 OPTYPES = {"forward-compute": "F", "backward-compute": "B"}
@@ -64,20 +64,17 @@ def _load(path: Path, source: str) -> dict[str, Any]:
         raise InputError(
             "reading Parquet needs pyarrow: pip install 'ppsolve[traces]'", source=source
         ) from None
-    try:
-        with path.open("rb") as stream:
+    with opened(path) as stream:
+        try:
             file = parquet.ParquetFile(stream)
             missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
             if missing:
                 raise InputError(f'expected a column "{missing[0]}", there is none', source=source)
             table = file.read(columns=list(COLUMNS))
             return {name: table.column(name).to_numpy() for name in COLUMNS}
-    except OSError as error:
-        text = error.strerror or "it is not valid Parquet"
-        raise InputError(f"cannot be read: {text}", source=source) from None
-    except (ArrowException, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise InputError(f"not valid Parquet: {text}", source=source) from None
+        except (ArrowException, OSError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise InputError(f"not valid Parquet: {text}", source=source) from None
 
 
 def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any], source: str) -> None:

@@ -447,7 +447,7 @@ def test_no_files(tmp_path: Path) -> None:
     assert refused(tmp_path, folder, "--allow-pickle") == wanted
     (folder / ".a_node0_timeline.pickle").write_bytes(b"x")
     assert refused(tmp_path, folder, "--allow-pickle") == wanted + " (1 hidden: name it to read it)"
-    assert "no such file or folder" in refused(tmp_path, tmp_path / "no.pickle", "--allow-pickle")
+    assert "no such file" in refused(tmp_path, tmp_path / "no.pickle", "--allow-pickle")
     assert "<stdin>: expected files" in refused(tmp_path, "-", "--allow-pickle")
     with pytest.raises(InputError, match="expected at least one timeline pickle"):
         convert()
@@ -475,9 +475,9 @@ def test_a_node_twice(tmp_path: Path) -> None:
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "a_node0_timeline.pickle"
     os.mkfifo(path)
-    wanted = f"{path}: expected a regular file, this is a pipe or device"
-    assert refused(tmp_path, path, "--allow-pickle") == wanted
-    assert refused(tmp_path, tmp_path, "--allow-pickle") == wanted
+    wanted = f"{path}: expected a file, or a pipe that somebody writes to"
+    assert refused(tmp_path, path, "--allow-pickle").startswith(wanted)
+    assert refused(tmp_path, tmp_path, "--allow-pickle").startswith(wanted)
 
 
 def test_the_output_is_no_input(tmp_path: Path) -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from ppsolve.models.bench.file import read_records
 from ppsolve.models.documents import files
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_text, write_bytes, write_text
+from ppsolve.solver.convert.pickles.files import read_pickle_file
+from ppsolve.solver.traces.detect import read_trace
 
 
 def mode_of(path: Path) -> int:
@@ -138,6 +141,41 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     writer = threading.Thread(target=lambda: pipe.write_bytes(b"a\r\nb"), daemon=True)
     writer.start()
     assert read_text(pipe) == "a\nb"
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(files, "WRITER_SECONDS", 0.01)
+    for read in (read_text, read_records, read_pickle_file, lambda path: read_trace([path])):
+        with pytest.raises(InputError) as caught:
+            read(pipe)
+        assert caught.value.source == str(pipe)
+        assert caught.value.message.startswith("expected a file, or a pipe that somebody writes to")
+
+
+def test_a_pipe_whose_writer_takes_its_time_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(files, "WRITER_SECONDS", 0.01)
+    # Both ends at once, as opening one of them alone would wait.
+    handle = os.open(pipe, os.O_RDWR)
+    later = threading.Timer(0.05, lambda: (os.write(handle, b"late"), os.close(handle)))
+    later.start()
+    assert read_text(pipe) == "late"
+    later.join()
+
+
+def test_a_pipe_without_a_name_is_read_by_its_number() -> None:
+    out, into = os.pipe()
+    os.write(into, b"text")
+    os.close(into)
+    assert read_text(f"/dev/fd/{out}") == "text"
+    os.close(out)
 
 
 def test_a_written_file_outlives_a_loss_of_power(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import source_name
+from ppsolve.models.documents.files import opened, source_name
 
 WINDOW = 2**20
 """Characters read at a time: of 2^18, 2^20, 2^22 the first two read 105 MB in 3.9 s, the last in
@@ -53,16 +53,10 @@ def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dic
     """
     source = source_name(path)
     try:
-        with Path(path).open("rb") as raw, _text(raw) as stream:
+        with opened(path) as raw, _text(raw) as stream:
             return _Scanner(stream, source).run(take)
-    except FileNotFoundError:
-        raise InputError("no such file", source=source) from None
-    except IsADirectoryError:
-        raise InputError("expected a file, this is a directory", source=source) from None
     except UnicodeDecodeError:
         raise InputError("expected UTF-8 text", source=source) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", source=source) from None
 
 
 def _text(raw: BinaryIO) -> TextIO:
