@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.trace.table import KINDS, Trace
+from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace
 
 LARGEST = 10**6
 """Stages, micro-batches, devices and replicas above this are mistakes: no run has so many."""
@@ -24,19 +24,16 @@ TOLERANCE_SHARE = 0.02
 for ops of a second is not one for ops of a millisecond. In those traces it is at most 0.0002."""
 
 
-def checked(trace: Trace, tolerance: int | None = None) -> Trace:
-    """Return a trace that is whole and possible, sorted by step, replica, device and start.
+def checked(trace: Trace) -> Trace:
+    """Return a trace that is whole, sorted by step, replica, device and start.
 
     Every replica-step has, for every stage and micro-batch, a forward and either a fused backward
-    or both halves of one, each once; stages and micro-batches count from 0; ops of a device do
-    not overlap by more than the tolerance.
+    or both halves of one, each once; stages and micro-batches count from 0.
 
     Parameters
     ----------
     trace : Trace
         The trace as it was read.
-    tolerance : int, optional
-        Nanoseconds by which clocks may be off; by default as `tolerance_of` says for each step.
 
     Returns
     -------
@@ -59,15 +56,41 @@ def checked(trace: Trace, tolerance: int | None = None) -> Trace:
     _refuse_moving_stages(trace)
     for _, _, part in trace.parts():
         _refuse_gaps(part)
-        _refuse_overlaps(part, tolerance)
     _refuse_other_shapes(trace)
     return trace
 
 
 def tolerance_of(trace: Trace) -> int:
-    """Return the nanoseconds by which clocks may contradict the order of ops."""
-    median = float(np.median(trace.duration[trace.is_compute]))
-    return int(min(TOLERANCE_NS, TOLERANCE_SHARE * median))
+    """Return the nanoseconds by which recorded times may contradict the order of ops.
+
+    That is the error of clocks, and what numbers of the trace's resolution cannot tell apart.
+    """
+    return int(clock_error_of(trace) + min(resolution_of(trace), _median_op(trace) / 2))
+
+
+def clock_error_of(trace: Trace) -> float:
+    """Return the nanoseconds by which clocks may be off."""
+    return min(TOLERANCE_NS, TOLERANCE_SHARE * _median_op(trace))
+
+
+def _median_op(trace: Trace) -> float:
+    return float(np.median(trace.duration[trace.is_compute]))
+
+
+def resolution_of(trace: Trace) -> float:
+    """Return the nanoseconds by which an op may seem to overlap the next by rounding alone.
+
+    Where an end is a start plus a duration, the start of the op and that of the next one are off
+    by half a step of the numbers each. Ends that were rounded as starts are never come after the
+    start that follows, so tables, which have ends, are only asked for single precision.
+    """
+    unit = NANOSECONDS[trace.unit]
+    for times in (trace.start, trace.duration):
+        single = np.float32(times / unit).astype(np.float64) * unit
+        if np.any(np.abs(single - times) > 1):
+            is_whole = not np.any((trace.start % 1000) | (trace.duration % 1000))
+            return 1000.0 if is_whole and trace.format != "table" else 0.0
+    return float(np.spacing(np.float32(np.abs(trace.start).max() / unit))) * unit
 
 
 def _first(mask: Any) -> int | None:
@@ -162,7 +185,26 @@ def _absent(part: Trace, message: str) -> InputError:
     return InputError(message, source=", ".join(files[:3]), field=where)
 
 
-def _refuse_overlaps(part: Trace, tolerance: int | None) -> None:
+def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
+    """Refuse a replica-step in which ops of a device overlap by more than times may be off.
+
+    Parameters
+    ----------
+    part : Trace
+        One replica-step, checked.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
+
+    Returns
+    -------
+    int
+        Nanoseconds of the largest overlap; 0 where there is none.
+
+    Raises
+    ------
+    InputError
+        Two ops overlap by more; names file and op.
+    """
     compute = part.where(part.is_compute & (part.end > part.start))
     same = np.diff(compute.device) == 0
     allowed = tolerance_of(part) if tolerance is None else tolerance
@@ -176,6 +218,7 @@ def _refuse_overlaps(part: Trace, tolerance: int | None) -> None:
             f"starts {amount} {part.unit} before {other} ends on device {compute.device[row]}; "
             f"expected one op at a time (clocks may be off by {most})",
         )
+    return int(excess.max(initial=0))
 
 
 def _refuse_other_shapes(trace: Trace) -> None:

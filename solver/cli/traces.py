@@ -16,7 +16,8 @@ from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.traces.detect import files_of, read_trace
 from ppsolve.solver.traces.fits import Fits, fit, unusual_steps
 from ppsolve.solver.traces.instances import median_instance
-from ppsolve.solver.traces.recorded import RecordedStep, recorded_steps
+from ppsolve.solver.traces.kept import kept_steps
+from ppsolve.solver.traces.recorded import RecordedStep, recorded_step
 from ppsolve.solver.traces.table import write_table
 
 Files = Annotated[
@@ -39,7 +40,8 @@ Tolerance = Annotated[
     typer.Option(
         "--tolerance",
         metavar="SECONDS",
-        help="Most by which clocks may be off; 0.0001 by default, less for short ops.",
+        help="Most by which times may be off; by default 0.0001, less for short ops, and what the "
+        "numbers cannot tell apart.",
     ),
 ]
 Output = Annotated[
@@ -76,7 +78,7 @@ def convert_trace_command(
         text = _table_text(trace, output) if table else _median_text(trace, output)
         write_text(output, text)
     else:
-        _write_steps(trace, Path(output), allowed)
+        trace = _write_steps(trace, Path(output), allowed)
     _tell(trace)
 
 
@@ -120,9 +122,9 @@ def _median_text(trace: Trace, output: str) -> str:
     return instance_text(median_instance(trace, fits, name))
 
 
-def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> None:
-    """Write two files for each replica-step, once all of them are known to be possible."""
-    steps = list(recorded_steps(trace, tolerance))
+def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
+    """Write two files for each replica-step; return the steps that are possible."""
+    trace, steps = kept_steps(trace, lambda part: recorded_step(part, tolerance))
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -131,6 +133,7 @@ def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> None:
         write_text(folder / f"{step.name}.json", instance_text(step.instance))
         write_text(folder / f"{step.name}.recorded.json", json_text(step.result))
     _tell_moves(trace, steps)
+    return trace
 
 
 def _tell_moves(trace: Trace, steps: list[RecordedStep]) -> None:

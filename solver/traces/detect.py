@@ -11,9 +11,15 @@ from pathlib import Path
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened
-from ppsolve.models.trace.check import checked
+from ppsolve.models.trace.check import (
+    checked,
+    clock_error_of,
+    refuse_overlaps,
+    resolution_of,
+)
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.traces.clocks import refuse_early
+from ppsolve.solver.traces.kept import kept_steps
 from ppsolve.solver.traces.kineto.reader import read_kineto
 from ppsolve.solver.traces.megatron import CONFIG, RANK_FILE, read_megatron
 from ppsolve.solver.traces.straggler import read_straggler
@@ -37,7 +43,9 @@ BEGINNING = 2**16
 def read_trace(
     paths: Sequence[str | Path], format: str = "auto", *, tolerance: int | None = None
 ) -> Trace:
-    """Read a trace of any format, and check that it is a whole and possible run.
+    """Read a trace of any format, and check that it is a whole run.
+
+    Steps whose times are impossible are left out, with a warning.
 
     Parameters
     ----------
@@ -56,17 +64,29 @@ def read_trace(
     Raises
     ------
     InputError
-        A file cannot be read, is of no or another format, or the run is not whole.
+        A file cannot be read, is of no or another format, the run is not whole, or no step of it
+        is possible.
     """
     if format not in {*READERS, "auto"}:
         hint = did_you_mean(format, ("auto", *READERS))
         raise InputError(f'unknown format "{format[:40]}"{hint}', field="--format")
     files = files_of(paths)
     name = format if format != "auto" else _format_of(files)
-    trace = checked(READERS[name](files), tolerance)
-    for _, _, part in trace.parts():
+    trace = checked(READERS[name](files))
+
+    def overlap(part: Trace) -> int:
         refuse_early(part, tolerance)
-    return trace
+        most = refuse_overlaps(part, tolerance)
+        return most if most > clock_error_of(part) else 0
+
+    trace, overlaps = kept_steps(trace, overlap)
+    if tolerance is not None or not any(overlaps):
+        return trace
+    most, step = trace.times((max(overlaps), round(resolution_of(trace))))
+    return trace.warn(
+        f"ops of a device overlap by up to {most} {trace.unit}, which is within the clocks' error "
+        f"and the {step} {trace.unit} that the numbers cannot tell apart"
+    )
 
 
 def files_of(paths: Sequence[str | Path]) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,30 +47,6 @@ class RecordedStep:
     moved: str
 
 
-def recorded_steps(trace: Trace, tolerance: int | None = None) -> Iterator[RecordedStep]:
-    """Yield instance and recorded schedule of every replica-step of a checked trace.
-
-    Parameters
-    ----------
-    trace : Trace
-        The trace.
-    tolerance : int, optional
-        Most nanoseconds by which an op may be moved; by default as `tolerance_of` allows.
-
-    Yields
-    ------
-    RecordedStep
-        By step, then by replica. Its schedule starts at 0 and passes the checker.
-
-    Raises
-    ------
-    InputError
-        An op would have to be moved further: names file and op.
-    """
-    for _, _, part in trace.parts():
-        yield recorded_step(part, tolerance)
-
-
 def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
     """Return instance and recorded schedule of one replica-step.
 
@@ -80,18 +55,19 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
     part : Trace
         One replica-step, checked.
     tolerance : int, optional
-        As for `recorded_steps`.
+        Most nanoseconds by which an op may be moved; by default as `tolerance_of` allows.
 
     Returns
     -------
     RecordedStep
-        As for `recorded_steps`.
+        Its schedule starts at 0 and passes the checker.
 
     Raises
     ------
     InputError
         An op would have to be moved by more than the tolerance.
     """
+    allowed = tolerance_of(part) if tolerance is None else tolerance
     part = aligned(part.where(part.is_compute))
     recorded = Recorded.of(part)
     starts = part.start - part.start.min()
@@ -103,7 +79,6 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
     moved = ((schedule.start - begun) * recorded.tick).astype(np.int64)
     most = int(np.argmax(moved))
     shift, row = int(moved[most]), int(recorded.row[most])
-    allowed = tolerance_of(part) if tolerance is None else tolerance
     if shift > allowed:
         amount, limit = part.times((shift, allowed))
         raise part.error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from ppsolve.solver.traces.clocks import recorded_span
 from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.fits import fit
 from ppsolve.solver.traces.instances import median_instance
-from ppsolve.solver.traces.recorded import recorded_steps
+from ppsolve.solver.traces.recorded import recorded_step
 from ppsolve.solver.traces.replay import Recorded, least_span
 from tests.paths import DATA
 
@@ -115,6 +116,6 @@ def test_sends_contain_waiting_so_that_no_bandwidth_is_fitted():
 
 @pytest.mark.parametrize("name", ["ST.parquet", "SE.parquet", "primus_pp8"])
 def test_recorded_schedules_pass_the_checker(name):
-    for step in list(recorded_steps(read(name)))[:12]:
+    for step in (recorded_step(part) for _, _, part in islice(read(name).parts(), 12)):
         assert api.check(step.instance, step.result.model_dump(mode="json")) == []
         assert step.shift <= 30_000
