@@ -53,9 +53,10 @@ def pools_of(
         return []
     changes = _changes(memory, instance.num_stages, is_split=instance.times.is_split)
     static = [Fraction(0)] * instance.num_devices
-    for places in instance.stage_devices_of_pipes():
-        for stage, device in enumerate(places):
-            static[device] += entry_at(memory.static, stage)
+    # Where both pipes cross, they share the weights of the stage.
+    pipes = instance.stage_devices_of_pipes()
+    for stage, device in {place for places in pipes for place in enumerate(places)}:
+        static[device] += entry_at(memory.static, stage)
     return [
         _pool(device, entry_at(memory.capacity, device), used, changes, grid, devices == device)
         for device, used in enumerate(static)

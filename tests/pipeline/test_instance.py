@@ -267,11 +267,27 @@ def test_static_amounts_add_up_per_device() -> None:
     assert set(held(problem, 0)) == {"F0.0", "F0.1", "F3.0", "F3.1", "B0.0", "B0.1", "B3.0", "B3.1"}
 
 
-def test_bidirectional_pipes_hold_static_twice() -> None:
+def test_bidirectional_pipes_hold_the_stages_of_both() -> None:
+    """Device 1 of three is the middle of both pipes: one copy of stage 1, as of its optimizer."""
     fields = memory(static=[1, 2, 4])
-    problem = lowered(placement="bidirectional", num_devices=3, memory=fields)
-    assert [pool.initial for pool in problem.pools] == [5, 4, 5]
+    problem = lowered(
+        placement="bidirectional", num_devices=3, memory=fields, allreduce=5, optimizer=7
+    )
+    assert [pool.initial for pool in problem.pools] == [5, 2, 5]
     assert set(held(problem, 0)) == {"F0.0", "B0.0", "F2.1", "B2.1"}
+    assert set(held(problem, 1)) == {"F1.0", "B1.0", "F1.1", "B1.1"}
+    names = ["OPT0@0", "OPT0@2", "OPT1", "OPT2@0", "OPT2@2"]
+    assert (
+        sorted(name for name in map(problem.op_name, range(problem.num_ops)) if "OPT" in name)
+        == names
+    )
+    assert resources(problem, "AR1") == ["comm 1"]
+
+
+def test_four_bidirectional_devices_hold_two_stages_each() -> None:
+    fields = memory(static=[1, 2, 4, 8], capacity=20)
+    problem = lowered(placement="bidirectional", num_devices=4, memory=fields)
+    assert [pool.initial for pool in problem.pools] == [9, 6, 6, 9]
 
 
 def test_allowed_excess() -> None:
