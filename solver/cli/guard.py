@@ -205,6 +205,10 @@ def _report_internal(error: Exception, *, with_traceback: bool) -> None:
     )
 
 
+INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals that ask a run to end, Ctrl-C first."""
+
+
 class _InterruptOnce:
     """Handler that interrupts the main thread at the first signal, and at no later one."""
 
@@ -224,7 +228,7 @@ def end_like_ctrl_c() -> None:
     SIGHUP is ignored already, as below nohup, it stays so.
     """
     handler = _InterruptOnce()
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in INTERRUPTS[1:]:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, handler)
@@ -233,8 +237,14 @@ def end_like_ctrl_c() -> None:
 def end_process(code: str | int | None) -> NoReturn:
     """End the process, at once where work was left behind that compiled code still holds.
 
-    Libraries are torn down at an ordinary exit, and the work of such a thread with them.
+    Libraries are torn down at an ordinary exit, and the work of such a thread with them. All is
+    said and saved by then, so that a signal changes nothing any more: not even while the
+    interpreter is torn down, which takes handlers away and would let it end the process.
     """
+    for name in INTERRUPTS:
+        number = getattr(signal, name, None)
+        if number is not None:
+            signal.signal(number, signal.SIG_IGN)
     is_left = any(one.daemon and one.is_alive() for one in threading.enumerate())
     if is_left and (code is None or isinstance(code, int)):
         for stream in (sys.stdout, sys.stderr):

@@ -156,11 +156,17 @@ def run() -> None:
     end_like_ctrl_c()
     open_streams()
     try:
-        with output_kept():
-            build()(prog_name="ppsolve")
+        end_process(_code_of_run())
     except KeyboardInterrupt:
         end_process(ExitCode.INTERRUPTED)
+
+
+def _code_of_run() -> str | int | None:
+    try:
+        with output_kept():
+            build()(prog_name="ppsolve")
     except SystemExit as end:
-        end_process(end.code)
+        return end.code
     except typer.Exit as end:
-        end_process(end.exit_code)
+        return end.exit_code
+    return None

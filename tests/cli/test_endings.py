@@ -42,6 +42,16 @@ HARD = {
         "released_by_backward_weight": 0.43,
     },
 }
+GPIPE = {
+    "time_unit": "us",
+    "ops": [
+        {"id": name, "start": start}
+        for name, start in {
+            **{"F0.0": 0, "F0.1": 10, "F1.0": 10, "F1.1": 20},
+            **{"B1.0": 30, "B1.1": 50, "B0.0": 50, "B0.1": 70},
+        }.items()
+    ],
+}
 PROGRAM = [sys.executable, "-m", "ppsolve"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="devices and limits of Linux")
 
@@ -104,6 +114,30 @@ class TestSignals:
         assert process.returncode == 130
         assert "Traceback" not in stderr
         assert json.loads(stdout)["stop_reason"] == "interrupted"
+
+    @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+    @pytest.mark.parametrize(
+        "late",
+        [
+            # Exit handlers run before the interpreter takes signal handlers away, and what is
+            # left in modules is deleted after that.
+            "import atexit; atexit.register(kill)",
+            "late = type('Late', (), {'__del__': lambda self, kill=kill: kill()})()",
+        ],
+    )
+    def test_a_signal_after_the_end_changes_nothing(self, here, name, late):
+        code = (
+            "import functools, os, signal\n"
+            f"kill = functools.partial(os.kill, os.getpid(), signal.{name})\n"
+            f"{late}\n"
+            "from ppsolve.solver.cli.main import run; run()"
+        )
+        command = [sys.executable, "-c", code, "check", "easy.json", "result.json"]
+        (here / "result.json").write_text(json.dumps(GPIPE))
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
 
     @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
     def test_nohup_stays_in_force(self):
