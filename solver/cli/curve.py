@@ -21,6 +21,7 @@ from ppsolve.solver.curve.api import TIME_LIMIT, curve
 from ppsolve.solver.curve.points import Multiple
 from ppsolve.solver.generate.flags import parse_number
 from ppsolve.solver.optimize.kinds import load_instance
+from ppsolve.solver.optimize.owners import refuse_huge_numbers
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.figure_file import chart_format, figure_bytes
 from ppsolve.solver.render.plot.curve import curve_figure
@@ -184,6 +185,7 @@ def _known(output: Path) -> Curve | None:
             source=source_name(output),
             field="--output",
         )
+    refuse_huge_numbers(data, source_name(output))
     try:
         return Curve.model_validate(data)
     except ValidationError as error:

@@ -105,6 +105,7 @@ def _whole(data: Any, source: str) -> Given | None:
     """Return the content of a plan or a curve, which stand alone; None for other files."""
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind == "curve":
+        refuse_huge_numbers(data, source)
         try:
             return Given(curve=Curve.model_validate(data), source=source)
         except ValidationError as error:

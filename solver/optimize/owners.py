@@ -123,6 +123,7 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
     InputError
         Names the field of the number.
     """
+    limit = MAX_MOMENT.adjusted()
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
     while waiting:
         at, value = waiting.pop()
@@ -130,7 +131,7 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
             waiting += [((*at, key), inner) for key, inner in value.items()]
         elif isinstance(value, list):
             waiting += [((*at, index), inner) for index, inner in enumerate(value)]
-        elif isinstance(value, Decimal) and value.adjusted() > MAX_MOMENT.adjusted():
+        elif isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
             try:
                 as_moment(value)
             except ValueError as error:

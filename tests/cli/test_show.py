@@ -221,6 +221,17 @@ def test_times_that_cannot_be_drawn(show, here, start, message):
     assert done.stderr.startswith(f"error: wild.json: {message}")
 
 
+@pytest.mark.parametrize("number", ["1e31", "9" * 400])
+def test_a_curve_of_huge_numbers_is_refused(show, here, number):
+    fields = {"instance": "i", "over": "capacity", "objective": "makespan", "time_unit": "us"}
+    curve = json.dumps({"kind": "curve", **fields, "question": "q", "points": "POINTS"})
+    points = f'[{{"at": 1, "status": "FEASIBLE", "value": {number}}}]'
+    (here / "curve.json").write_text(curve.replace('"POINTS"', points))
+    done = show("curve.json")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: curve.json: points[0].value: expected at most 1E+30")
+
+
 def test_an_op_without_a_name_is_drawn(show, here):
     op = {"id": "", "device": 0, "start": 0, "end": 1}
     (here / "nameless.json").write_text(json.dumps({"time_unit": "us", "ops": [op]}))
