@@ -1,210 +1,244 @@
-"""Runs mutmut on the files whose rules the tests must state, and prints what survives.
+"""Runs a seeded sample of mutants of each package against its tests, and prints what survives.
 
-``python -m tests.mutation.run [part of a file name ...] [--sample 40] [--seed 1] [--out FOLDER]``
-needs ``pip install mutmut`` (3.8 was used). mutmut names mutants by path and cannot look through
-links, so the tree is copied with ``ppsolve/solver`` and ``ppsolve/models`` as real folders. Each
-file is mutated by itself and judged by the few test files that state its rules, in one forked
-process per mutant. Of each file a seeded sample of its mutants is run; functions with decorators
-other than ``classmethod`` and ``staticmethod`` are not mutated by mutmut. What changes only a
-``strict=``, a ``dtype=`` or the ``kind=`` of a sort is left out of the count: those are claims
-about lengths and types that the code above them makes true.
+``python -m tests.mutation.run [package ...] [--sample 40] [--seed 1] [--jobs 2] [--whole]``. A
+mutant is one small change of `changes`; those of a package are numbered over all of its files,
+and the sample is drawn from them. The tests of the package's folder judge each; with ``--whole``
+the survivors are tried against the default run of all tests too. What says nothing of answers is
+not changed: messages, annotations, decorators, lengths and types that are only claimed
+(``strict=``, ``dtype=``, ``kind=``), and numbers from `EFFORT` on, which are limits of effort.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import ast
+import os
 import random
-import re
-import shutil
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import Queue
+from typing import NamedTuple
 
+from tests.mutation.survivors import copy_of_the_tree
 from tests.paths import ROOT
 
-CPSAT = (
-    "tests/cpsat/test_rules.py",
-    "tests/cpsat/test_stopping.py",
-    "tests/cpsat/test_rounding.py",
-    "tests/cpsat/test_window_work.py",
-    "tests/cpsat/test_windows.py",
-    "tests/cpsat/test_demands.py",
-    "tests/cpsat/test_hint.py",
-)
-BOUNDS = (
-    "tests/bounds/test_memory_work.py",
-    "tests/bounds/test_by_hand.py",
-    "tests/bounds/test_bounds.py",
-    "tests/kernels/test_memory_work.py",
-)
-PIPELINE = (
-    "tests/pipeline/test_instance.py",
-    "tests/pipeline/test_collectives.py",
-    "tests/pipeline/test_oracle.py",
-)
-
-TARGETS: dict[str, tuple[str, ...]] = {
-    "solver/checker.py": ("tests/checker/test_checker.py",),
-    "solver/structure/holds.py": ("tests/structure",),
-    "solver/structure/implied.py": ("tests/structure", *BOUNDS[:2]),
-    "solver/structure/memory_requirements.py": ("tests/structure",),
-    "solver/structure/dag.py": ("tests/structure/test_dag.py", "tests/core/test_metrics.py"),
-    "solver/structure/timing.py": ("tests/structure/test_timing.py",),
-    "solver/bounds/first_return.py": BOUNDS,
-    "solver/bounds/lower_bounds.py": BOUNDS,
-    "solver/bounds/memory_work.py": BOUNDS,
-    "solver/bounds/one_machine.py": BOUNDS,
-    "solver/bounds/room.py": BOUNDS,
-    "solver/bounds/spans.py": BOUNDS,
-    "solver/cpsat/constraints.py": CPSAT,
-    "solver/cpsat/demands.py": CPSAT,
-    "solver/cpsat/engine.py": CPSAT,
-    "solver/cpsat/exact.py": CPSAT,
-    "solver/cpsat/limits.py": CPSAT,
-    "solver/cpsat/objective.py": CPSAT,
-    "solver/cpsat/variables.py": CPSAT,
-    "solver/cpsat/redundant/window_work.py": CPSAT,
-    "solver/cpsat/windows.py": CPSAT,
-    "models/pipeline/lowering.py": PIPELINE,
-    "models/pipeline/collectives.py": PIPELINE,
-    "models/graph.py": ("tests/instances/test_graph.py", "tests/instances/test_graph_refusals.py"),
-    "models/kfac/cycle.py": ("tests/kfac/test_cycle.py",),
-    "models/kfac/unrolling.py": ("tests/kfac/test_pinned.py", "tests/kfac/test_instance.py"),
-    "models/overlap/lowering.py": ("tests/overlap/test_exact.py", "tests/overlap/test_instance.py"),
+TESTS: dict[str, tuple[str, ...]] = {
+    "solver/checker.py": ("checker",),
+    "solver/bounds": ("bounds",),
+    "solver/structure": ("structure", "bounds"),
+    "solver/cpsat": ("cpsat",),
+    "solver/flow": ("flow",),
+    "solver/kfac": ("kfac",),
+    "solver/kernels": ("kernels", "heuristics", "structure", "bounds"),
+    "solver/overlap": ("overlap",),
+    "solver/periodic": ("periodic",),
+    "solver/pipeline": ("pipeline",),
+    "solver/heuristics": ("heuristics",),
+    "solver/plan": ("plan",),
+    "solver/goodput": ("goodput",),
+    "models/core": ("core", "checker"),
+    "models/pipeline": ("pipeline",),
+    "models/kfac": ("kfac",),
+    "models/overlap": ("overlap",),
 }
+"""Packages, and the folders of tests that state their rules."""
 
-SKIPPED = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", ".hypothesis", "docs")
+EFFORT = 16
+MEMORY = 6 << 30
 
-SETTINGS = """
-[tool.pytest.ini_options]
-addopts = "--import-mode=importlib -n 0 -p no:cacheprovider -m 'not slow'"
-markers = ["slow: long"]
-
-[tool.mutmut]
-source_paths = ["ppsolve"]
-only_mutate = ["{path}"]
-also_copy = ["instances", "benchmarks", "README.md", "tests"]
-pytest_add_cli_args_test_selection = {tests}
-use_git_change_detection = false
-timeout_constant = 5.0
-timeout_multiplier = 8.0
-"""
-
-
-CONFTEST = """
-from hypothesis import HealthCheck, Phase, settings
-
-settings.register_profile(
-    "mutants",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=list(HealthCheck),
-)
-settings.load_profile("mutants")
-"""
-"""Random tests repeat themselves and do not shrink; one process runs each of them twice."""
+SWAPS = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+    ast.And: "or", ast.Or: "and",
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Div: "*",
+}  # fmt: skip
+WORDS = {
+    "max": "min", "min": "max", "all": "any", "any": "all", "left": "right", "right": "left",
+    "maximum": "minimum", "minimum": "maximum",
+}  # fmt: skip
+CLAIMS = {"strict", "dtype", "kind"}
 
 
-def copy_of_the_tree(place: Path) -> Path:
-    """Copy the project with folders in place of its links."""
-    tree = place / "tree"
-    shutil.copytree(ROOT, tree, symlinks=False, ignore=SKIPPED)
-    for folder in ("solver", "models"):
-        shutil.rmtree(tree / folder)
-    (tree / "tests" / "conftest.py").write_text(CONFTEST)
-    return tree
+class Mutant(NamedTuple):
+    """One change: the bytes from `start` to `end` of a file become `new`."""
+
+    path: str
+    start: int
+    end: int
+    new: str
+
+    def applied(self, text: bytes) -> bytes:
+        """Return the text of the file with the change."""
+        return text[: self.start] + self.new.encode() + text[self.end :]
+
+    def shown(self) -> str:
+        """Return where the change is, and what was there."""
+        text = (ROOT / self.path).read_bytes()
+        line = text.count(b"\n", 0, self.start) + 1
+        old = text[self.start : self.end].decode()
+        return f"{self.path}:{line}: {old}  ->  {self.new}"
 
 
-NAMES = """
-import sys
-from pathlib import Path
-from mutmut.mutation.file_mutation import mutate_file_contents
-path = Path(sys.argv[1])
-print(*mutate_file_contents(str(path), path.read_text(), None, None).mutant_names)
-"""
+def mutants_of(path: str) -> list[Mutant]:
+    """Return all mutants of a file, in the order of the text."""
+    text = (ROOT / path).read_bytes()
+    starts = [0]
+    for row in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row))
+
+    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        start = starts[node.lineno - 1] + node.col_offset
+        return start, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
+    def source(node: ast.expr) -> str:
+        start, end = span(node)
+        return f"({text[start:end].decode()})"
+
+    nodes = (node for node in _nodes(ast.parse(text)) if isinstance(node, ast.expr | ast.stmt))
+    found = {
+        Mutant(path, *span(node), new)
+        for changed in nodes
+        for node, new in _changes(changed, source)
+    }
+    return sorted(found)
 
 
-def mutants_of(tree: Path, path: str) -> list[str]:
-    """Return the names of all mutants of a file."""
-    module = path.removesuffix(".py").replace("/", ".")
-    return [f"{module}.{name}" for name in python(tree, "-c", NAMES, path).split()]
+def _nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk all that decides answers."""
+    if isinstance(node, ast.JoinedStr | ast.Raise | ast.Assert):
+        return
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field in {"annotation", "returns", "decorator_list"}:
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            is_claim = isinstance(child, ast.keyword) and child.arg in CLAIMS
+            if isinstance(child, ast.AST) and not is_claim:
+                yield from _nodes(child)
 
 
-CLAIMS = re.compile(r",?\s*\b(strict|dtype|kind)=[\w.\"]+|,(?=\s*\))")
+def _changes(
+    node: ast.expr | ast.stmt, source: Callable[[ast.expr], str]
+) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    """Yield a part of a statement or expression and what it becomes."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in SWAPS:
+            yield node, f"{source(left)} {SWAPS[type(op)]} {source(right)}"
+        case ast.BoolOp(op=op, values=values):
+            yield node, f" {SWAPS[type(op)]} ".join(map(source, values))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in SWAPS:
+            yield node, f"{source(left)} {SWAPS[type(op)]} {source(right)}"
+            yield node, source(left)
+        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
+            yield node, source(operand)
+        case ast.IfExp(body=body, orelse=orelse):
+            yield node, source(body)
+            yield node, source(orelse)
+        case ast.If(test=ast.Name() | ast.Attribute() | ast.Call() as test):
+            yield test, f"not {source(test)}"
+        case ast.Constant(value=bool(value)):
+            yield node, str(not value)
+        case ast.Constant(value=int(value)) if value < EFFORT:
+            yield node, str(value + 1)
+        case ast.Constant(value=str(value)) if value in WORDS:
+            yield node, f'"{WORDS[value]}"'
+        case ast.Name(id=name) if name in WORDS:
+            yield node, WORDS[name]
+        case ast.Attribute(value=inner, attr=name) if name in WORDS:
+            yield node, f"{source(inner)}.{WORDS[name]}"
+        case ast.AugAssign(op=op, target=target, value=value) if type(op) in SWAPS:
+            yield node, f"{source(target)[1:-1]} {SWAPS[type(op)]}= {source(value)}"
+        case ast.Expr(value=ast.Call()) | ast.Continue():
+            yield node, "pass"
+        case ast.Break():
+            yield node, "continue"
 
 
-def is_claim(diff: str) -> bool:
-    """Whether a mutant only changes what is claimed of lengths, types or sorts."""
-    old, new = (
-        [
-            CLAIMS.sub("", line[1:])
-            for line in diff.splitlines()
-            if re.match(rf"{sign}[^{sign}]", line)
-        ]
-        for sign in ("-", r"\+")
-    )
-    return [line.replace(" ", "") for line in old] == [line.replace(" ", "") for line in new]
+def sample_of(package: str, size: int, seed: int) -> tuple[int, list[Mutant]]:
+    """Return how many mutants a package has, and a seeded sample of them."""
+    place = ROOT / package
+    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    found = [m for path in files for m in mutants_of(path.relative_to(ROOT).as_posix())]
+    chosen = random.Random(f"{seed} {package}").sample(found, min(size, len(found)))
+    return len(found), sorted(chosen)
 
 
-def judged(
-    tree: Path, source: str, sample: int, seed: int, only: list[str]
-) -> tuple[int, dict[str, str]]:
-    """Run a sample of the mutants of `source`; return how many there are and how each ended.
+def pytest_in(tree: Path, tests: list[str], limit: float | None) -> str:
+    """Run tests in a copy of the project; return ``passed``, ``failed`` or ``late``."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-n", "0", "--hypothesis-seed=1", *tests]
+    environment = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "" if limit is None else "1"}
+    with subprocess.Popen(
+        command,
+        cwd=tree,
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+        start_new_session=True,
+    ) as run:
+        try:
+            return "failed" if run.wait(limit) else "passed"
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            return "late"
 
-    `only` names parts of the mutants to be run in place of a sample.
-    """
-    path = f"ppsolve/{source}"
-    shutil.rmtree(tree / "mutants", ignore_errors=True)
-    tests = json.dumps([name for name in TARGETS[source] if (tree / name).exists()])
-    (tree / "pyproject.toml").write_text(SETTINGS.format(path=path, tests=tests))
-    names = mutants_of(tree, path)
-    chosen = random.Random(f"{seed} {source}").sample(names, min(sample, len(names)))
-    chosen = [name for name in names if name in only] if only else chosen
-    if not chosen:
-        return len(names), {}
-    python(tree, "-m", "mutmut", "run", "--max-children", "2", *chosen)
-    said = python(tree, "-m", "mutmut", "results", "--all", "true")
-    ended = dict(re.findall(r"^\s*(\S+__mutmut_\d+): (.+)$", said, flags=re.MULTILINE))
-    return len(names), {name: ended.get(name, "not run") for name in chosen}
 
-
-def python(tree: Path, *arguments: str) -> str:
-    """Run Python in `tree` and return what it prints."""
-    command = [sys.executable, *arguments]
-    run = subprocess.run(command, cwd=tree, capture_output=True, text=True)
-    if run.returncode:
-        print(run.stdout[-3000:], run.stderr[-3000:], file=sys.stderr)
-    return run.stdout
+def judged(mutant: Mutant, tests: list[str], trees: Queue[Path], limit: float) -> str:
+    """Apply a mutant to one of the copies, run the tests, and take it back."""
+    tree = trees.get()
+    path = tree / mutant.path
+    text = path.read_bytes()
+    path.write_bytes(mutant.applied(text))
+    try:
+        return pytest_in(tree, tests, limit)
+    finally:
+        path.write_bytes(text)
+        trees.put(tree)
 
 
 def main() -> int:
-    """Judge the files asked for and print a line each, then the survivors as diffs."""
+    """Judge the packages asked for; print a line each, and the survivors."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.run")
-    parser.add_argument("files", nargs="*", help="parts of file names; all without")
+    parser.add_argument("packages", nargs="*", help=f"default: all of {', '.join(TESTS)}")
     parser.add_argument("--sample", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=Path, help="a file with the names of mutants, one a line")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--whole", action="store_true", help="try survivors against all tests too")
     given = parser.parse_args()
-    wanted = [s for s in TARGETS if not given.files or any(part in s for part in given.files)]
-    only = given.only.read_text().split() if given.only else []
-    with tempfile.TemporaryDirectory() as place:
-        tree = copy_of_the_tree(Path(place))
-        for source in wanted:
-            total, ended = judged(tree, source, given.sample, given.seed, only)
-            left = [name for name, end in ended.items() if end not in {"killed", "timeout"}]
-            diffs = {name: python(tree, "-m", "mutmut", "show", name) for name in left}
-            alive = {name: diff for name, diff in diffs.items() if not is_claim(diff)}
-            count = len(ended) - len(left) + len(alive)
-            killed = count - len(alive)
-            late = list(ended.values()).count("timeout")
-            share = f"{killed}/{count} of {total}" + (f" ({late} too slow)" if late else "")
-            print(f"{source}: {share}, {killed / max(1, count):.0%}", flush=True)
-            for name, diff in alive.items():
-                print(ended[name], diff, flush=True)
+    trees: Queue[Path] = Queue()
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(given.jobs) as pool:
+        for number in range(given.jobs):
+            trees.put(copy_of_the_tree(Path(place) / str(number)))
+        for package in given.packages or TESTS:
+            total, sample = sample_of(package, given.sample, given.seed)
+            tests = [f"tests/{folder}" for folder in TESTS[package]]
+            alive, late = sample, 0
+            for chosen in [tests, *([["tests"]] if given.whole else [])]:
+                start = time.monotonic()
+                for tree in list(trees.queue):
+                    if pytest_in(tree, chosen, None) != "passed":
+                        raise SystemExit(f"{' '.join(chosen)} fail without a mutant")
+                limit = 30 + 3 * (time.monotonic() - start)
+                run = partial(judged, tests=chosen, trees=trees, limit=limit)
+                ends = dict(zip(alive, pool.map(run, alive), strict=True))
+                late += list(ends.values()).count("late")
+                alive = [mutant for mutant in alive if ends[mutant] == "passed"]
+            killed = len(sample) - len(alive)
+            share = f"{killed} of {len(sample)}, {killed / len(sample):.0%}"
+            print(f"{package}: {total} mutants, killed {share} ({late} by time)", flush=True)
+            for mutant in alive:
+                print(f"  {mutant.shown()}", flush=True)
     return 0
 
 
