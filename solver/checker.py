@@ -143,7 +143,7 @@ class _Check:
         resource = problem.resource_idx
         busy = problem.duration[op] > 0
         op, resource = op[busy], resource[busy]
-        order = _sorted_by(resource, self.start[op])
+        order = np.lexsort((self.start[op], resource))
         op, resource = op[order], resource[order]
         same = resource[1:] == resource[:-1]
         # Where no op starts before the end of its neighbour, ends rise: none is left to compare.
@@ -153,7 +153,7 @@ class _Check:
         by_end = np.argsort(self.end[op], kind="stable")
         rank = np.empty(size, dtype=np.int64)
         rank[by_end] = np.arange(size)
-        latest = by_end[np.maximum.accumulate(resource * size + rank) % max(size, 1)]
+        latest = by_end[np.maximum.accumulate(resource * size + rank) % size]
         running = op[latest[:-1]]
         clash = same & (self.start[op[1:]] < self.end[running])
         for place in np.flatnonzero(clash).tolist():
@@ -194,10 +194,8 @@ class _Check:
         # What counts is the use after the last of the events of a moment.
         is_last = np.append(times[1:] != times[:-1], True)[: len(times)]
         moments = times[is_last]
+        # What is in use before any op must fit too: use i is that after i moments.
         usage = np.concatenate(([0], usage[is_last]))
-        # What is in use before any op must fit too, so it gets a moment before the first.
-        before = min(0, int(moments[0]) if len(moments) else 0) - 1
-        moments = np.concatenate(([before], moments))
         over = np.concatenate(([False], np.asarray(usage > available, dtype=np.bool_), [False]))
         edges = np.diff(over.astype(np.int8))
         rises, falls = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
@@ -210,25 +208,18 @@ class _Check:
         self, pool: Pool, peak: Fraction, moments: IntArray, at: tuple[int, int, int]
     ) -> Violation:
         rise, top, fall = at
-        since = self._time(moments[rise]) if rise else "the beginning"
-        until = self._time(moments[fall]) if fall < len(moments) else "the end"
-        when = self._time(moments[top]) if top else "the beginning"
-        takers = np.unique(pool.acquire_op[self.start[pool.acquire_op] == moments[top]])
+        since = self._time(moments[rise - 1]) if rise else "the beginning"
+        until = self._time(moments[fall - 1]) if fall <= len(moments) else "the end"
+        when, takers = "the beginning", pool.acquire_op[:0]
+        if top:
+            when = self._time(moments[top - 1])
+            takers = np.unique(pool.acquire_op[self.start[pool.acquire_op] == moments[top - 1]])
         return Violation(
             "memory",
             f"{pool.name} holds {_amount(peak)} of {_amount(pool.capacity)} at {when} "
             f"(too much from {since} to {until})",
             tuple(self.problem.op_names(takers)),
         )
-
-
-def _sorted_by(resource: IntArray, start: IntArray) -> IntArray:
-    """Return the places of ops by resource and start; equal ones stay in their order."""
-    first, last = int(start.min(initial=0)), int(start.max(initial=0))
-    if (int(resource.max(initial=0)) + 1) * (last - first + 1) > INT64_SAFE:
-        return np.lexsort((start, resource))
-    # One sort of one key: of 196,608 ops it takes half the time.
-    return np.argsort(resource * (last - first + 1) + (start - first), kind="stable")
 
 
 def _whole_amounts(pool: Pool) -> tuple[Fraction, NDArray[Any], int]:

@@ -44,7 +44,7 @@ class Amounts:
     def _whole(self) -> tuple[IntArray, IntArray, int]:
         """Taken amounts, shares and the available amount in whole units."""
         parts = (*self.taken, *self.shares, self.available)
-        count = (self.members + 1) * (2 * len(self.taken) + 1)
+        count = 2 * len(self.taken) * (self.members + 1)
         whole, _ = whole_units(parts, count)
         lanes = len(self.taken)
         return whole[:lanes], whole[lanes:-1], int(whole[-1])

@@ -390,6 +390,6 @@ def _required_releases(
     acquired, elsewhere, gate, limit = whole
     row = np.arange(members).astype(whole.dtype)
     missing = (row + 1) * acquired - limit - row * elsewhere
-    # One release more than there are says as much as any larger number, and fits 64 bits.
-    required: IntArray = np.clip(-(-missing // gate), 0, members + 1).astype(np.int64)
+    # As many releases as there are say as much as any larger number, and fit 64 bits.
+    required: IntArray = np.clip(-(-missing // gate), 0, members).astype(np.int64)
     return required

@@ -10,12 +10,13 @@ import pytest
 
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, work_bound
-from ppsolve.solver.bounds.first_return import return_bound
+from ppsolve.solver.bounds import Bound, best_bound, lower_bounds, spans, work_bound
+from ppsolve.solver.bounds.first_return import acquiring, return_bound
 from ppsolve.solver.bounds.joint_spans import joint_spans
 from ppsolve.solver.bounds.lower_bounds import end_tails, start_heads
 from ppsolve.solver.bounds.reason import Reason
-from ppsolve.solver.bounds.spans import Spans
+from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.bounds.spans import NEVER, Around, Spans
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -143,6 +144,21 @@ class TestReturn:
         assert self.bound(ops=[3, 4]) == 0
 
 
+    def test_every_resource_of_an_acquire_is_one(self) -> None:
+        problem = small([op("a", 1, "r", "s", **TAKE), op("b", 1, "t")], capacity=1)
+        (order,) = ImpliedOrder(problem).pools
+        assert acquiring(problem, order) == [0, 1]
+
+    def test_tails_count_what_memory_makes_wait(self) -> None:
+        ops = [op(f"a{k}", 1, "r", **TAKE) for k in range(2)]
+        ops += [op(f"b{k}", 2, "s", **GIVE) for k in range(2)]
+        family = [["a0", "b0"], ["a1", "b1"]]
+        problem = small(ops, [("a0", "b0"), ("a1", "b1")], capacity=1, families=[family])
+        known = Relaxations(ImpliedOrder(problem))
+        assert known.full_tails.tolist() == [1 + 2 + 1 + 2, 3, 5, 2]
+        assert known.ordered_tails.tolist() == [5, 3, 4, 2]
+
+
 class TestSpans:
     """r runs `first` (2) and `last` (3), s runs `slow` (5) in between, p2p 1 each way."""
 
@@ -166,6 +182,25 @@ class TestSpans:
         assert spans.longest_path().value == 12
         assert spans.through_others().value == 12
         assert spans.work() == (5, 0)
+
+    def test_only_what_has_ops_of_the_device_on_both_sides_is_between(self) -> None:
+        ticks = np.array([0, 3, NEVER, 4, NEVER])
+        around = Around(ticks, ticks[::-1])
+        assert around.between(np.arange(5)).tolist() == [1, 3]
+
+    def test_of_equal_devices_the_outer_ones_are_strengthened(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(spans, "MAX_STRENGTHENED", 2)
+        problem = small([op(f"{d}", 2, f"r{d}") for d in range(5)], objective="device_span")
+        tried: list[int] = []
+
+        def strengthen(heads: IntArray) -> IntArray:
+            tried.extend(np.flatnonzero(heads == 0).tolist())
+            return heads
+
+        Spans(problem, ImpliedOrder(problem).full).strongest((), strengthen)
+        assert tried == [0, 4]
 
     def test_without_devices_there_is_no_span(self) -> None:
         problem = small([op("a", 2, **TAKE)], capacity=1, objective="device_span")

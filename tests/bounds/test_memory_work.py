@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.bounds import best_bound, lower_bounds, memory_work
 from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
+from ppsolve.solver.bounds.room import MAX_SMALLEST, Amounts
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.bruteforce import brute_force
 from tests.small import number, op, small
@@ -83,6 +87,54 @@ def test_a_return_may_run_across_an_acquire_of_no_length() -> None:
     problem = returning(0)
     heads = Relaxations(ImpliedOrder(problem)).strong_heads
     assert heads[number(problem, "b2")] <= 3 + 3
+
+
+def test_a_return_around_an_acquire_of_no_length_is_not_behind_it() -> None:
+    # a2 at 7 lies inside of b1, which runs from 6, behind b0 (from 2) and c0; b2 follows at 9.
+    ops, edges = [], []
+    for k in range(3):
+        ops += [
+            op(f"a{k}", 0, "r", acquire={"m": 1}, release=7 if k == 2 else 0),
+            op(f"b{k}", 3, "r", release_at_end={"m": 0.2}),
+            op(f"c{k}", 1, "r", release_at_end={"m": 0.8}),
+        ]
+        edges += [(f"a{k}", f"b{k}", 2), (f"b{k}", f"c{k}")]
+    family = [[f"{name}{k}" for name in "abc"] for k in range(3)]
+    problem = small(ops, edges, capacity=2, families=[family])
+    assert Relaxations(ImpliedOrder(problem)).strong_heads[number(problem, "b2")] <= 9
+
+
+def test_lanes_of_which_one_has_no_order_say_nothing() -> None:
+    # a's halves come back in order (e, f), b's in any (c, d): what they free is not one series.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"{name}{k}", 1, "r", acquire={"m": 1}) for name in "ab"]
+        ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": 0.5}) for name in "cdef"]
+        edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "bd", "ce", "de", "ef")]
+    family = [[f"{name}{k}" for name in "abcdef"] for k in range(2)]
+    implied = ImpliedOrder(small(ops, edges, capacity=3, families=[family]))
+    heads = start_heads(implied.problem, implied.full)
+    assert implied.nest_of(implied.pools[0].lanes, implied.pools[0].lanes[1])[1:]
+    assert best_bound(lower_bounds(implied)).value == 2 * 6
+    assert (Relaxations(implied).strong_heads >= heads).all()
+
+
+def test_sums_beyond_int64_are_exact() -> None:
+    amount, members = 2**59, 4
+    amounts = Amounts((Fraction(amount),) * 8, (Fraction(amount),), Fraction(amount), members)
+    need = amounts.shortage(np.arange(members))
+    assert need.tolist() == [8 * (row + 1) * amount - amount for row in range(members)]
+
+
+def test_large_amounts_are_rounded_for_what_is_free() -> None:
+    # In units of a lane's amount 1: free 2.5, and n / 4 given back by n releases, never less.
+    unit = MAX_SMALLEST * 1000
+    shares = Fraction(unit // 4 + 1), 
+    amounts = Amounts((Fraction(unit),), shares, Fraction(5 * unit // 2), 4)
+    smallest, times, over, more, more_over = amounts.fractions
+    assert (smallest, times, over) == (MAX_SMALLEST, 2, MAX_SMALLEST // 2)
+    assert more[:5].tolist() == [0, 0, 0, 0, 1]
+    assert more_over[:4].tolist() == [0, *(n * MAX_SMALLEST // 4 + 1 for n in (1, 2, 3))]
 
 
 def test_what_an_outer_lane_took_runs_before_too() -> None:

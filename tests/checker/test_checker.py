@@ -212,6 +212,21 @@ def test_amounts_beyond_int64_are_counted_exactly() -> None:
     ] == ["memory"]
 
 
+def test_releases_alone_are_counted_exactly_beyond_int64() -> None:
+    ops = [{"id": f"a{n}", "duration": 1, "release_at_end": {"m": n}} for n in (1, 2, 3)]
+    problem = memory(6, *ops, initial=6)
+    pool = problem.pools[0]
+    amounts = tuple(2**62 + amount for amount in pool.amounts)
+    problem = replace(problem, pools=(replace(pool, amounts=amounts),))
+    assert violations(problem, 0, 1, 2) == []
+
+
+def test_amounts_are_shown_to_the_last_digit() -> None:
+    assert texts(memory(123456789012345, holder("a", 123456789999999)), 0) == [
+        "memory: m holds 123456789999999 of 123456789012345 at 0 ms (too much from 0 ms to 2 ms)"
+    ]
+
+
 def test_initial_amount_alone_can_be_too_much() -> None:
     problem = memory(1, {"id": "a", "duration": 1}, initial=2)
     assert texts(problem, 0) == [

@@ -1,0 +1,42 @@
+"""Whole units, and the numbers in names of devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from ppsolve.models.core.problem import FREE
+from ppsolve.solver.structure.owners import number_in, owners
+from ppsolve.solver.structure.units import whole_units
+from tests.small import op, small
+
+
+def test_amounts_become_multiples_of_their_largest_common_unit() -> None:
+    whole, unit = whole_units((Fraction(1, 2), Fraction(2, 3)), 2)
+    assert (whole.tolist(), unit) == ([3, 4], 6)
+
+
+@pytest.mark.parametrize(("amount", "count"), [(2**60, 4), (2**70, 1), (2**70, 0)])
+def test_sums_beyond_64_bits_are_of_python_integers(amount: int, count: int) -> None:
+    whole, _ = whole_units((Fraction(amount),) * 4, count)
+    assert whole.sum() == 4 * amount
+
+
+def test_sums_within_64_bits_are_of_int64() -> None:
+    assert whole_units((Fraction(2**60),), 3)[0].dtype == np.int64
+
+
+def test_a_name_tells_its_device_unless_there_is_no_such_device() -> None:
+    assert number_in("device 3", 3) == 3
+    assert number_in("device 4", 3, 2) == 2
+    assert number_in("comm", 3, 1) == 1
+
+
+def test_a_resource_without_a_number_is_that_of_its_first_op() -> None:
+    # Resources come by name: r, r1, r7.
+    problem = small([op("a", 1, "r"), op("b", 1, "r7"), op("c", 1, "r1")])
+    assert owners(replace(problem, device=np.array([2, 1, FREE]))) == [2, 1, 1]
+    assert owners(replace(problem, device=np.full(3, FREE))) == [0, 0, 0]
