@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from ppsolve.models.core.claims import agrees
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
@@ -47,6 +49,13 @@ def test_states_bubbles_and_heuristics_that_contradict_the_schedule(
     found = complaints({"schedule": bare(0, 2), **claims}, problem)
     assert len(found) == 1
     assert found[0].startswith(f"objective: {message}")
+
+
+@pytest.mark.parametrize("slack", [Fraction(0), Fraction(1, 10)])
+def test_lists_agree_where_all_of_their_members_do(slack: Fraction) -> None:
+    assert agrees([1, [2, "x"]], (1, (2, "x")), slack)
+    for given in ([1, [3, "x"]], [1, [2, "y"]], [2, [2, "x"]], [1], 1):
+        assert not agrees(given, (1, (2, "x")), slack)
 
 
 def test_states_bubbles_and_heuristics_that_agree(problem: Problem) -> None:

@@ -18,6 +18,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
+from tests.small import small
 
 
 @pytest.fixture
@@ -83,6 +84,10 @@ def test_negative_start_is_left_to_the_checker(problem: Problem) -> None:
     assert violations == []
     assert schedule is not None
     assert [v.rule for v in check_schedule(problem, schedule)] == ["start"]
+
+
+def test_time_0_is_not_before_0_however_short_the_schedule() -> None:
+    assert complaints(bare(0), small([{"id": "a", "duration": 0, "resources": []}], time_unit="ms")) == []
 
 
 def test_wrong_end(problem: Problem) -> None:

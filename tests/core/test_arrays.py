@@ -49,6 +49,8 @@ def test_allocations_broadcast() -> None:
     [
         ([1, -1], {}, r"x\[1\]: expected a number >= 0, got -1"),
         ([[1], [-(10**400)]], {}, r"x\[1\]\[0\]: expected a number >= 0, got -inf"),
+        ([10**400], {}, r"x\[0\]: expected a number >= 0 and at most 1e15, got inf"),
+        ([1, True], {}, r"x\[1\]: expected a number, got true"),
         (Decimal("sNaN"), {}, "x: expected numbers that form an array"),
         ([1.5], {"whole": True}, r"x\[0\]: expected a whole number >= 0, got 1.5"),
         (3, {"most": 2}, "x: expected a number >= 0 and at most 2, got 3"),
