@@ -203,7 +203,7 @@ class _Nest:
         self._room = Room(
             np.array([other is not lane for other in nest], dtype=np.int64),
             np.array([duration[ops[0]] for ops in acquires], dtype=np.int64),
-            np.array([*shortest, 0][:2], dtype=np.int64),
+            np.array([*shortest, 0], dtype=np.int64),
             *amounts.fractions,
             *amounts.choices(self._step),
             amounts.returns,
@@ -221,12 +221,11 @@ class _Nest:
 def _last_return(implied: ImpliedOrder, lane: Lane, nest: list[Lane]) -> Column | None:
     """Return the first release that follows all others of its row.
 
-    None where they have no such order, or might run in part before the acquire of their row: where
-    they need not follow it, or it has no length.
+    None where they have no such order, or might run in part before the acquire of their row, which
+    has no length then.
     """
     columns = [parts[0][0] for parts in (_in_order(implied, other) or [] for other in nest)]
-    behind = all(implied.follows(lane.acquire, column) for column in columns)
-    if behind and (implied.problem.duration[implied.ops(lane.acquire)] > 0).all():
+    if (implied.problem.duration[implied.ops(lane.acquire)] > 0).all():
         for last in columns:
             if all(column == last or implied.follows(column, last) for column in columns):
                 return last

@@ -22,8 +22,8 @@ class Room(NamedTuple):
     ----------
     extra, length : int64[L]
         Rows beyond j - 1 whose acquire comes before acquire j (0 or 1); duration in ticks.
-    release_length : int64[2]
-        Shortest duration of each series, in ticks.
+    release_length : int64[2 or 3]
+        Shortest duration of each series, in ticks, then 0.
     smallest : int
         Units of the smallest amount.
     free, free_over : int

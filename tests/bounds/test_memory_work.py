@@ -153,6 +153,19 @@ def test_what_an_outer_lane_took_runs_before_too() -> None:
     assert Relaxations(implied).strong_heads[b1] == 4
 
 
+@pytest.mark.parametrize("columns", ["abcd", "bacd"])
+def test_the_last_return_is_behind_all_others_however_ops_are_listed(columns: str) -> None:
+    # As above: c1 may run before d0, so only d1 is the last of its row.
+    ops, edges = [], []
+    for k in range(2):
+        given = {"a": "acquire", "b": "acquire", "c": "release_at_end", "d": "release_at_end"}
+        ops += [op(f"{name}{k}", 1, "r", **{given[name]: {"m": 1}}) for name in columns]
+        edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}"), (f"c{k}", f"d{k}")]
+    family = [[f"{name}{k}" for name in columns] for k in range(2)]
+    problem = small(ops, edges, capacity=3, families=[family])
+    assert best_bound(lower_bounds(ImpliedOrder(problem))).value == brute_force(problem) == 8
+
+
 def test_a_release_of_two_lanes_is_no_work_twice() -> None:
     # Row: a and b take a unit each and c gives both back. With room for two, b1 waits for c0
     # alone, behind a0, b0 and a1, and all is done by 6.

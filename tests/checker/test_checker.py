@@ -213,12 +213,12 @@ def test_amounts_beyond_int64_are_counted_exactly() -> None:
 
 
 def test_releases_alone_are_counted_exactly_beyond_int64() -> None:
-    ops = [{"id": f"a{n}", "duration": 1, "release_at_end": {"m": n}} for n in (1, 2, 3)]
-    problem = memory(6, *ops, initial=6)
+    ops = [{"id": f"a{n}", "duration": 1, "release_at_end": {"m": n}} for n in range(1, 6)]
+    problem = memory(15, *ops, initial=15)
     pool = problem.pools[0]
-    amounts = tuple(2**62 + amount for amount in pool.amounts)
+    amounts = tuple(2**61 + amount for amount in pool.amounts)
     problem = replace(problem, pools=(replace(pool, amounts=amounts),))
-    assert violations(problem, 0, 1, 2) == []
+    assert violations(problem, 0, 1, 2, 3, 4) == []
 
 
 def test_amounts_are_shown_to_the_last_digit() -> None:
@@ -232,6 +232,12 @@ def test_initial_amount_alone_can_be_too_much() -> None:
     assert texts(problem, 0) == [
         "memory: m holds 2 of 1 at the beginning (too much from the beginning to the end)"
     ]
+
+
+def test_no_op_is_blamed_for_what_is_in_use_at_the_beginning() -> None:
+    free = {"id": "a", "duration": 1, "release_at_end": {"m": 1}}
+    problem = memory(1, free, {"id": "b", "duration": 1, "acquire": {"m": 1}}, initial=3)
+    assert [violation.ops for violation in violations(problem, 0, 1)] == [()]
 
 
 def test_memory_of_initial_amount_is_counted() -> None:
