@@ -98,17 +98,17 @@ def _fewest_iterations(
     """
     enough = most_iterations(pattern, devices)
     servable = min(enough, most_unrolled(pattern, devices))
-    iterations = 1
+    iterations, failed = 1, 0
     starts, unplaced = generate(iterations)
     while unplaced is not None:
         if iterations >= enough:
             raise _out_of_iterations(pattern, unplaced, enough)
         if iterations >= servable:
             raise too_long(pattern, devices, iterations)
-        iterations = min(2 * iterations, servable)
+        failed, iterations = iterations, min(2 * iterations, servable)
         starts, unplaced = generate(iterations)
     iterations = min(iterations, _used(pattern, starts, lengths))
-    while iterations > 1:
+    while iterations - 1 > failed:
         shorter, unplaced = generate(iterations - 1)
         if unplaced is not None:
             break
