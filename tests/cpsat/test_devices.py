@@ -211,6 +211,13 @@ def test_a_search_ends_with_its_limits() -> None:
         assert FewDevices(ImpliedOrder(problem), 1, known, limits).run() == 1
 
 
+def test_a_search_that_goes_on_keeps_the_larger_bound() -> None:
+    known = list_tail(PIPELINES[0])
+    for proved, given in ((1, 2), (2, 1)):
+        search = FewDevices(ImpliedOrder(PIPELINES[0]), proved, known, SearchLimits(seconds=0.0))
+        assert search.go_on(given, known, SearchLimits(seconds=0.0)) == 2
+
+
 def test_a_better_schedule_from_elsewhere_ends_a_search() -> None:
     problem = PIPELINES[0]
     implied, least = ImpliedOrder(problem), optimum(problem)

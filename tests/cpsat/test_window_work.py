@@ -65,6 +65,15 @@ def test_work_of_a_hole_is_counted_to_the_tick() -> None:
     assert work_alone(holed([2, 2], (3, 6), (8, 10)))
 
 
+def test_work_counts_in_the_hole_that_begins_with_its_window() -> None:
+    # o0 and o1 (2 each) share the hole 3-6; what o2 does from 0 to 2 is no work of that one.
+    windows = {"o0": [[3, 4]], "o1": [[3, 4]], "o2": [[0, 0]]}
+    ops = [op(f"o{k}", 2, "r") for k in range(3)]
+    assert not work_alone(small(ops, windows=windows))
+    windows["o1"] = [[3, 5]]
+    assert work_alone(small(ops, windows=windows))
+
+
 def test_touching_windows_are_one_hole() -> None:
     # o0 may run in 0-4 and o1 in 3-6: together a hole of six ticks, of which they take five.
     problem = small([op("o0", 2, "r"), op("o1", 3, "r")], windows={"o0": [[0, 2]], "o1": [[3, 3]]})
