@@ -143,7 +143,6 @@ class TestReturn:
         assert self.bound(ops=[0, 1, 2]) == 0
         assert self.bound(ops=[3, 4]) == 0
 
-
     def test_every_resource_of_an_acquire_is_one(self) -> None:
         problem = small([op("a", 1, "r", "s", **TAKE), op("b", 1, "t")], capacity=1)
         (order,) = ImpliedOrder(problem).pools
@@ -205,6 +204,16 @@ class TestSpans:
     def test_without_devices_there_is_no_span(self) -> None:
         problem = small([op("a", 2, **TAKE)], capacity=1, objective="device_span")
         assert set(bounds(problem).values()) == {0}
+
+    def test_what_memory_makes_wait_lies_between_too(self) -> None:
+        # Room for one row: a (1, on r), b (2, on s), a, b.
+        ops = [op(f"a{k}", 1, "r", **TAKE) for k in range(2)]
+        ops += [op(f"b{k}", 2, "s", **GIVE) for k in range(2)]
+        family = [["a0", "b0"], ["a1", "b1"]]
+        edges = [("a0", "b0"), ("a1", "b1")]
+        problem = small(ops, edges, capacity=1, families=[family], objective="device_span")
+        found = bounds(problem)
+        assert (found["critical-path"], found["one-machine"], found["memory-cycle"]) == (2, 4, 5)
 
     def test_chain_adds_the_work_between(self) -> None:
         # Two slow ops on s between the ops of r: 2 + (5 + 4) + 3.

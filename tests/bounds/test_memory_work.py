@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
+from operator import mul
 
 import numpy as np
 import pytest
@@ -119,6 +121,40 @@ def test_lanes_of_which_one_has_no_order_say_nothing() -> None:
     assert (Relaxations(implied).strong_heads >= heads).all()
 
 
+def choices_of(amounts: Amounts, row: int) -> list[list[int]]:
+    """Numbers of first and second releases that make room, up to where no second one is needed."""
+    missing = (row + 1) * sum(amounts.taken) - amounts.available
+    found = []
+    for first in range(row * len(amounts.taken) + 1):
+        for second in range(first + 1 if len(amounts.shares) == 2 else 1):
+            given = (first, second)[: len(amounts.shares)]
+            if sum(map(mul, given, amounts.shares)) >= missing > 0:
+                found.append([first, second])
+                break
+        if found and found[-1][1] == 0:
+            return found
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_choices_are_all_that_make_room(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    taken, shares = (
+        tuple(Fraction(int(n), 2) for n in rng.integers(1, 6, count))
+        for count in rng.integers(1, 3, 2)
+    )
+    members = int(rng.integers(1, 6))
+    amounts = Amounts(taken, shares, Fraction(int(rng.integers(-1, 12)), 4), members)
+    expected = [choices_of(amounts, row) for row in range(members)]
+    for step in (1, 2):
+        pointer, flat = amounts.choices(step)
+        found = [flat[2 * a : 2 * b].reshape(-1, 2).tolist() for a, b in pairwise(pointer)]
+        looked_at = [(members - 1 - row) % step == 0 for row in range(members)]
+        assert found == [
+            each if chosen else [] for each, chosen in zip(expected, looked_at, strict=True)
+        ]
+
+
 def test_sums_beyond_int64_are_exact() -> None:
     amount, members = 2**59, 4
     amounts = Amounts((Fraction(amount),) * 8, (Fraction(amount),), Fraction(amount), members)
@@ -129,7 +165,7 @@ def test_sums_beyond_int64_are_exact() -> None:
 def test_large_amounts_are_rounded_for_what_is_free() -> None:
     # In units of a lane's amount 1: free 2.5, and n / 4 given back by n releases, never less.
     unit = MAX_SMALLEST * 1000
-    shares = Fraction(unit // 4 + 1), 
+    shares = (Fraction(unit // 4 + 1),)
     amounts = Amounts((Fraction(unit),), shares, Fraction(5 * unit // 2), 4)
     smallest, times, over, more, more_over = amounts.fractions
     assert (smallest, times, over) == (MAX_SMALLEST, 2, MAX_SMALLEST // 2)
