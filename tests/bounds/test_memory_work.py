@@ -91,19 +91,45 @@ def test_a_return_may_run_across_an_acquire_of_no_length() -> None:
     assert heads[number(problem, "b2")] <= 3 + 3
 
 
-def test_a_return_around_an_acquire_of_no_length_is_not_behind_it() -> None:
-    # a2 at 7 lies inside of b1, which runs from 6, behind b0 (from 2) and c0; b2 follows at 9.
+@pytest.mark.parametrize("resources", [("r", "s"), ("", "")])
+def test_work_of_several_resources_is_no_sum(resources: tuple[str, str]) -> None:
+    # Room for two rows: a2 waits for b0, which a1 need not precede.
     ops, edges = [], []
     for k in range(3):
-        ops += [
-            op(f"a{k}", 0, "r", acquire={"m": 1}, release=7 if k == 2 else 0),
-            op(f"b{k}", 3, "r", release_at_end={"m": 0.2}),
-            op(f"c{k}", 1, "r", release_at_end={"m": 0.8}),
-        ]
-        edges += [(f"a{k}", f"b{k}", 2), (f"b{k}", f"c{k}")]
-    family = [[f"{name}{k}" for name in "abc"] for k in range(3)]
+        first, second = ((name,) if name else () for name in resources)
+        ops.append(op(f"a{k}", A, *first, acquire={"m": 1}))
+        ops.append(op(f"b{k}", B, *second, release_at_end={"m": 1}))
+        edges.append((f"a{k}", f"b{k}"))
+    family = [[f"a{k}", f"b{k}"] for k in range(3)]
     problem = small(ops, edges, capacity=2, families=[family])
-    assert Relaxations(ImpliedOrder(problem)).strong_heads[number(problem, "b2")] <= 9
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "a2")] == A + B
+
+
+def test_a_third_release_makes_room_too() -> None:
+    # Room for two rows: a2 runs behind a0, a1 and the three parts that row 0 gives back.
+    ops, edges = [], []
+    for k in range(3):
+        ops.append(op(f"a{k}", 1, "r", acquire={"m": 1}))
+        parts = zip("bcd", (0.3, 0.3, 0.4), strict=True)
+        ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": part}) for name, part in parts]
+        edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "cd")]
+    family = [[f"{name}{k}" for name in "abcd"] for k in range(3)]
+    problem = small(ops, edges, capacity=2, families=[family])
+    assert Relaxations(ImpliedOrder(problem)).strong_heads[number(problem, "a2")] <= 5
+
+
+def test_lanes_with_one_and_two_releases_are_no_series() -> None:
+    # a's unit comes back from e, b's by halves from c and d.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"{name}{k}", 1, "r", acquire={"m": 1}) for name in "ab"]
+        ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": 0.5}) for name in "cd"]
+        ops.append(op(f"e{k}", 1, "r", release_at_end={"m": 1}))
+        edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "cd", "de")]
+    family = [[f"{name}{k}" for name in "abcde"] for k in range(2)]
+    problem = small(ops, edges, capacity=2, families=[family])
+    assert best_bound(lower_bounds(ImpliedOrder(problem))).value == 2 * 5
 
 
 def test_lanes_of_which_one_has_no_order_say_nothing() -> None:

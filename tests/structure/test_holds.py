@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -81,6 +82,12 @@ def test_more_given_back_than_taken_is_held_from_the_beginning() -> None:
     problem = small(ops, [("a", "b")], capacity=4, initial=2.5)
     assert holds(problem) == [("a", "b", 1), ("-", "b", 2)]
     assert base(problem) == Fraction(1, 2)
+
+
+def test_what_nobody_took_is_held_from_the_beginning_by_a_micro_batch_too() -> None:
+    problem = small([op("b", 1, **GIVE)], capacity=1, initial=1)
+    labels = np.zeros(1, dtype=np.int64)
+    assert holds(replace(problem, stage=labels, microbatch=labels)) == [("-", "b", 1)]
 
 
 def test_stages_of_a_micro_batch_give_back_their_own() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.structure.implied import Column, ImpliedOrder
+from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane, _required_releases
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 from tests.small import holding, named_edges, op, small
 
@@ -123,6 +125,34 @@ def test_outer_lanes_count_for_inner_ones() -> None:
     assert not order.is_exact
 
 
+def test_a_lane_encloses_where_all_that_it_gives_back_comes_behind() -> None:
+    # Row: a, then b and c, which gives b's unit back; a's halves come from d, behind b, and from e.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"a{k}", 1, "r", **TAKE), op(f"b{k}", 1, "r", **TAKE)]
+        ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": 0.5}) for name in "de"]
+        ops.append(op(f"c{k}", 1, "r", **GIVE))
+        edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "bd", "ae")]
+    family = [[f"{name}{k}" for name in "abdec"] for k in range(2)]
+    implied = ImpliedOrder(small(ops, edges, capacity=3, families=[family]))
+    lanes = implied.pools[0].lanes
+    assert [lane.acquire.index for lane in lanes] == [0, 1]
+    assert implied.nest_of(lanes, lanes[1]) == [lanes[1]]
+
+
+def test_releases_beyond_64_bits_are_counted_exactly() -> None:
+    unit = Fraction(2**60)
+    required = _required_releases(9, unit, Fraction(0), unit, unit)
+    assert required.tolist() == list(range(9))
+
+
+def test_what_an_op_gives_back_itself_is_not_kept() -> None:
+    own, other = Column(0, 0), Column(0, 1)
+    lane = Lane(own, Fraction(3), ((own, Fraction(1)), (other, Fraction(2))))
+    assert lane.given_back == 1
+    assert lane.kept == Lane(own, Fraction(2), ((other, Fraction(2)),))
+
+
 def test_lanes_of_other_families_do_not_count() -> None:
     # Two families of the same pool: rows of one may run before, between or behind the other's.
     ops, families, edges = [], [], []
@@ -165,6 +195,26 @@ def test_releases_without_length_make_no_order() -> None:
         (order,) = ImpliedOrder(rows(2, lengths=lengths)).pools
         assert len(order.before) == 1
         assert order.is_exact
+
+
+def test_one_release_without_length_is_enough_to_make_no_order() -> None:
+    # All a and b may pass at one moment: half a unit of each row is left, though no c has run.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"a{k}", 0, "r", **TAKE)]
+        ops += [op(f"b{k}", 0, "r", release_at_end={"m": 0.5})]
+        ops += [op(f"c{k}", 1, "r", release_at_end={"m": 0.5})]
+        edges += [(f"a{k}", f"b{k}"), (f"a{k}", f"c{k}")]
+    family = [[f"{name}{k}" for name in "abc"] for k in range(2)]
+    (order,) = ImpliedOrder(small(ops, edges, capacity=1.4, families=[family])).pools
+    assert not len(order.before)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (0, 1)])
+def test_a_single_row_waits_for_nothing(lengths: tuple[int, int]) -> None:
+    (order,) = ImpliedOrder(rows(1, lengths)).pools
+    assert len(order.lanes) == 1
+    assert not len(order.before)
 
 
 def test_wait_in_a_circle_is_infeasible_and_named() -> None:
