@@ -271,6 +271,24 @@ def test_several_resources_pins_and_zero_lengths() -> None:
         assert schedule.start.tolist() == [4, 2, 0, 0, 0]
 
 
+@pytest.mark.parametrize("patience", [1.0, 0.0])
+def test_fillers_wait_by_their_own_patience(patience: float) -> None:
+    # As above with 4 ticks: the other op, a filler now, would hold the urgent one up for 2.
+    ops = [op("before", 2, "s"), op("urgent", 5, "r"), op("tail", 9, "s"), op("other", 4, "r")]
+    edges = [{"before": "before", "after": "urgent"}, {"before": "urgent", "after": "tail"}]
+    problem = graph(ops, precedences=edges)
+    filling = np.array([False, False, False, True])
+    patient = Rule(longest_tail(problem), filling, filler_patience=patience)
+    assert generate_parallel(problem, patient).start.tolist()[1] == (2 if patience else 4)
+
+
+def test_pins_at_time_0_are_kept_on_every_resource() -> None:
+    ops = [op("long", 9, "r"), op("pinned", 1, "r", start=0)]
+    ops += [op("longer", 10, "s"), op("other", 2, "s", start=0)]
+    problem = graph(ops)
+    assert generate_parallel(problem, rule(problem)).start.tolist() == [1, 0, 2, 0]
+
+
 def test_pin_that_cannot_be_kept_is_overrun() -> None:
     problem = graph(
         [op("long", 5, "r"), op("pinned", 2, "r", start=3)],

@@ -21,8 +21,8 @@ def test_amounts_become_multiples_of_their_largest_common_unit() -> None:
 
 @pytest.mark.parametrize(("amount", "count"), [(2**60, 4), (2**70, 1), (2**70, 0)])
 def test_sums_beyond_64_bits_are_of_python_integers(amount: int, count: int) -> None:
-    whole, _ = whole_units((Fraction(amount),) * 4, count)
-    assert whole.sum() == 4 * amount
+    whole, _ = whole_units((Fraction(1), *[Fraction(amount)] * 4), count)
+    assert whole.sum() == 4 * amount + 1
 
 
 def test_sums_within_64_bits_are_of_int64() -> None:
@@ -32,6 +32,7 @@ def test_sums_within_64_bits_are_of_int64() -> None:
 def test_a_name_tells_its_device_unless_there_is_no_such_device() -> None:
     assert number_in("device 3", 3) == 3
     assert number_in("device 4", 3, 2) == 2
+    assert number_in("device 4", 3) == 0
     assert number_in("comm", 3, 1) == 1
 
 
