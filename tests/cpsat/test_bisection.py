@@ -127,6 +127,26 @@ def test_a_round_without_an_answer_doubles_the_effort_and_minimises() -> None:
     assert minimised[:3] == [4.0, 8.0, 16.0]
 
 
+def test_what_minimising_finds_is_kept() -> None:
+    oracle = Oracle(50, hard=range(101))
+
+    def search(*, lower: int, limits: SearchLimits, **given: Any) -> ExactAnswer:
+        answer = oracle(lower=lower, limits=limits, **given)
+        found = oracle.schedule(60) if given.get("upper") is None else answer.schedule
+        return replace(answer, schedule=found, bound=None)
+
+    bisection = Bisection(search, 0, oracle.schedule(100), LIMITS)
+    bisection.run()
+    assert (bisection.lower, bisection.schedule.value) == (0, 60)
+
+
+def test_no_question_takes_more_than_what_is_left() -> None:
+    oracle = Oracle(50, hard=range(101))
+    closed(oracle, 10, 100, limits=replace(LIMITS, deterministic=1.5))
+    taken = [limits.deterministic for _, limits in oracle.asked]
+    assert taken and all(units is not None and 0 < units <= 1.5 for units in taken)
+
+
 def test_a_part_of_the_deterministic_time_is_left() -> None:
     bisection = closed(Oracle(50, hard=range(101)), 10, 100)
     assert bisection.units == 80.0

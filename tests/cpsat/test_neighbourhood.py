@@ -246,6 +246,24 @@ def test_a_poor_job_shop_schedule_becomes_optimal() -> None:
     search = Stretches(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
     assert search.run().value == 55
     assert check_schedule(problem, search.best) == []
+    assert search.counts.better > 0
+
+
+def test_what_nothing_refutes_beforehand_is_refuted_by_a_search() -> None:
+    problem = job_shop()
+    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 54, LIMITS)
+    assert search.run().value == 55
+    assert search.counts.refuted > 0
+
+
+def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
+    problem = job_shop()
+    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
+    whole = search._whole.part(0, problem.num_ops, 0)
+    search._ops = search._most
+    question = search._question(whole, search._aim())
+    assert question.most == search.best.value - 1
+    assert question.target == search._whole.schedule.value + search._whole.shift - 1
 
 
 def test_it_ends_where_no_stretch_is_open() -> None:
