@@ -160,9 +160,9 @@ def lower_bounds(
 def _steps(implied: ImpliedOrder) -> int:
     """Return about how many edges the longest paths of all rules pass."""
     problem = implied.problem
-    edges = 2 * len(problem.before) + 2 * problem.num_ops
+    edges = len(problem.before) + problem.num_ops
     on_span = problem.objective is Objective.DEVICE_SPAN
-    return 4 * edges * (max(1, len(problem.span_resources)) if on_span else 1)
+    return 8 * edges * (max(1, len(problem.span_resources)) if on_span else 1)
 
 
 def best_bound(bounds: Iterable[Bound]) -> Bound:

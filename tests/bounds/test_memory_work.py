@@ -172,7 +172,7 @@ def test_choices_are_all_that_make_room(seed: int) -> None:
     members = int(rng.integers(1, 6))
     amounts = Amounts(taken, shares, Fraction(int(rng.integers(-1, 12)), 4), members)
     expected = [choices_of(amounts, row) for row in range(members)]
-    for step in (1, 2):
+    for step in (1, 2, 3):
         pointer, flat = amounts.choices(step)
         found = [flat[2 * a : 2 * b].reshape(-1, 2).tolist() for a, b in pairwise(pointer)]
         looked_at = [(members - 1 - row) % step == 0 for row in range(members)]
@@ -181,8 +181,16 @@ def test_choices_are_all_that_make_room(seed: int) -> None:
         ]
 
 
-def test_sums_beyond_int64_are_exact() -> None:
-    amount, members = 2**59, 4
+def test_amounts_are_counted_in_the_smallest_one() -> None:
+    amounts = Amounts((Fraction(3), Fraction(2)), (Fraction(2),), Fraction(5), 2)
+    smallest, times, over, more, more_over = amounts.fractions
+    assert (smallest, times, over) == (2, 2, 1)
+    assert (more[:3].tolist(), more_over[:3].tolist()) == ([0, 1, 2], [0, 0, 0])
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_sums_beyond_int64_are_exact(members: int) -> None:
+    amount = 2**60
     amounts = Amounts((Fraction(amount),) * 8, (Fraction(amount),), Fraction(amount), members)
     need = amounts.shortage(np.arange(members))
     assert need.tolist() == [8 * (row + 1) * amount - amount for row in range(members)]
