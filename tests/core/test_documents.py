@@ -88,7 +88,8 @@ def test_negative_start_is_left_to_the_checker(problem: Problem) -> None:
 
 def test_time_0_is_not_before_0_however_short_the_schedule() -> None:
     point = {"id": "a", "duration": 0, "resources": []}
-    assert complaints(bare(0), small([point], time_unit="ms")) == []
+    two = small([point, point | {"id": "b"}], time_unit="ms")
+    assert complaints(bare(0), two) == ["missing: b is not scheduled"]
 
 
 def test_wrong_end(problem: Problem) -> None:

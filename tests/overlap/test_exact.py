@@ -436,6 +436,14 @@ def test_figures_of_the_order_are_claims() -> None:
         wrong_figure("estimate_seed", float("inf"))
 
 
+def test_a_collective_is_in_flight_from_its_launch_to_its_wait() -> None:
+    # k0 until 2, then c1 is launched and k runs until 7, behind which c1 is waited for.
+    document = program("k0 2", "c1 3 <- k0", "k 5 <- k0", "w1 <- c1", "k2 1 <- w1 k")
+    found = solve(document)
+    assert found.order == ["k0", "c1", "k", "w1", "k2"]
+    assert found.in_flight_curve == [(2, 1), (7, 0)]
+
+
 def test_no_estimate_can_be_claimed_where_two_collectives_run_at_once() -> None:
     document = program("c1 3 g=a", "c2 3 g=b", "w1 <- c1", "w2 <- c2")
     claim = json.loads(solve(document).model_dump_json())

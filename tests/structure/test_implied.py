@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -73,6 +74,15 @@ def test_an_acquire_waits_for_the_release_that_makes_room(
     assert named_edges(problem, order.before, order.after) == expected
     assert order.is_exact
     assert order.is_whole
+
+
+def test_what_is_in_use_at_first_makes_rows_wait() -> None:
+    problem = rows(2, capacity=2)
+    (pool,) = problem.pools
+    held = replace(problem, pools=(replace(pool, initial=Fraction(1)),))
+    for given, expected in ((problem, set()), (held, {("b0", "a1")})):
+        (order,) = ImpliedOrder(given).pools
+        assert named_edges(given, order.before, order.after) == expected
 
 
 def test_two_parts_gate_what_follows_them() -> None:

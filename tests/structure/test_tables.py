@@ -6,6 +6,9 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
+
+from ppsolve.models.core.problem import FREE
 from ppsolve.solver.structure.tables import memory_of
 from tests.small import holding, op, small
 
@@ -14,6 +17,16 @@ def test_amounts_are_whole_units_of_their_pool() -> None:
     memory = memory_of(small([holding("a", 1, 0.5), holding("b", 1, 0.2)], capacity=1.09))
     assert memory.acquire_amount.tolist() == memory.release_amount.tolist() == [5, 2]
     assert memory.size.tolist() == [10]
+
+
+def test_a_micro_batch_claims_what_its_ops_take() -> None:
+    ops = [holding("a", 1, 2), holding("b", 1, 3), holding("c", 1, 4), holding("d", 1, 5)]
+    labels = np.array([1, 0, 1, FREE])
+    memory = memory_of(
+        replace(small(ops, capacity=9), microbatch=labels, stage=np.zeros(4, np.int64))
+    )
+    assert (memory.num_owners, memory.claim.tolist()) == (2, [3, 2 + 4])
+    assert memory.owner.tolist() == [1, 0, 1, FREE]
 
 
 def test_too_many_units_are_rounded_within_half_of_the_excess_that_is_allowed() -> None:
