@@ -14,6 +14,7 @@ from ppsolve.solver.bounds import best_bound, lower_bounds, memory_work
 from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
 from ppsolve.solver.bounds.room import MAX_SMALLEST, Amounts
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.bruteforce import brute_force
 from tests.small import number, op, small
@@ -181,6 +182,45 @@ def test_choices_are_all_that_make_room(seed: int) -> None:
         ]
 
 
+def test_what_an_acquire_gives_back_itself_is_taken_at_its_start() -> None:
+    # a takes 1.5 and gives 0.5 back at its end. Of 3.2 two rows leave 1.2: a2 waits for b0.
+    ops, edges = [], []
+    for k in range(3):
+        ops.append(op(f"a{k}", A, "r", acquire={"m": 1.5}, release_at_end={"m": 0.5}))
+        ops.append(op(f"b{k}", B, "r", release_at_end={"m": 1}))
+        edges.append((f"a{k}", f"b{k}"))
+    family = [[f"a{k}", f"b{k}"] for k in range(3)]
+    problem = small(ops, edges, capacity=3.2, families=[family])
+    heads = Relaxations(ImpliedOrder(problem)).strong_heads
+    assert heads[number(problem, "a2")] == 2 * A + B
+
+
+def test_any_release_may_be_the_largest_one_of_its_series() -> None:
+    # Row: a takes 2 and b 1, d gives 2 back, then c 1. With room for 4 units d0 is enough for b1,
+    # behind a0, b0 and a1.
+    ops, edges = [], []
+    for k in range(2):
+        ops += [op(f"a{k}", 1, "r", acquire={"m": 2}), op(f"b{k}", 1, "r", acquire={"m": 1})]
+        ops.append(op(f"d{k}", 1, "r", release_at_end={"m": 2}))
+        ops.append(op(f"c{k}", 1, "r", release_at_end={"m": 1}))
+        edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bd", "dc")]
+    family = [[f"{name}{k}" for name in "abdc"] for k in range(2)]
+    problem = small(ops, edges, capacity=4, families=[family])
+    assert Relaxations(ImpliedOrder(problem)).strong_heads[number(problem, "b1")] <= 4
+
+
+def test_heads_that_the_clock_cut_short_are_not_remembered() -> None:
+    implied = ImpliedOrder(rows(4, 2.5, in_order=True))
+    cut = Relaxations(implied, Clock(0.0)).strong_heads
+    whole = Relaxations(implied).strong_heads
+    assert (cut <= whole).all() and (cut < whole).any()
+
+
+def test_a_single_row_needs_no_work_before_it() -> None:
+    implied = ImpliedOrder(rows(1, 1.5, in_order=True))
+    assert Relaxations(implied).strong_heads.tolist() == [0, A, A + B]
+
+
 def test_amounts_are_counted_in_the_smallest_one() -> None:
     amounts = Amounts((Fraction(3), Fraction(2)), (Fraction(2),), Fraction(5), 2)
     smallest, times, over, more, more_over = amounts.fractions
@@ -188,12 +228,12 @@ def test_amounts_are_counted_in_the_smallest_one() -> None:
     assert (more[:3].tolist(), more_over[:3].tolist()) == ([0, 1, 2], [0, 0, 0])
 
 
-@pytest.mark.parametrize("members", [1, 4])
-def test_sums_beyond_int64_are_exact(members: int) -> None:
+@pytest.mark.parametrize(("lanes", "members"), [(8, 1), (8, 4), (1, 16)])
+def test_sums_beyond_int64_are_exact(lanes: int, members: int) -> None:
     amount = 2**60
-    amounts = Amounts((Fraction(amount),) * 8, (Fraction(amount),), Fraction(amount), members)
+    amounts = Amounts((Fraction(amount),) * lanes, (Fraction(amount),), Fraction(amount), members)
     need = amounts.shortage(np.arange(members))
-    assert need.tolist() == [8 * (row + 1) * amount - amount for row in range(members)]
+    assert need.tolist() == [lanes * (row + 1) * amount - amount for row in range(members)]
 
 
 def test_large_amounts_are_rounded_for_what_is_free() -> None:
