@@ -8,6 +8,7 @@ from typing import Any
 from ppsolve.models.kfac.pattern import Member
 from ppsolve.solver.kfac.causal import _fewest_iterations, _used
 from ppsolve.solver.kfac.heuristics import CAUSAL
+from ppsolve.solver.kfac.requirements import iterations_until_steady
 from ppsolve.solver.kfac.serial import Starts
 from tests.kfac.cases import Timeline, pattern_of
 from tests.kfac.test_sizes import narrow, task_of
@@ -32,7 +33,14 @@ def test_coupled_devices_take_the_iterations_of_the_one_that_takes_most() -> Non
     task = coupled()
     outcome = task.run_heuristic(CAUSAL)
     assert [plan.iterations for plan in outcome.plans] == [2, 1]
-    assert task.value == 2
+    assert (task.value, task.best_by) == (2, "pipefisher-causal")
+
+
+def test_holes_repeat_once_ops_of_clocks_that_run_ahead_are_over() -> None:
+    pattern = pattern_of(narrow(1), narrow(1, skew=-131))
+    assert pattern.period == 65
+    # The first op runs 131 ticks, three periods at most, before the first iteration.
+    assert iterations_until_steady(pattern) == 3 + 1
 
 
 def test_one_iteration_more_than_the_longest_plan_without_memory_is_enough() -> None:
