@@ -56,7 +56,7 @@ def solve(
     present = {op for op, variable in built.present.items() if solver.value(variable)}
     assert broken_rule(rules, start, present) is None
     value = value_of(rules, start, present)
-    assert value <= solver.objective_value
+    assert value <= round(solver.objective_value)
     return value, start
 
 
