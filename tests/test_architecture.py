@@ -222,6 +222,11 @@ def test_imports_point_one_way(path: Path) -> None:
     assert upward == set()
 
 
+def test_solvers_get_their_parameters_in_one_place() -> None:
+    made = [module_name(path) for path in SOURCES if "CpSolver()" in path.read_text("utf-8")]
+    assert made == ["ppsolve.solver.cpsat.parameters"]
+
+
 @each(SOURCES)
 def test_installed_names_are_used(path: Path) -> None:
     bare = {name for name, _ in imports(path) if top(name) in {"solver", "models", "tests"}}

@@ -10,6 +10,8 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.parameters import configured
 from ppsolve.solver.periodic.cut import FAR, Cut
 
 EFFORT = 2.0
@@ -58,11 +60,8 @@ def find_cycle(cut: Cut, period: int, clock: Clock) -> Cycle | None:
         None where there is none, or none was found.
     """
     model = _Model(cut, period)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.max_deterministic_time = EFFORT
-    if clock.is_limited:
-        solver.parameters.max_time_in_seconds = clock.left
+    seconds = clock.left if clock.is_limited else None
+    solver = configured(SearchLimits(seconds=seconds, deterministic=EFFORT, is_plain=True))
     if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     start = np.array([solver.value(one) for one in model.start], dtype=np.int64)

@@ -9,6 +9,8 @@ from math import gcd
 
 from ortools.sat.python import cp_model
 
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.parameters import configured
 from ppsolve.solver.plan.split import (
     MOST_BYTES,
     Boundaries,
@@ -217,11 +219,8 @@ class _Model:
         self.model.add(value >= floor)
         self.model.minimize(value)
         self._hint(hint)
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = 0
-        solver.parameters.max_deterministic_time = max(limit, 0.0)
-        solver.parameters.catch_sigint_signal = False
+        effort = max(limit, 0.0)
+        solver = configured(SearchLimits(seconds=None, deterministic=effort, is_plain=True))
         status = solver.solve(self.model)
         if status == cp_model.MODEL_INVALID:
             raise RuntimeError("CP-SAT refused the model as invalid")
