@@ -220,9 +220,14 @@ class RefreshTask(Task):
         return self._stop()
 
     def finish(self, control: Control) -> StopReason | None:
-        """Improve the best schedules by the tie-break, at the same iterations."""
-        if self.instance.tie_break is TieBreak.NONE:
-            return None
+        """Let each device take its fewest iterations, then improve schedules by the tie-break.
+
+        The search stops once the device that takes most of them is proved.
+        """
+        if not all(result.is_proved for result in self.results):
+            self.find_fewest(control)
+        if self.instance.tie_break is TieBreak.NONE or self._is_interrupted():
+            return self._stop()
         control.tell("phase", self.instance.tie_break.value)
         components = self._components(control)
         for place, component in enumerate(components):

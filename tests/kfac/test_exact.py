@@ -359,7 +359,10 @@ def only_quick(quick: Sequence[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in NAMES]
 
 
-@pytest.mark.parametrize("name", only_quick([*HAND, "c09_gpipe_large_p8_m4"]))
+# On c02 a device that does not decide the value could take fewer than the heuristics give it.
+@pytest.mark.parametrize(
+    "name", only_quick([*HAND, "c02_1f1b_base_p4_m4", "c09_gpipe_large_p8_m4"])
+)
 def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
     made, result = solved(name)
     causal, published = entry(result, "pipefisher-causal"), entry(result, "pipefisher")
