@@ -74,7 +74,8 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     try:
         with open(path, "rb", opener=_open_at_once) as stream:
             _refuse_special(stream, path, source)
-            os.set_blocking(stream.fileno(), True)
+            if hasattr(os, "O_NONBLOCK"):  # else nothing was opened so, and Windows refuses files
+                os.set_blocking(stream.fileno(), True)
             yield stream
     except FileNotFoundError:
         raise InputError("no such file", source=source) from None

@@ -205,3 +205,16 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: it is read-only"):
         write_text(path, "new")
     assert path.read_text() == "old"
+
+
+def test_files_are_read_where_nothing_can_be_opened_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on Windows, which has no flag for it and cannot say of a file that reading it may wait.
+    def refuse(*_: object) -> None:
+        raise OSError(1, "Incorrect function")
+
+    (tmp_path / "file").write_text("text")
+    monkeypatch.delattr(os, "O_NONBLOCK")
+    monkeypatch.setattr(os, "set_blocking", refuse)
+    assert read_text(tmp_path / "file") == "text"
