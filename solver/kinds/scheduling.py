@@ -97,6 +97,9 @@ class ScheduleTask(Task):
     is_one_free_problem = True
     """Whether searches may take all of it as one problem whose ops are free to move."""
 
+    is_whole = True
+    """Whether what is proved of its problem is proved of the instance."""
+
     orders_are_all = True
 
     def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:

@@ -93,12 +93,23 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
             dynamic_orders=True,
         )
         answer = search_below(task.implied, task.bounds, ticks, limits)
+        if answer.infeasible and not task.is_whole:
+            raise InputError(
+                f"cannot be proved again above {task.shown(task.bound.value)}, as replicas may "
+                "exchange micro-batches",
+                field="bound",
+            )
         if answer.infeasible:
             return BoundCheck(shown, EXACT)
         if answer.schedule is not None:
             return BoundCheck(shown, None, task.shown(answer.schedule.value))
         if answer.stop_reason is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
+        if answer.stop_reason in {StopReason.GAP, StopReason.PROVED}:
+            raise InputError(
+                "cannot be proved again: CP-SAT rounds memory down, and what it finds does not fit",
+                field="bound",
+            )
     raise AssertionError("rounds never end")
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +16,10 @@ from ppsolve.models.core.result import Result, Status, StopReason
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.graph import GraphInstance
+from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kinds import second_proof
 from ppsolve.solver.kinds.scheduling import ScheduleTask
@@ -232,3 +235,32 @@ def test_memory_that_nothing_fits_into_proves_that_there_is_no_schedule() -> Non
     instance = shop(ops=ops, precedences=[], pools=[{"name": "m", "capacity": 1}])
     found = check_bound(instance, {"status": "INFEASIBLE"})
     assert found == BoundCheck(None, "memory")
+
+
+def test_what_holds_for_one_assignment_of_micro_batches_proves_no_bound() -> None:
+    forward = [[2, 4, 3, 5], [3, 2, 6, 1]]
+    times = {"forward": forward, "backward": [[3, 3, 3, 2], [4, 4, 4, 5]]}
+    data = {"num_devices": 2, "num_microbatches": 4, "times": times}
+    instance = PipelineInstance.parse({**data, "replicas": {"count": 2, "assignment": "free"}})
+    assert ppsolve.optimize(instance, time_limit=30, workers=1).value == 21
+    assert check_bound(instance, {"bound": 20}).proved_by == "exchange"
+    with pytest.raises(InputError, match="cannot be proved again above 20, as replicas may"):
+        check_bound(instance, {"bound": 22})
+
+
+def test_a_bound_that_rounded_memory_does_not_tell_is_refused() -> None:
+    # 0.504 x 64 is 32.3: rounded down two ops fill 64, but only one fits at once.
+    ops = [
+        {"id": f"op{k}", "duration": 1, "resources": [f"r{k}"], "acquire": {"m": 0.504}}
+        | {"release_at_end": {"m": 0.504}}
+        for k in range(4)
+    ]
+    pools, resources = [{"name": "m", "capacity": 1}], [f"r{k}" for k in range(4)]
+    instance = shop(ops=ops, precedences=[], pools=pools, resources=resources)
+    with (
+        patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False),
+        patch.object(second_proof, "best_bound", lambda bounds: Bound("trivial", 0)),
+        patch.object(ScheduleTask, "find_bounds", lambda task: None),
+        pytest.raises(InputError, match="CP-SAT rounds memory down"),
+    ):
+        check_bound(instance, {"bound": 3})

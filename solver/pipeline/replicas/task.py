@@ -263,6 +263,8 @@ class FreeTask(ReplicasTask):
     heuristics run. Bounds hold for all assignments.
     """
 
+    is_whole = False
+
     def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:
         super().__init__(kind, instance, problem)
         everyone = tuple(range(instance.num_microbatches))
