@@ -10,6 +10,7 @@ from ppsolve.solver.bounds import Bound, best_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.kinds.few_devices import FEW_DEVICES
 from ppsolve.solver.kinds.task import EXACT, Control, WrongScheduleError, load_exact_solver
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -39,7 +40,7 @@ def prove_again(task: ScheduleTask, control: Control, limits: SearchLimits) -> b
     WrongScheduleError
         The schedule that was found breaks a rule.
     """
-    if task.value is not None and task.bound.name != EXACT:
+    if task.value is not None and task.bound.name not in {EXACT, FEW_DEVICES}:
         return None
     claimed = None if task.value is None else task.bound.value
     plain = replace(limits, is_plain=True)

@@ -154,7 +154,8 @@ class Run:
         if not is_complete:
             self.task = self.task.snapshot()
             self.task.outcomes += self._unfinished()
-            self._end = _Ending(StopReason.PROVED if self.task.is_closed else StopReason.TIME)
+            if self._end.reason not in {StopReason.INFEASIBLE, StopReason.DISAGREEMENT}:
+                self._end = _Ending(StopReason.PROVED if self.task.is_closed else StopReason.TIME)
         if self._work.is_interrupted and self._end.reason is not StopReason.INFEASIBLE:
             self._end = _Ending(StopReason.INTERRUPTED)
         return self._result()
@@ -397,8 +398,10 @@ class Run:
         claimed = self.task.bound.value if self.task.is_closed else None
         self._is_verified = self.task.verify(self, limits)
         if self._is_verified is False:
-            shown = "no schedule" if claimed is None else f"none below {self.task.shown(claimed)}"
-            words = f"two proofs of cp-sat disagree: {shown}, said the first, and this is one"
+            below = "" if claimed is None else f" below {self.task.shown(claimed)}"
+            words = (
+                f"two proofs of cp-sat disagree: the first found no schedule{below}, the second did"
+            )
             self._end = _Ending(StopReason.DISAGREEMENT, words)
 
     def _finish(self) -> None:
@@ -427,6 +430,7 @@ class Run:
             "value_unit": task.kind.value_unit(task.instance),
             "stop_reason": self._end.reason or StopReason.PROVED,
             "reason": self._end.words,
+            "bound_verified": self._is_verified,
             "wall_seconds": round(self.whole.elapsed, 3),
             "seed": options.seed,
             "workers": options.used_workers,
@@ -461,7 +465,6 @@ class Run:
         found: dict[str, Any] = {
             "bound": task.shown(task.bound.value),
             "bound_by": task.bound.name,
-            "bound_verified": self._is_verified,
             "bottleneck": task.bottleneck(),
         }
         if value is not None:

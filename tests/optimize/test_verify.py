@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from typer.testing import CliRunner
@@ -17,16 +18,19 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.graph import GraphInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.attended import unbroken
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.cpsat import demands
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kinds import second_proof
+from ppsolve.solver.kinds.few_devices import FEW_DEVICES
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.second_proof import search_below
 from ppsolve.solver.kinds.task import EXACT, WrongScheduleError
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
 from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.optimize.registry import find_heuristic
 from tests.paths import ROOT
 
 NOT_BEST = "list-work"
@@ -103,7 +107,7 @@ def test_a_wrong_proof_is_withdrawn_and_told() -> None:
     assert found.bound <= 11 <= found.value < solve(verify=False).value  # type: ignore[operator]
     assert found.bound_by != EXACT
     assert found.reason is not None
-    assert found.reason.startswith("two proofs of cp-sat disagree: none below ")
+    assert found.reason.startswith("two proofs of cp-sat disagree: the first found no")
     assert ppsolve.check(shop(), found) == []
 
 
@@ -115,7 +119,7 @@ def test_a_wrong_refutation_is_withdrawn_and_told(monkeypatch: pytest.MonkeyPatc
     found = solve(verify=True, heuristics=[])
     assert (found.status, found.stop_reason) == (Status.FEASIBLE, StopReason.DISAGREEMENT)
     assert found.reason == (
-        "two proofs of cp-sat disagree: no schedule, said the first, and this is one"
+        "two proofs of cp-sat disagree: the first found no schedule, the second did"
     )
 
 
@@ -127,7 +131,7 @@ def test_a_refutation_is_repeated() -> None:
     found = ppsolve.optimize(
         shop(ops=ops, precedences=[], pools=pools), workers=1, time_limit=30, verify=True
     )
-    assert found.status is Status.INFEASIBLE
+    assert (found.status, found.bound_verified) == (Status.INFEASIBLE, True)
 
 
 @pytest.fixture
@@ -264,3 +268,26 @@ def test_a_bound_that_rounded_memory_does_not_tell_is_refused() -> None:
         pytest.raises(InputError, match="CP-SAT rounds memory down"),
     ):
         check_bound(instance, {"bound": 3})
+
+
+def test_a_bound_of_few_devices_is_proved_twice() -> None:
+    task = kind_of(shop()).task(shop())
+    assert isinstance(task, ScheduleTask)
+    task.find_bounds()
+    task.add(task.kind.run_heuristic(find_heuristic(NOT_BEST), shop(), task.problem))
+    task.bound = Bound(FEW_DEVICES, 11)
+    assert task.verify(Mock(), SearchLimits(workers=1)) is True
+
+
+@pytest.mark.usefixtures("lying")
+def test_an_end_that_was_told_stays_where_the_rest_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hangs(task: ScheduleTask, *given: Any) -> None:
+        with unbroken():
+            time.sleep(1.2)
+
+    monkeypatch.setattr(ScheduleTask, "run_heuristic", lambda task, *given: None)
+    monkeypatch.setattr(ScheduleTask, "solve_exactly", lambda *given: StopReason.INFEASIBLE)
+    monkeypatch.setattr(ScheduleTask, "verify", hangs)
+    assert solve(verify=True, heuristics=[], time_limit=0.5).status is Status.INFEASIBLE
