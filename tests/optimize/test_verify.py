@@ -186,6 +186,18 @@ def test_that_there_is_no_schedule_is_refuted_by_one(result: Path) -> None:
     assert found.better is not None
 
 
+def test_a_result_without_a_schedule_is_held_to_its_bound(tmp_path: Path, result: Path) -> None:
+    ops = [{"id": name, "duration": 1, "resources": ["x"], "acquire": {"m": 1}} for name in "ab"]
+    pools = [{"name": "m", "capacity": 1}]
+    path = tmp_path / "impossible.json"
+    ppsolve.optimize(shop(ops=ops, precedences=[], pools=pools), time_limit=30).save(path)
+    code, said = check("--bound", str(path))
+    assert (code, said.splitlines()[0].split(",")[0]) == (0, f"{path}: no schedule")
+    code, said = check("--bound", str(changed(result, status="UNKNOWN", schedule=None, bound=12)))
+    assert code == 5
+    assert "bound: none below 12 is claimed, but there is one of 11" in said
+
+
 def test_bounds_between_ticks_count_as_the_next_tick(result: Path) -> None:
     data = json.loads(result.read_text(encoding="utf-8"))
     assert check_bound(shop(), data | {"bound": 10.5}).claimed == 11
