@@ -98,7 +98,7 @@ def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
     status = os.fstat(stream.fileno())
     if stat.S_ISFIFO(status.st_mode) and not _has_writer(stream, path):
         raise InputError(
-            "expected a file, or a pipe that somebody writes to; nobody has opened this one within "
+            "expected a file, or a pipe that somebody writes to; nothing came from this one within "
             f"{WRITER_SECONDS:g} s",
             source=source,
         )

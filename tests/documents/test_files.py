@@ -154,6 +154,12 @@ def test_a_pipe_that_nobody_writes_to_is_refused(
             read(pipe)
         assert caught.value.source == str(pipe)
         assert caught.value.message.startswith("expected a file, or a pipe that somebody writes to")
+    # What somebody has opened and closed again is empty, and not a pipe that nobody opened.
+    reader, writer = os.pipe()
+    os.close(writer)
+    with pytest.raises(InputError, match="nothing came from this one"):
+        read_text(f"/dev/fd/{reader}")
+    os.close(reader)
 
 
 def test_a_pipe_whose_writer_takes_its_time_is_awaited(
