@@ -95,6 +95,11 @@ WRONG_PROGRAMS = {
         [kernel("a", group="x")],
         "nodes[0].group: expected on collectives only",
     ),
+    "a group that is true or false": (
+        [KERNEL, {**COMM, "group": True}, WAIT],
+        "nodes[1].group: ",
+    ),
+    "a group that is a fraction": ([KERNEL, {**COMM, "group": 1.5}, WAIT], "nodes[1].group: "),
     "a kernel with a type of collective": (
         [kernel("a", collective="all_gather")],
         "nodes[0].collective: expected on collectives only",

@@ -9,7 +9,9 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.result import Status
+from ppsolve.models.overlap.families import alike_parts
 from ppsolve.models.overlap.instance import OverlapInstance
+from ppsolve.models.overlap.lowering import lower_overlap
 from tests.overlap.bruteforce import Document, optimum, program
 
 
@@ -86,7 +88,33 @@ def test_an_order_must_run_as_long_as_the_schedule_beside_it() -> None:
         assert [(v.rule, v.message) for v in found] == [("order", text)]
 
 
+# Pools ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pools"),
+    [
+        (("c0 1", "w0 <- c0"), ("in flight",)),
+        (("c0 1 g=x", "w0 <- c0", "c1 1 g=y", "w1 <- c1"), ("in flight x", "in flight y")),
+    ],
+)
+def test_the_pool_of_a_cap_is_called_by_its_group_where_there_are_several(
+    nodes: tuple[str, ...], pools: tuple[str, ...]
+) -> None:
+    problem = lower_overlap(OverlapInstance.parse(program(*nodes, max_in_flight=1)))
+    assert tuple(pool.name for pool in problem.pools) == pools
+
+
 # Alike parts ---------------------------------------------------------------------------------
+
+
+def test_alike_parts_are_those_that_nothing_links_and_nothing_tells_apart() -> None:
+    """Three micro-batches, the last with a longer collective."""
+    nodes = (f"k{i} 1, c{i} {2 + i // 2} <- k{i}, w{i} <- c{i}" for i in range(3))
+    document = program(*", ".join(nodes).split(", "), collective_order="free")
+    (family,) = alike_parts(OverlapInstance.parse(document))
+    assert family.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert alike_parts(OverlapInstance.parse(document | {"collective_order": "frozen"})) == []
 
 
 def test_parts_that_hold_unequal_bytes_are_not_alike() -> None:

@@ -247,6 +247,20 @@ def test_split_backward_shares_the_release_exactly() -> None:
     assert held(problem, 0) == {"F0.0": (1,), "I0.0": (1 - weight,), "W0.0": (weight,)}
 
 
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"optimizer": [1, [2]]}, "optimizer[1]"),
+        ({"memory": {"capacity": [1, [2]], "activation": 1}}, "memory.capacity[1]"),
+        ({"times": {"forward": [1, [2, [3]]], "backward": 1}}, "times.forward[1][1]"),
+    ],
+)
+def test_a_list_that_is_too_deep_is_refused_where_it_is(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(InputError, match=r"expected a number,? or a list") as refused:
+        instance(**fields)
+    assert refused.value.field == where
+
+
 @pytest.mark.parametrize(("share", "kind"), [(0, "I"), (1, "W")])
 def test_one_backward_may_release_everything(share: int, kind: str) -> None:
     fields = memory(released_by_backward_weight=share)

@@ -10,7 +10,13 @@ import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import lower_joint
-from ppsolve.models.pipeline.replicas import first_members, longest_first, replica_of
+from ppsolve.models.pipeline.lowering import MAX_LOWERED, lower_pipeline, lower_replicas
+from ppsolve.models.pipeline.replicas import (
+    first_members,
+    longest_first,
+    read_assignment,
+    replica_of,
+)
 from ppsolve.solver.optimize.kinds import kind_of
 
 TWO = {
@@ -102,6 +108,47 @@ def test_the_longest_goes_to_the_least_loaded_replica():
     assert longest_first([1, 9, 4, 6], 2, 2) == [[1, 0], [3, 2]]
     assert longest_first([1, 9, 4, 4], 2, 2) == [[1, 0], [2, 3]]
     assert longest_first([1, 9, 4, 4], 2, 4) == [[1], [2, 3, 0]]
+
+
+FREE = {
+    "times": {"forward": [[10, 90, 40, 40], 1], "backward": 1},
+    "replicas": {"count": 2, "assignment": "free"},
+}
+
+
+def test_free_replicas_take_the_longest_first_as_many_as_their_counts_allow():
+    """Works of 13, 93, 43, 43: 93 against 43 + 43, then the shortest goes where there is room."""
+    assert first_members(pipeline(**FREE)) == ((0, 1), (2, 3))
+    uneven = FREE | {"replicas": FREE["replicas"] | {"counts": "any"}}
+    assert first_members(pipeline(**uneven)) == ((1,), (0, 2, 3))
+
+
+def test_a_claimed_assignment_is_read_where_it_is_one():
+    first, claimed = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    assert read_assignment({"assignment": [[0, 2], [1, 3]]}, pipeline(**FREE)) == claimed
+    for claim in (None, "0", [[0, 2], [1, 4]]):
+        assert read_assignment({"assignment": claim}, pipeline(**FREE)) == first
+    fixed = pipeline(replicas={"count": 2})
+    assert read_assignment({"assignment": [[0, 2], [1, 3]]}, fixed) == first
+
+
+def test_more_ops_than_memory_holds_are_refused_before_they_are_made():
+    """Two stages of two ops per micro-batch."""
+    most = MAX_LOWERED // 4
+    plain = {"times": {"forward": 1, "backward": 2}, "replicas": None}
+    huge = pipeline(**plain, num_microbatches=most + 2)
+    with pytest.raises(InputError, match=f"at most {MAX_LOWERED} ops .* got {MAX_LOWERED + 8}"):
+        lower_pipeline(huge)
+    with pytest.raises(InputError, match=f"at most {MAX_LOWERED} ops"):
+        lower_replicas(huge, ((0,), (1,)))
+    assert lower_replicas(pipeline(**plain, num_microbatches=most), ((0,),))[0].num_ops == 6
+
+
+def test_times_without_a_common_tick_are_rounded_up_unless_told():
+    instance = pipeline(times={"forward": 1e6, "backward": 1.234567890123})
+    assert not lower_joint(instance, ((0, 3), (2, 1))).scale.is_exact
+    with pytest.raises(InputError, match="common tick"):
+        lower_joint(instance, ((0, 3), (2, 1)), exact=True)
 
 
 def test_the_slowest_of_fixed_replicas_is_the_optimum():
