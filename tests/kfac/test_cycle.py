@@ -143,6 +143,9 @@ def test_an_iteration_follows_the_one_before_on_its_stage() -> None:
     assert before(problem, "F0.1@1") == {"STEP0@0"}
     assert before(problem, "AR0@1") == {"B0.0@1", "B0.1@1"}
     assert resources(problem, "STEP0@0") == []
+    three = lower_cycle(instance(1, 1, refresh_interval=3))
+    assert before(three, "STEP0@0") == {"PC0:m@0"}
+    assert before(three, "STEP0@1") == {"PC0:m@1"}
 
 
 def test_a_stage_without_modules_steps_after_its_gradients() -> None:
@@ -246,6 +249,10 @@ def test_kfac_times_are_whole_ticks() -> None:
 def test_a_cycle_of_too_many_ops_is_refused() -> None:
     with pytest.raises(InputError, match="refresh_interval: expected at most 5000000 ops in all"):
         lower_cycle(instance(8, 64, refresh_interval=10_000))
+    # At most 3 ops of the pipeline, and 2 for each module and stage: 503 in each iteration.
+    many = [{"stage": 0, **MODULE, "name": f"m{number}"} for number in range(249)]
+    with pytest.raises(InputError, match="refresh_interval: expected at most 5000000 ops in all"):
+        lower_cycle(instance(1, 1, many, refresh_interval=10_000))
 
 
 def test_times_without_a_common_tick_are_refused_or_rounded() -> None:
