@@ -52,7 +52,7 @@ class Cut:
     moment : int
         Ticks; what starts before it is before the cut.
     turns : int
-        How often the cycle runs.
+        How often the cycle runs, at least m times: what waits across the cut waits for turns.
     """
 
     rows: Rows
@@ -86,26 +86,10 @@ class Cut:
             begun = [self.start[fired[x] - 1, x] + length[x] for x in mine if fired[x]]
             found[mine] = max(begun, default=self.moment - FAR)
         for y, x, lag in zip(rows.before, rows.after, rows.lag, strict=True):
-            known = self.start[fired[x] : min(fired[y], fired[x] + self.turns), y]
+            known = self.start[fired[x] : fired[y], y]
             waits = known + length[y] + lag - period * np.arange(len(known))
             found[x] = max(found[x], int(waits.max(initial=-FAR)))
         return found
-
-    def least_delay(self) -> int:
-        """Return the least delay of what is behind the cut, for what is before it.
-
-        Returns
-        -------
-        int
-            Ticks beyond those of all turns, which are no part of it; `-FAR` where nothing waits.
-        """
-        rows, fired, length = self.rows, self.fired, self.rows.length
-        delay = -FAR
-        for y, x, lag in zip(rows.before, rows.after, rows.lag, strict=True):
-            known = self.start[fired[x] + self.turns : fired[y], y]
-            later = self.start[fired[x] : fired[x] + len(known), x]
-            delay = max(delay, int((known + length[y] + lag - later).max(initial=-FAR)))
-        return delay
 
     def follows(self, period: int) -> IntArray:
         """Return by how much each column's start in turn 0 delays what is behind the cut.
@@ -118,18 +102,18 @@ class Cut:
         Returns
         -------
         int64[L]
-            Added to the start, the least delay beyond that of all turns; `-FAR` where it is none.
+            Added to the start, the least delay beyond that of all turns, which are no part of it;
+            `-FAR` where it is none.
         """
         rows, fired, length = self.rows, self.fired, self.rows.length
         found = np.full(len(length), -FAR, dtype=np.int64)
-        last = len(self.start)
         for resource in range(rows.problem.num_resources):
             mine = np.flatnonzero((rows.resource == resource) & (length > 0))
-            behind = [self.start[fired[x], x] for x in mine if fired[x] < last]
+            behind = [self.start[fired[x], x] for x in mine if fired[x] < len(self.start)]
             if behind:
                 found[mine] = length[mine] - period - min(behind)
         for y, x, lag in zip(rows.before, rows.after, rows.lag, strict=True):
-            numbers = np.arange(max(fired[x], fired[y] - self.turns), min(fired[y], last))
+            numbers = np.arange(fired[x], fired[y])
             waits = (numbers - fired[y]) * period + length[y] + lag - self.start[numbers, x]
             found[y] = max(found[y], int(waits.max(initial=-FAR)))
         return found

@@ -120,7 +120,6 @@ class _Model:
     def _add_delays(self) -> None:
         """Let what is behind the cut wait for the last turns."""
         moment = self.cut.moment
-        self.model.add(self.delay >= max(-self.horizon, self.cut.least_delay()))
         for x, wait in enumerate(self.cut.follows(self.period).tolist()):
             if wait > -FAR // 2:
                 self.model.add(self.delay >= self.start[x] + wait + moment)

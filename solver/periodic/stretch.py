@@ -34,11 +34,12 @@ SHORT_TIMES = 3
 1.25p: of 41 cuts of a schedule of 48 micro-batches 26 have a cycle and 6 delay nothing; of 6 cuts
 of one of 32, one has a cycle."""
 
-LEAST_TIMES = 6
-"""Fewest micro-batches, as a multiple of the devices. At equal processor time the sweep leaves 0.21
-and this 0.18 % on V 16 x 96 at 1p (0.17 and 0.11 on 8 x 64), but 0.12 and 0.19 on V 16 x 64 at
-1.125p: there the short schedule is hardly shorter. From two micro-batches per device V 16 x 48 came
-to 0.35 %, the sweep to 0.08."""
+LEAST_TIMES = 2 * SHORT_TIMES
+"""Fewest micro-batches, as a multiple of the devices: those of the short schedule and as many turns
+of the cycle, which `Cut` needs. At equal processor time the sweep leaves 0.21 and this 0.18 % on
+V 16 x 96 at 1p (0.17 and 0.11 on 8 x 64), but 0.12 and 0.19 on V 16 x 64 at 1.125p: there the short
+schedule is hardly shorter. From two micro-batches per device V 16 x 48 came to 0.35 %, the sweep to
+0.08."""
 
 SHORT_SHARE = 0.25
 """Share of the time in which the shorter problem is solved. A larger one gives it a better fill and
@@ -109,7 +110,7 @@ def stretched(rows: Rows, short: Schedule, clock: Clock | None = None) -> Schedu
     rows : Rows
         m alike micro-batches.
     short : Schedule
-        A feasible schedule of fewer of them (`first_rows`).
+        A feasible schedule of at most half of them (`first_rows`).
     clock : Clock, optional
         Once it is over, no further cut is tried.
 

@@ -16,8 +16,8 @@ TIMES = {"forward": 3, "backward_input": 4, "backward_weight": 2}
 
 def pipeline(devices: int, microbatches: int, **fields: Any) -> Problem:
     """Return a pipeline with equal stages; a capacity is in activations of one stage."""
-    capacity = fields.pop("capacity", None)
-    memory = None if capacity is None else {"capacity": capacity, "activation": 1}
+    capacity, one = fields.pop("capacity", None), fields.pop("activation", 1)
+    memory = None if capacity is None else {"capacity": capacity * one, "activation": one}
     return lower(
         PipelineInstance(
             num_devices=devices,

@@ -22,6 +22,11 @@ def test_columns_are_the_ops_of_one_micro_batch() -> None:
     assert problem.op_names(rows.ops[1]) == [
         name.replace(".0", ".1") for name in problem.op_names(rows.ops[0])
     ]
+    edges = [rows.problem.op_names(rows.ops[0][ends]) for ends in (rows.before, rows.after)]
+    assert sorted(zip(*edges, strict=True)) == [
+        *(("F0.0", "F1.0"), ("F0.0", "I0.0"), ("F1.0", "I1.0")),
+        *(("I0.0", "W0.0"), ("I1.0", "I0.0"), ("I1.0", "W1.0")),
+    ]
     assert rows.least_period == 3 + 4 + 2
     assert sorted(rows.resource.tolist()) == [0, 0, 0, 1, 1, 1]
 
@@ -64,6 +69,22 @@ def test_others_are_told_why_not() -> None:
     problem = pipeline(1, 2)
     with pytest.raises(NotApplicableError, match="no given starts"):
         rows_of(replace(problem, release=problem.release + 1))
+    both = replace(
+        problem,
+        resource_ptr=np.arange(problem.num_ops + 1) + (np.arange(problem.num_ops + 1) > 1),
+        resource_idx=np.array([0, *problem.resource_idx]),
+    )
+    with pytest.raises(NotApplicableError, match="one resource each"):
+        rows_of(both)
+    first, last = problem.families[0][0][0], problem.families[0][1][-1]
+    one = replace(
+        problem,
+        before=np.append(problem.before, first),
+        after=np.append(problem.after, last),
+        lag=np.append(problem.lag, 0),
+    )
+    with pytest.raises(NotApplicableError, match="precedences within"):
+        rows_of(one)
     linked = replace(problem, before=problem.before[:1] * 0, after=problem.after[:1] * 0 + 1)
     linked = replace(linked, lag=problem.lag[:1])
     with pytest.raises(NotApplicableError, match="precedences within"):
