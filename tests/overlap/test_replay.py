@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ppsolve
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.overlap.lowering import LoweredOverlap
+from ppsolve.solver.optimize.kinds import kind_of, lower
+from ppsolve.solver.overlap.claims import check_order
+from ppsolve.solver.overlap.realise import run_order
 from ppsolve.solver.overlap.replay import is_valid_order, live_bytes, replay
 from tests.overlap.cases import program, programs, ticks
 
@@ -155,3 +160,52 @@ def test_bytes_at_any_instant_are_those_of_open_lifetimes(
     ]
     assert (before[-1] if before else 0) == expected
     assert held.peak >= expected
+
+
+# Orders of programs --------------------------------------------------------------------------
+
+SIDE_BY_SIDE = program(
+    {"name": "k1", "kind": "compute", "duration": 1},
+    {"name": "c", "kind": "comm", "duration": 3},
+    {"name": "k2", "kind": "compute", "duration": 2},
+    {"name": "w", "kind": "wait", "deps": ["c"]},
+)
+
+
+@pytest.mark.parametrize(
+    ("orders", "followed", "start"),
+    [
+        ([["k2", "c", "k1", "w"]], [2, 1, 0, 3], [2, 2, 0, 5]),
+        ([["k2", "k1"]], None, [2, 0, 0, 3]),
+        ([["k2", "k1"], ["c"]], None, [2, 0, 0, 3]),
+    ],
+)
+def test_one_order_of_all_nodes_is_a_program_and_others_are_of_streams(
+    orders: list[list[str]], followed: list[int] | None, start: list[int]
+) -> None:
+    """A program launches c behind k2, which only precedes k1 on its stream."""
+    found = kind_of(SIDE_BY_SIDE).follow(SIDE_BY_SIDE, lower(SIDE_BY_SIDE), orders)
+    assert found.order == followed
+    assert found.schedule.start.tolist() == start
+    assert ppsolve.check(SIDE_BY_SIDE, found.schedule) == []
+
+
+def test_a_launch_is_where_the_compute_stream_comes_to_it() -> None:
+    """Behind k1, or behind k2: the collective before it in flight need not be over."""
+    nodes = [node.model_dump(exclude_unset=True) for node in SIDE_BY_SIDE.nodes]
+    nodes += [{"name": "d", "kind": "comm", "duration": 3}]
+    nodes += [{"name": "v", "kind": "wait", "deps": ["d"]}]
+    capped = program(*nodes, max_in_flight=2)
+    lowered = LoweredOverlap.of(capped, lower(capped))
+    for order, launches in (([0, 1, 4, 2, 3, 5], [1, 1]), ([0, 1, 2, 4, 3, 5], [1, 3])):
+        schedule, timed = run_order(capped, lowered, order)
+        assert [int(schedule.start[lowered.launch[comm]]) for comm in (1, 4)] == launches
+        assert timed.start[[1, 4]].tolist() == [1, 4]
+
+
+@pytest.mark.parametrize(("share", "is_close"), [(5e-10, True), (2e-9, False)])
+def test_a_figure_may_be_off_by_the_billionth_part(share: float, is_close: bool) -> None:
+    problem = lower(SIDE_BY_SIDE)
+    claim = {"order": ["k1", "c", "k2", "w"], "peak_live_bytes": 0, "exposed_wait": 1 + share}
+    assert (check_order(SIDE_BY_SIDE, problem, claim, None) == []) == is_close
+    assert check_order(SIDE_BY_SIDE, problem, ["k1", "c", "k2", "w"], None) == []
