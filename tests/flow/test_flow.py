@@ -38,6 +38,13 @@ def test_forwards_acquire_and_backwards_release_in_the_pool_of_their_device():
     assert flow.pool.tolist() == flow.resource.tolist()
 
 
+def test_a_position_has_the_pool_that_any_micro_batch_uses_there():
+    memory = {"capacity": 3, "activation": [[0, 1, 2], 1]}
+    flow = flow_of(lower(PipelineInstance(**UNEQUAL | {"memory": memory})))
+    assert flow is not None
+    assert flow.pool.tolist() == flow.resource.tolist()
+
+
 def test_bidirectional_pipes_are_no_flow():
     two_ways = {**UNEQUAL, "num_microbatches": 4, "placement": "bidirectional"}
     two_ways["times"] = {"forward": 1, "backward": 2}
