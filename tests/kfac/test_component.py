@@ -287,6 +287,17 @@ def test_the_freshness_bound_counts_syncs_that_meet_on_each_device() -> None:
     assert (result.tie_break.value, result.tie_break.bound) == (28, 28)
 
 
+def test_the_smallest_jobs_are_poured_into_the_holes_first() -> None:
+    # Curvature and inversion of A are 2, the inversion of B is 2: ends 4 and 14. Of all ops 1, 1
+    # and 2 the ends are 3, 4 and 14. With one iteration only what fits counts.
+    work = {"cov_kron_A:m": [(0, 1)], "inv_kron_A:m": [(0, 1)], "inv_kron_B:m": [(0, 2)]}
+    pattern = pattern_of({**PIPE, **work}, margin_ratio=0)
+    assert completion_bound(pattern, [0], 2, TieBreak.STALENESS) == 4 + 14
+    assert completion_bound(pattern, [0], 2, TieBreak.USAGE) == 3 + 4 + 14
+    assert completion_bound(pattern, [0], 1, TieBreak.USAGE) == 3 + 4
+    assert completion_bound(pattern, [0], 2, TieBreak.NONE) == 0
+
+
 # Rules of the task ---------------------------------------------------------------------------
 
 

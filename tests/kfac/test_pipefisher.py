@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.unrolling import lower_refresh
+from ppsolve.solver.kfac.heuristics import scheduled
 from ppsolve.solver.kfac.pipefisher import pipefisher
 from ppsolve.solver.kfac.placement import (
     DevicePlan,
+    Placed,
     absolute_starts,
     common_interval,
     unplaced_work,
 )
-from tests.kfac.cases import NAMES, expected, measured, pattern_of
+from tests.kfac.cases import NAMES, Timeline, expected, measured, pattern_of
 
 FORWARD, BACKWARD = "call_forward", "call_backward"
 
@@ -211,3 +214,20 @@ class TestQuirks:
     def test_forwards_come_before_backwards_that_start_at_the_same_time(self) -> None:
         plan = pipefisher(pattern_of({BACKWARD: [(0, 0), (1, 9)], FORWARD: [(0, 0), (0, 1)]}))[0]
         assert plan.labels()[0][1:4] == [FORWARD, FORWARD, BACKWARD]
+
+
+def test_a_sync_that_does_not_meet_ends_where_the_last_device_ends_it() -> None:
+    """In the hole from 2 to 4 of an iteration of 10: at 2 on device 0, on device 1 at 12."""
+    line: Timeline = {
+        "call_forward": [(0, 2)], "call_backward": [(4, 10)], "sync_kron_A:m": [(0, 2)]
+    }  # fmt: skip
+    pattern = pattern_of(line, line, margin_ratio=0, sync_groups=[[0, 1]])
+    lowered = lower_refresh(pattern, [2, 2])
+    for second, last in ((0, []), (1, [14])):
+        plans = [
+            DevicePlan(device, (Placed("sync_kron_A:m", 2, 4, iteration, "first", 0, 0),))
+            for device, iteration in ((0, 0), (1, second))
+        ]
+        schedule, apart = scheduled(pattern, plans, lowered)
+        assert list(apart.values()) == last
+        assert schedule.start[lowered.op_of[0, 0, 0]] == 2
