@@ -180,7 +180,7 @@ def _refuse_other_units(data: dict[str, Any], scale: TimeScale) -> None:
             )
 
 
-class _Row(NamedTuple):
+class _OpTimes(NamedTuple):
     """Times of one op as the document has them, in ticks, not rounded; ints where whole."""
 
     start: int | Fraction
@@ -228,7 +228,7 @@ class _OpRows:
 
     def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
         self.problem, self.other = problem, other
-        self.rows: dict[int, _Row] = {}
+        self.rows: dict[int, _OpTimes] = {}
         self.labels = _Labels(problem)
         self.duration: list[int] = problem.duration.tolist()
         every = range(problem.num_ops)
@@ -237,7 +237,7 @@ class _OpRows:
             field = f"{path}[{index}]"
             op = self._op(row, numbers, field)
             end = row.get("end")
-            self.rows[op] = _Row(
+            self.rows[op] = _OpTimes(
                 self._ticks(row["start"], field, "start"),
                 None if end is None else self._ticks(end, field, "end"),
             )

@@ -28,7 +28,7 @@ from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 
 
 @dataclass(frozen=True, eq=False)
-class Cycle:
+class LoweredCycle:
     """A lowered refresh cycle, and its ops by iteration.
 
     n ops of one iteration of the pipeline, N iterations.
@@ -77,7 +77,7 @@ def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
     return lay_out_cycle(instance, exact=exact).problem
 
 
-def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> Cycle:
+def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> LoweredCycle:
     """Lower `cycle_length` iterations of the pipeline and the K-FAC work of one refresh.
 
     Curvature comes from the micro-batches of iteration 0 only. A stage begins an iteration on a
@@ -93,7 +93,7 @@ def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> Cycle:
 
     Returns
     -------
-    Cycle
+    LoweredCycle
         The problem in ticks, and its ops by iteration, stage and device.
 
     Raises
@@ -143,7 +143,7 @@ class _CycleLowering:
                 field="refresh_interval",
             )
 
-    def run(self) -> Cycle:
+    def run(self) -> LoweredCycle:
         self._add_resources()
         self._repeat_pipeline()
         for stage in range(self.pipeline.num_stages):
@@ -161,7 +161,7 @@ class _CycleLowering:
             families=self._families(),
             explicit_names=self.names,
         )
-        return Cycle(problem, self.iteration, self.op_of, self.preconditions, self.steps)
+        return LoweredCycle(problem, self.iteration, self.op_of, self.preconditions, self.steps)
 
     def _add_resources(self) -> None:
         """Add the resources of the pipeline, and the comm streams that syncs need."""

@@ -96,7 +96,9 @@ def lower_refresh(
         The problem in ticks, and the ops of each work entry.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
-    return _Lowering(pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)).run()
+    return _RefreshLowering(
+        pattern, tuple(iterations), list(chosen), weight_of or (lambda _: 0)
+    ).run()
 
 
 def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Sequence[int]) -> int:
@@ -190,7 +192,7 @@ def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
     return f"{device}/{label}#{number}@{iteration}"
 
 
-class _Lowering:
+class _RefreshLowering:
     def __init__(
         self,
         pattern: RefreshPattern,

@@ -89,10 +89,10 @@ def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
     InputError
         The durations have no common tick and `exact` is true.
     """
-    return _Lowering(instance, exact=exact).run()
+    return _OverlapLowering(instance, exact=exact).run()
 
 
-class _Lowering:
+class _OverlapLowering:
     def __init__(self, instance: OverlapInstance, *, exact: bool) -> None:
         self.instance = instance
         durations = {Fraction(node.duration) for node in instance.nodes}

@@ -71,7 +71,7 @@ def lower_pipeline(
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
     _refuse_huge(instance)
-    return _Lowering(instance.in_numbers(), exact=exact, extra_times=extra_times).run()
+    return _PipelineLowering(instance.in_numbers(), exact=exact, extra_times=extra_times).run()
 
 
 def lower_replicas(
@@ -108,9 +108,9 @@ def lower_replicas(
     """
     _refuse_huge(instance)
     instance = instance.in_numbers()
-    scale = scale or _Lowering(instance, exact=exact).scale
+    scale = scale or _PipelineLowering(instance, exact=exact).scale
     parts = [replica_of(instance, those) for those in members]
-    return [_Lowering(part, scale=scale).run() for part in parts]
+    return [_PipelineLowering(part, scale=scale).run() for part in parts]
 
 
 def _refuse_huge(instance: PipelineInstance) -> None:
@@ -124,7 +124,7 @@ def _refuse_huge(instance: PipelineInstance) -> None:
         )
 
 
-class _Lowering:
+class _PipelineLowering:
     def __init__(
         self,
         instance: PipelineInstance,

@@ -13,7 +13,7 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.kfac.cycle import Cycle, lay_out_cycle
+from ppsolve.models.kfac.cycle import LoweredCycle, lay_out_cycle
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kfac.op_kinds import KIND_OF
 from ppsolve.models.kfac.pattern import RefreshPattern
@@ -233,7 +233,7 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     )
 
 
-def _pins(cycle: Cycle, iteration: PinnedIteration) -> IntArray:
+def _pins(cycle: LoweredCycle, iteration: PinnedIteration) -> IntArray:
     pins = np.full(cycle.problem.num_ops, FREE, dtype=np.int64)
     shift = np.arange(len(cycle.op_of))[:, None] * iteration.period
     pins[cycle.op_of] = iteration.start + shift
