@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.memory_work import Room, raise_acquires, working_room
+from ppsolve.solver.kernels.memory_work import LaneMemory, raise_acquires, working_room
 from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane
 
 MAX_ACQUIRES = 256
@@ -200,7 +200,7 @@ class _Nest:
         self._work = working_room(len(self._columns), amounts.members, len(nest))
         self._thinning = thinning
         self._step = max(thinning, (amounts.members - 1) // MAX_ACQUIRES, 1)
-        self._room = Room(
+        self._room = LaneMemory(
             np.array([other is not lane for other in nest], dtype=np.int64),
             np.array([duration[ops[0]] for ops in acquires], dtype=np.int64),
             np.array([*shortest, 0], dtype=np.int64),

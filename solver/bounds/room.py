@@ -145,7 +145,7 @@ class Amounts:
 
     @cached_property
     def fractions(self) -> tuple[int, int, int, IntArray, IntArray]:
-        """The fields ``smallest`` to ``released_over`` of `Room`."""
+        """The fields ``smallest`` to ``released_over`` of `LaneMemory`."""
         taken, shares, available = self._whole
         smallest = int(taken.min())
         number = np.arange(len(taken) * self.members + 1).astype(shares.dtype)

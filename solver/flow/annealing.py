@@ -10,7 +10,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.flow.evaluator import Evaluator, Timed
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.anneal import ODDS, SCALE, Plan, Room, anneal
+from ppsolve.solver.kernels.anneal import ODDS, SCALE, AnnealingBuffers, AnnealingParams, anneal
 from ppsolve.solver.kernels.line import Lengths
 
 
@@ -40,7 +40,7 @@ class Annealer:
         self.evaluator = evaluator
         self.rng = np.array([1 + (seed * 7919 + 12345) % (2**31 - 2)], dtype=np.int64)
         lengths = (size + 1,) * 4 + (size, size, 7, flow.num_resources, size, count)
-        self.room = Room(
+        self.room = AnnealingBuffers(
             evaluator.scratch(),
             evaluator.scratch(),
             *(np.zeros(length, dtype=np.int64) for length in lengths),
@@ -87,6 +87,6 @@ class Annealer:
         pattern, permutation = Pattern.of_starts(flow, start, timed.permutation)
         row = permutation * flow.num_positions
         line = pattern.line.copy()
-        plan = Plan(steps, heat, shifts, target, _ODDS)
+        plan = AnnealingParams(steps, heat, shifts, target, _ODDS)
         value = anneal(evaluator.chain, lengths, self.room, plan, self.rng, line, row)
         return Timed(value, Pattern(line, flow.resource), row // flow.num_positions)

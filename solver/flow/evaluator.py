@@ -9,7 +9,14 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.patterns import Pattern
-from ppsolve.solver.kernels.line import NEVER, Chain, Lengths, Times, time_line, time_permutations
+from ppsolve.solver.kernels.line import (
+    NEVER,
+    Chain,
+    Lengths,
+    LineTimes,
+    time_line,
+    time_permutations,
+)
 
 _UNLIMITED = 2**61
 """Room of a resource without a pool."""
@@ -104,10 +111,10 @@ class Evaluator:
             _rest(flow, duration, after),
         )
 
-    def scratch(self) -> Times:
+    def scratch(self) -> LineTimes:
         """Return room for the times of a line."""
         size = self.flow.ops.size + 1
-        return Times(*(np.zeros(size, dtype=np.int64) for _ in range(4)))
+        return LineTimes(*(np.zeros(size, dtype=np.int64) for _ in range(4)))
 
     def values(
         self, pattern: Pattern, permutations: IntArray, lengths: Lengths | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.flow.flow import Flow
-from ppsolve.solver.kernels.states import Shape
+from ppsolve.solver.kernels.states import FlowShape
 
 MAX_PHASES = 4_096
 """Most phases: 8 stages with split backwards have 519, 11 have 4,106, which no search exhausts."""
@@ -19,7 +19,7 @@ Before = tuple[tuple[tuple[int, int], ...], ...]
 """By position: the positions before it, each with its lag."""
 
 
-def shape_of(flow: Flow) -> Shape | None:
+def shape_of(flow: Flow) -> FlowShape | None:
     """Return the phases and tables that flows of one shape share.
 
     Parameters
@@ -29,7 +29,7 @@ def shape_of(flow: Flow) -> Shape | None:
 
     Returns
     -------
-    Shape or None
+    FlowShape or None
         None where a state would need more than one moment per micro-batch and resource: ops that
         occupy no resource or take no time, a pool that ops of several resources use, two positions
         of a micro-batch that wait for other resources at once, a release of what was not acquired
@@ -66,7 +66,7 @@ def _shape(
     takes: tuple[bool, ...],
     gives: tuple[bool, ...],
     num_pools: int,
-) -> Shape | None:
+) -> FlowShape | None:
     masks = _masks(before)
     if len(masks) > MAX_PHASES:
         return None
@@ -87,7 +87,7 @@ def _shape(
             return None
     pointer, earlier = _rows([[u for u, _ in row] for row in before])
     done = np.array([[mask >> v & 1 for v in range(len(before))] for mask in masks], dtype=np.int64)
-    return Shape(
+    return FlowShape(
         np.array(resource),
         np.array(pool),
         pointer,
@@ -142,7 +142,7 @@ def _topological(before: Before) -> list[int]:
 
 
 class _Moves(NamedTuple):
-    """Tables by phase and position, see `Shape`."""
+    """Tables by phase and position, see `FlowShape`."""
 
     following: IntArray
     gain: IntArray

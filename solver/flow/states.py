@@ -61,7 +61,7 @@ from ppsolve.solver.kernels.states import (
     PLACED,
     REACH,
     Batch,
-    Shape,
+    FlowShape,
     search,
 )
 
@@ -172,14 +172,14 @@ def solve_states(
     return StatesAnswer(None if best is None else upper, starts, bound, bound >= upper, placed)
 
 
-def batch_of(flow: Flow, shape: Shape, delay: IntArray) -> Batch:
+def batch_of(flow: Flow, shape: FlowShape, delay: IntArray) -> Batch:
     """Return the durations and amounts of a flow as the kernel reads them.
 
     Parameters
     ----------
     flow : Flow
         The flow.
-    shape : Shape
+    shape : FlowShape
         Its shape.
     delay : int64[m, V]
         Ticks after each op.
@@ -247,7 +247,7 @@ def _horizon(flow: Flow, delay: IntArray) -> int:
     return work + flow.num_microbatches * int(flow.lag.sum()) + 1
 
 
-def _tails(flow: Flow, shape: Shape, delay: IntArray) -> IntArray:
+def _tails(flow: Flow, shape: FlowShape, delay: IntArray) -> IntArray:
     """Return the longest time from the end of each op to that of all that must follow it."""
     tail = np.maximum(delay, flow.behind)
     for v in reversed(shape.todo[: flow.num_positions]):
@@ -281,13 +281,13 @@ class _Round:
 
     Parameters
     ----------
-    shape, batch : Shape, Batch
+    shape, batch : FlowShape, Batch
         What is scheduled.
     width : int
         Most states of a level.
     """
 
-    def __init__(self, shape: Shape, batch: Batch, width: int) -> None:
+    def __init__(self, shape: FlowShape, batch: Batch, width: int) -> None:
         count, resources, pools = len(batch.twin), len(batch.ranked_pointer) - 1, len(batch.room)
         self.shape, self.batch, self.width = shape, batch, width
         self.num_ops = len(batch.duration)

@@ -12,14 +12,14 @@ from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.exchange import (
     Choice,
+    ExchangeSizes,
     Lineups,
-    Sizes,
     exchange,
     time_each,
 )
 
 
-def sizes_of(flow: Flow, alone: IntArray) -> Sizes:
+def sizes_of(flow: Flow, alone: IntArray) -> ExchangeSizes:
     """Return durations and amounts as kernels read them.
 
     Parameters
@@ -31,7 +31,7 @@ def sizes_of(flow: Flow, alone: IntArray) -> Sizes:
 
     Returns
     -------
-    Sizes
+    ExchangeSizes
         Flat tables with a last row for ops of no micro-batch.
     """
     count, positions = flow.duration.shape
@@ -40,7 +40,7 @@ def sizes_of(flow: Flow, alone: IntArray) -> Sizes:
     duration[:count, :positions], duration[count, positions:] = flow.duration, alone
     acquire[:count, :positions], release[:count, :positions] = flow.acquire, flow.release
     load, edge = _loads(flow)
-    return Sizes(
+    return ExchangeSizes(
         duration.ravel(), acquire.ravel(), release.ravel(), load, edge, flow.room, shape[1], count
     )
 
@@ -88,7 +88,7 @@ class Exchange:
         Orders of a replica.
     choice : Choice
         The lineup for each number of micro-batches.
-    sizes : Sizes
+    sizes : ExchangeSizes
         Durations and amounts.
     members : sequence of sequences of int
         Where to start: micro-batches of each replica by slot.
@@ -102,7 +102,7 @@ class Exchange:
         self,
         lineups: Lineups,
         choice: Choice,
-        sizes: Sizes,
+        sizes: ExchangeSizes,
         members: Sequence[Sequence[int]],
         way: int,
         seed: int = 1,

@@ -18,10 +18,10 @@ from ppsolve.solver.kernels.order_search import (
     CHANCE_UNIT,
     CHANCES,
     RANDOM,
-    Pace,
+    OrderSearchParams,
     search_orders,
 )
-from ppsolve.solver.kernels.shop import Bench, Shop
+from ppsolve.solver.kernels.shop import Bench, OrderState
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import joined, memory_of, rows_by
@@ -205,7 +205,7 @@ class _Search:
             if steps == 0 or clock.is_over or self._numbers[BEST] <= self._bound:
                 break
             heat = self._mean * _HOT * (_COLD / _HOT) ** (look // looks / (_LEVELS - 1))
-            pace = Pace(round(heat), _REACH, _TRADES, self._bound)
+            pace = OrderSearchParams(round(heat), _REACH, _TRADES, self._bound)
             order, best, numbers = self._order, self._best, self._numbers
             search_orders(self._shop, self._bench, pace, steps, order, best, numbers)
             done += steps
@@ -230,7 +230,7 @@ def _index_order_kept_by(known: Schedule) -> list[Edges]:
 
 
 def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
-    """Return `row`, `column`, `twin` and `width` of `Shop`; alike micro-batches need no trades."""
+    """Return `row`, `column`, `twin` and `width` of `OrderState`; alike ones do not trade."""
     flow = flow_of(problem)
     row, column = np.full((2, problem.num_ops), FREE, dtype=np.int64)
     if flow is None or all(
@@ -244,7 +244,7 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
 
 def _shop(
     problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
-) -> Shop:
+) -> OrderState:
     """Return the table of a problem with further precedences and the vectors of `_traders`."""
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)
@@ -255,7 +255,7 @@ def _shop(
     need, freed = np.zeros((2, problem.num_ops), dtype=np.int64)
     np.add.at(need, np.repeat(ops, np.diff(memory.acquire_pointer)), memory.acquire_amount)
     np.add.at(freed, np.repeat(ops, np.diff(memory.release_pointer)), memory.release_amount)
-    return Shop(
+    return OrderState(
         problem.duration,
         _resources(problem),
         need,

@@ -10,7 +10,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.kernels.gaps import NEVER, Gaps, block, gap_from
 from ppsolve.solver.kernels.heaps import empty_heaps
-from ppsolve.solver.kernels.records import Graph, Memory
+from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph
 from ppsolve.solver.kernels.serial import Queue, place_by_rank
 from ppsolve.solver.structure.tables import (
     gaps_of,
@@ -60,7 +60,7 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     return Schedule(problem, start)
 
 
-def _queue(graph: Graph, memory: Memory, rank: IntArray) -> Queue:
+def _queue(graph: PrecedenceGraph, memory: MemoryUse, rank: IntArray) -> Queue:
     heap, behind = empty_heaps(np.array([len(rank)])), np.zeros(len(rank), dtype=np.int64)
     first = np.full(len(memory.size), FREE, dtype=np.int64)
     ready, missing = graph.earliest.copy(), graph.num_predecessors.copy()

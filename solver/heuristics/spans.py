@@ -10,7 +10,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.chains import Groups, longest_tails, sort_ops, start_within
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.records import Graph
+from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.dag import order_graph
 from ppsolve.solver.structure.tables import graph_of, renumbered
 
@@ -72,7 +72,7 @@ def right_shift(schedule: Schedule) -> Schedule:
     return _right_shift(schedule, *_order_tables(schedule))
 
 
-def _right_shift(schedule: Schedule, graph: Graph, order: IntArray) -> Schedule:
+def _right_shift(schedule: Schedule, graph: PrecedenceGraph, order: IntArray) -> Schedule:
     problem = schedule.problem
     latest = np.full(problem.num_ops, schedule.makespan, dtype=np.int64)
     for resource in problem.span_resources.tolist():
@@ -83,7 +83,7 @@ def _right_shift(schedule: Schedule, graph: Graph, order: IntArray) -> Schedule:
     return Schedule(problem, schedule.makespan - tails)
 
 
-def _order_tables(schedule: Schedule) -> tuple[Graph, IntArray]:
+def _order_tables(schedule: Schedule) -> tuple[PrecedenceGraph, IntArray]:
     """Return the precedences with the order of ops on every resource, and a topological order."""
     graph = graph_of(schedule.problem, chain_edges(schedule.resource_orders()))
     order = np.zeros(len(graph.duration), dtype=np.int64)
@@ -101,7 +101,9 @@ def orders_decide_memory(problem: Problem) -> bool:
     return True
 
 
-def _smallest_span(schedule: Schedule, graph: Graph, order: IntArray, clock: Clock) -> Schedule:
+def _smallest_span(
+    schedule: Schedule, graph: PrecedenceGraph, order: IntArray, clock: Clock
+) -> Schedule:
     problem = schedule.problem
     devices = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
     low = max((int(problem.duration[ops].sum()) for ops in devices), default=0)

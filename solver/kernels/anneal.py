@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.line import NEVER, Chain, Lengths, Times, walk
+from ppsolve.solver.kernels.line import NEVER, Chain, Lengths, LineTimes, walk
 
 ODDS, SCALE = 1024, 1024
 """Number of entries of the table of odds, and what stands for 1 in it."""
@@ -14,12 +14,12 @@ SWAP, MOVE, SHIFT = 0, 1, 2
 """Changes: two micro-batches change places, one moves to another slot, a node moves in the line."""
 
 
-class Room(NamedTuple):
+class AnnealingBuffers(NamedTuple):
     """Room for annealing a line of n = m * V nodes. Everything is written.
 
     Attributes
     ----------
-    now, trial : Times
+    now, trial : LineTimes
         Times of the line as it is, and with a change.
     place : int64[n + 1]
         Place of each node in the line.
@@ -38,8 +38,8 @@ class Room(NamedTuple):
         Anything.
     """
 
-    now: Times
-    trial: Times
+    now: LineTimes
+    trial: LineTimes
     place: Any
     before: Any
     behind: Any
@@ -52,7 +52,7 @@ class Room(NamedTuple):
     best_row: Any
 
 
-class Plan(NamedTuple):
+class AnnealingParams(NamedTuple):
     """How a line is annealed.
 
     Attributes
@@ -85,7 +85,7 @@ def _draw(rng: Any) -> int:
 
 
 @part
-def _link(chain: Chain, line: Any, room: Room) -> None:
+def _link(chain: Chain, line: Any, room: AnnealingBuffers) -> None:
     """Find places and neighbours of all nodes."""
     size, last, before, behind = len(line), room.last, room.before, room.behind
     room.mark[size], room.step[6] = 0, -1
@@ -104,7 +104,7 @@ def _link(chain: Chain, line: Any, room: Room) -> None:
 
 
 @part
-def _trace(chain: Chain, lengths: Lengths, row: Any, line: Any, room: Room) -> int:
+def _trace(chain: Chain, lengths: Lengths, row: Any, line: Any, room: AnnealingBuffers) -> int:
     """Follow a longest path back; note nodes that wait for the one before them on a resource."""
     size, end, before, path = len(line), room.now.end, room.before, room.path
     place, count = size, 0
@@ -272,7 +272,7 @@ def _rearrange(row: Any, kind: int, origin: int, target: int) -> None:
 
 
 @part
-def _first_place(chain: Chain, room: Room, origin: int, target: int) -> int:
+def _first_place(chain: Chain, room: AnnealingBuffers, origin: int, target: int) -> int:
     """Return the first place of any slot between two."""
     length, first = len(chain.resource), len(chain.slot)
     for slot in range(min(origin, target), max(origin, target) + 1):
@@ -282,7 +282,7 @@ def _first_place(chain: Chain, room: Room, origin: int, target: int) -> int:
 
 
 @part
-def _copy(line: Any, source: Times, target: Times, begin: int, until: int) -> None:
+def _copy(line: Any, source: LineTimes, target: LineTimes, begin: int, until: int) -> None:
     for place in range(begin, until):
         node = line[place]
         target.end[node] = source.end[node]
@@ -301,7 +301,13 @@ def _keep(line: Any, row: Any, kept_line: Any, kept_row: Any) -> None:
 
 @Kernel
 def anneal(
-    chain: Chain, lengths: Lengths, room: Room, plan: Plan, rng: Any, line: Any, row: Any
+    chain: Chain,
+    lengths: Lengths,
+    room: AnnealingBuffers,
+    plan: AnnealingParams,
+    rng: Any,
+    line: Any,
+    row: Any,
 ) -> int:
     """Change a line step by step; take what is no more than a falling heat longer.
 
@@ -309,9 +315,9 @@ def anneal(
     ----------
     chain, lengths : Chain, Lengths
         The flow.
-    room : Room
+    room : AnnealingBuffers
         Written.
-    plan : Plan
+    plan : AnnealingParams
         Steps and heat.
     rng : int64[1]
         State of the random numbers, 1 to 2^31 - 2; written.

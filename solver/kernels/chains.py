@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.records import Graph
+from ppsolve.solver.kernels.records import PrecedenceGraph
 
 
 class Groups(NamedTuple):
@@ -24,12 +24,12 @@ class Groups(NamedTuple):
 
 
 @Kernel
-def sort_ops(graph: Graph, missing: Any, order: Any) -> int:
+def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
     """Put ops into topological order.
 
     Parameters
     ----------
-    graph : Graph
+    graph : PrecedenceGraph
         Precedences of n ops.
     missing : int64[n]
         Number of precedences into each op; written.
@@ -60,7 +60,7 @@ def sort_ops(graph: Graph, missing: Any, order: Any) -> int:
 
 
 @part
-def _push_starts(graph: Graph, ops: Any, start: Any) -> None:
+def _push_starts(graph: PrecedenceGraph, ops: Any, start: Any) -> None:
     """Raise starts until all precedences hold; `ops` are in topological order."""
     duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
     for op in ops:
@@ -72,12 +72,12 @@ def _push_starts(graph: Graph, ops: Any, start: Any) -> None:
 
 
 @Kernel
-def earliest_starts(graph: Graph, order: Any, start: Any) -> None:
+def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
     """Raise starts until all precedences hold.
 
     Parameters
     ----------
-    graph : Graph
+    graph : PrecedenceGraph
         Precedences of n ops.
     order : int64[n]
         Ops in topological order.
@@ -88,12 +88,12 @@ def earliest_starts(graph: Graph, order: Any, start: Any) -> None:
 
 
 @Kernel
-def longest_tails(graph: Graph, order: Any, tail: Any) -> None:
+def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
     """Raise tails until each is as long as every path from the start of its op.
 
     Parameters
     ----------
-    graph : Graph
+    graph : PrecedenceGraph
         Precedences of n ops.
     order : int64[n]
         Ops in topological order.
@@ -110,7 +110,7 @@ def longest_tails(graph: Graph, order: Any, tail: Any) -> None:
 
 
 @part
-def _hold_back(graph: Graph, groups: Groups, target: int, start: Any) -> bool:
+def _hold_back(graph: PrecedenceGraph, groups: Groups, target: int, start: Any) -> bool:
     """Raise the starts of each group to its last end - `target`; return true if one was earlier."""
     raised = False
     for group in range(len(groups.pointer) - 1):
@@ -127,7 +127,7 @@ def _hold_back(graph: Graph, groups: Groups, target: int, start: Any) -> bool:
 
 
 @Kernel
-def start_within(graph: Graph, groups: Groups, target: int, start: Any) -> int:
+def start_within(graph: PrecedenceGraph, groups: Groups, target: int, start: Any) -> int:
     """Find the earliest starts with the span of every group at most `target`.
 
     Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a
@@ -135,7 +135,7 @@ def start_within(graph: Graph, groups: Groups, target: int, start: Any) -> int:
 
     Parameters
     ----------
-    graph : Graph
+    graph : PrecedenceGraph
         Precedences of n ops, which are numbered in topological order.
     groups : Groups
         Ops of each device.

@@ -42,7 +42,7 @@ class Drain(NamedTuple):
     twin: Any
 
 
-class Orders(NamedTuple):
+class OrderTree(NamedTuple):
     """A tree of orders from the back: each node puts a micro-batch before those of its parents.
 
     Attributes
@@ -66,7 +66,7 @@ class Orders(NamedTuple):
     left: Any
 
 
-def empty_orders(nodes: int, count: int) -> Orders:
+def empty_orders(nodes: int, count: int) -> OrderTree:
     """Return room for a number of nodes of orders.
 
     Parameters
@@ -78,13 +78,13 @@ def empty_orders(nodes: int, count: int) -> Orders:
 
     Returns
     -------
-    Orders
+    OrderTree
         An empty tree.
     """
     table = np.zeros((4, nodes), dtype=np.int64)
     spare = np.zeros((3, count), dtype=np.int64)
     parent, member, depth, release = table
-    return Orders(parent, member, depth, release, empty_heaps(np.array([nodes])), *spare)
+    return OrderTree(parent, member, depth, release, empty_heaps(np.array([nodes])), *spare)
 
 
 @part
@@ -137,7 +137,7 @@ def _end_with(drain: Drain, starts: Any, by_start: Any, moved: int, start: int) 
 
 
 @part
-def _recall(drain: Drain, orders: Orders, node: int) -> None:
+def _recall(drain: Drain, orders: OrderTree, node: int) -> None:
     """Set the starts of a node and the micro-batches that are left."""
     starts, left = orders.starts, orders.left
     for member in range(len(left)):
@@ -195,7 +195,7 @@ def _is_needless(drain: Drain, left: Any, time: int, member: int, behind: int, f
 
 
 @Kernel
-def least_drain(drain: Drain, orders: Orders) -> int:
+def least_drain(drain: Drain, orders: OrderTree) -> int:
     """Return the least end of the later position over all orders in which the resource finishes.
 
     The last of any set of micro-batches is finished no earlier than the resource can be done with
@@ -205,7 +205,7 @@ def least_drain(drain: Drain, orders: Orders) -> int:
     ----------
     drain : Drain
         The micro-batches.
-    orders : Orders
+    orders : OrderTree
         Room for nodes; the bound of those left open where it is too small.
 
     Returns

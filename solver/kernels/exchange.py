@@ -31,7 +31,7 @@ class Lineups(NamedTuple):
     first : int64[number of lineups + 1]
         Rows of each lineup.
     slot, position : int64[rows]
-        Slot of the micro-batch, -1 for an op of none, and column of the tables of `Sizes`.
+        Slot of the micro-batch, -1 for an op of none, and column of the tables of `ExchangeSizes`.
     pointer : int64[rows + 1]
         Rows of `source` and `lag`.
     source, lag : int64[...]
@@ -49,7 +49,7 @@ class Lineups(NamedTuple):
     pool: Any
 
 
-class Sizes(NamedTuple):
+class ExchangeSizes(NamedTuple):
     """Durations and amounts of M micro-batches in V positions; row M is for ops of none.
 
     Attributes
@@ -91,7 +91,7 @@ class Choice(NamedTuple):
     width: int
 
 
-class Crew(NamedTuple):
+class ReplicaState(NamedTuple):
     """Replicas and their micro-batches.
 
     Attributes
@@ -112,7 +112,13 @@ class Crew(NamedTuple):
 
 @part
 def span_of(
-    lineups: Lineups, sizes: Sizes, which: int, member: Any, offset: int, end: Any, level: Any
+    lineups: Lineups,
+    sizes: ExchangeSizes,
+    which: int,
+    member: Any,
+    offset: int,
+    end: Any,
+    level: Any,
 ) -> int:
     """Return the makespan of a lineup with some micro-batches in its slots."""
     slot, position, pointer = lineups.slot, lineups.position, lineups.pointer
@@ -168,7 +174,7 @@ def _slowest(value: Any) -> int:
 
 
 @part
-def _chosen(crew: Crew, numbers: Any) -> int:
+def _chosen(crew: ReplicaState, numbers: Any) -> int:
     """Return the slowest replica, now and then any."""
     if len(crew.value) > 1 and draw(numbers, MOSTLY) == 0:
         return draw(numbers, len(crew.value))
@@ -189,9 +195,9 @@ def _swap(member: Any, one: int, other: int) -> None:
 @part
 def _reorder(
     lineups: Lineups,
-    sizes: Sizes,
+    sizes: ExchangeSizes,
     choice: Choice,
-    crew: Crew,
+    crew: ReplicaState,
     replica: int,
     slack: int,
     numbers: Any,
@@ -222,9 +228,9 @@ def _reorder(
 @part
 def _trade(
     lineups: Lineups,
-    sizes: Sizes,
+    sizes: ExchangeSizes,
     choice: Choice,
-    crew: Crew,
+    crew: ReplicaState,
     slow: int,
     slack: int,
     moves: bool,
@@ -264,7 +270,9 @@ def _trade(
 
 
 @part
-def _hand_over(crew: Crew, width: int, giver: int, one: int, taker: int, other: int) -> None:
+def _hand_over(
+    crew: ReplicaState, width: int, giver: int, one: int, taker: int, other: int
+) -> None:
     """Move the micro-batch in a slot of one replica to a slot of another."""
     member, count = crew.member, crew.count
     last = giver * width + count[giver] - 1
@@ -277,7 +285,7 @@ def _hand_over(crew: Crew, width: int, giver: int, one: int, taker: int, other: 
 
 @part
 def _may_fit(
-    sizes: Sizes, load: Any, slow: int, fast: int, given: int, taken: int, limit: int
+    sizes: ExchangeSizes, load: Any, slow: int, fast: int, given: int, taken: int, limit: int
 ) -> bool:
     """Return false if the work on some device alone takes longer than the limit."""
     devices = len(sizes.edge)
@@ -294,7 +302,7 @@ def _may_fit(
 
 
 @part
-def _carry(sizes: Sizes, load: Any, slow: int, fast: int, given: int, taken: int) -> None:
+def _carry(sizes: ExchangeSizes, load: Any, slow: int, fast: int, given: int, taken: int) -> None:
     """Count the work of the micro-batches that changed their replica."""
     devices = len(sizes.edge)
     for device in range(devices):
@@ -307,13 +315,19 @@ def _carry(sizes: Sizes, load: Any, slow: int, fast: int, given: int, taken: int
 
 @Kernel
 def time_lineup(
-    lineups: Lineups, sizes: Sizes, which: int, member: Any, offset: int, end: Any, level: Any
+    lineups: Lineups,
+    sizes: ExchangeSizes,
+    which: int,
+    member: Any,
+    offset: int,
+    end: Any,
+    level: Any,
 ) -> int:
     """Return the makespan of a lineup with some micro-batches in its slots.
 
     Parameters
     ----------
-    lineups, sizes : Lineups, Sizes
+    lineups, sizes : Lineups, ExchangeSizes
         Orders, durations and amounts.
     which : int
         Number of the lineup.
@@ -337,7 +351,7 @@ def time_lineup(
 @Kernel
 def time_each(
     lineups: Lineups,
-    sizes: Sizes,
+    sizes: ExchangeSizes,
     choice: Choice,
     member: Any,
     count: Any,
@@ -349,7 +363,7 @@ def time_each(
 
     Parameters
     ----------
-    lineups, sizes, choice : Lineups, Sizes, Choice
+    lineups, sizes, choice : Lineups, ExchangeSizes, Choice
         Orders, durations and amounts, and the lineup for each number of micro-batches.
     member, count : int64[R * width], int64[R]
         Micro-batches of each replica by slot, and their numbers.
@@ -367,7 +381,7 @@ def time_each(
 @Kernel
 def exchange(
     lineups: Lineups,
-    sizes: Sizes,
+    sizes: ExchangeSizes,
     choice: Choice,
     member: Any,
     count: Any,
@@ -389,7 +403,7 @@ def exchange(
 
     Parameters
     ----------
-    lineups, sizes, choice : Lineups, Sizes, Choice
+    lineups, sizes, choice : Lineups, ExchangeSizes, Choice
         Orders, durations and amounts, and the lineup for each number of micro-batches.
     member : int64[R * width]
         Micro-batches of each replica by slot; written.
@@ -416,7 +430,7 @@ def exchange(
     int
         Steps that were left when the makespan to stop at was met.
     """
-    crew = Crew(member, count, load, value)
+    crew = ReplicaState(member, count, load, value)
     while steps > 0 and numbers[1] > numbers[2]:
         steps -= 1
         slow, slack = _chosen(crew, numbers), 0

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.heaps import Heaps, pop, push
-from ppsolve.solver.kernels.records import Graph, Seats
+from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 
 
 class Kept(NamedTuple):
@@ -26,7 +26,7 @@ class Kept(NamedTuple):
 
 
 @part
-def _between_pins(kept: Kept, served: Seats, op: int, time: int, length: int) -> int:
+def _between_pins(kept: Kept, served: ResourceUse, op: int, time: int, length: int) -> int:
     """Return the first moment >= `time` at which `op` overlaps no interval that is kept free."""
     moved = True
     while moved:
@@ -40,7 +40,7 @@ def _between_pins(kept: Kept, served: Seats, op: int, time: int, length: int) ->
 
 
 @part
-def _serve(served: Seats, kept: Kept, free: Any, op: int, time: int, length: int) -> int:
+def _serve(served: ResourceUse, kept: Kept, free: Any, op: int, time: int, length: int) -> int:
     """Return the first moment >= `time` at which the resources of `op` have served all others."""
     for seat in range(served.pointer[op], served.pointer[op + 1]):
         time = max(time, free[served.resource[seat]])
@@ -49,8 +49,8 @@ def _serve(served: Seats, kept: Kept, free: Any, op: int, time: int, length: int
 
 @Kernel
 def serve_first_come(
-    graph: Graph,
-    served: Seats,
+    graph: PrecedenceGraph,
+    served: ResourceUse,
     kept: Kept,
     pinned: Any,
     missing: Any,
@@ -63,9 +63,9 @@ def serve_first_come(
 
     Parameters
     ----------
-    graph : Graph
+    graph : PrecedenceGraph
         Precedences of n ops.
-    served : Seats
+    served : ResourceUse
         Resources that serve ops first come first served, by op.
     kept : Kept
         Intervals of those resources that pinned ops keep free.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import part
-from ppsolve.solver.kernels.records import Seats
+from ppsolve.solver.kernels.records import ResourceUse
 
 NEVER = 2**62
 """End of the last gap."""
@@ -123,12 +123,12 @@ def block(gaps: Gaps, resource: int, time: int, until: int) -> None:
 
 
 @part
-def free_from(gaps: Gaps, seats: Seats, op: int, time: int, length: int) -> int:
+def free_from(gaps: Gaps, seats: ResourceUse, op: int, time: int, length: int) -> int:
     """Find the earliest moment at which all resources of an op are free for its duration.
 
     Parameters
     ----------
-    gaps, seats : Gaps, Seats
+    gaps, seats : Gaps, ResourceUse
         All gaps, and what ops occupy.
     op, time, length : int
         The op, its earliest start and its duration, in ticks.
@@ -150,12 +150,12 @@ def free_from(gaps: Gaps, seats: Seats, op: int, time: int, length: int) -> int:
 
 
 @part
-def occupy(gaps: Gaps, seats: Seats, op: int, time: int, until: int) -> None:
+def occupy(gaps: Gaps, seats: ResourceUse, op: int, time: int, until: int) -> None:
     """Occupy all resources of an op in an interval that is free on them.
 
     Parameters
     ----------
-    gaps, seats : Gaps, Seats
+    gaps, seats : Gaps, ResourceUse
         All gaps, and what ops occupy.
     op, time, until : int
         The op and the interval, in ticks.

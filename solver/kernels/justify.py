@@ -8,7 +8,7 @@ from ppsolve.solver.kernels.chains import Groups
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.gaps import NEVER, Gaps
 from ppsolve.solver.kernels.placement import place
-from ppsolve.solver.kernels.records import Memory, Seats, Sources
+from ppsolve.solver.kernels.records import MemoryUse, ResourceUse, Sources
 from ppsolve.solver.kernels.sorting import sort_by
 from ppsolve.solver.kernels.usage import Usage
 
@@ -38,7 +38,7 @@ class Direction(NamedTuple):
     """The problem as a pass in one direction of time sees it: precedences and pools."""
 
     sources: Sources
-    memory: Memory
+    memory: MemoryUse
 
 
 class Scratch(NamedTuple):
@@ -164,7 +164,7 @@ def _turn_round(order: Any) -> None:
 def justify(
     ahead: Direction,
     back: Direction,
-    seats: Seats,
+    seats: ResourceUse,
     goal: Goal,
     duration: Any,
     level: Any,
@@ -179,7 +179,7 @@ def justify(
     ----------
     ahead, back : Direction
         The problem, n ops, forwards and backwards in time.
-    seats, goal : Seats, Goal
+    seats, goal : ResourceUse, Goal
         What ops occupy; what is minimised.
     duration, level : int64[n]
         Durations in ticks; lengths of the longest chains of precedences into each op.

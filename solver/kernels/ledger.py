@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import part
-from ppsolve.solver.kernels.records import Memory
+from ppsolve.solver.kernels.records import MemoryUse
 
 
-class Ledger(NamedTuple):
+class MemoryState(NamedTuple):
     """State of P pools; what M micro-batches have of them is in rows ``pool * M + micro-batch``.
 
     Attributes
@@ -46,12 +46,12 @@ class Ledger(NamedTuple):
 
 
 @part
-def shortage(ledger: Ledger, memory: Memory, op: int, reserve: int) -> int:
+def shortage(ledger: MemoryState, memory: MemoryUse, op: int, reserve: int) -> int:
     """Return a pool that an op cannot acquire from now.
 
     Parameters
     ----------
-    ledger, memory : Ledger, Memory
+    ledger, memory : MemoryState, MemoryUse
         State and amounts of the pools.
     op : int
         The op.
@@ -78,7 +78,7 @@ def shortage(ledger: Ledger, memory: Memory, op: int, reserve: int) -> int:
 
 @part
 def _keeps_promises(
-    ledger: Ledger, memory: Memory, owner: int, pool: int, amount: int, reserve: int
+    ledger: MemoryState, memory: MemoryUse, owner: int, pool: int, amount: int, reserve: int
 ) -> bool:
     """Return true if all older micro-batches could still finish after `amount` was taken."""
     size, base = memory.size[pool], pool * memory.num_owners
@@ -98,7 +98,7 @@ def _keeps_promises(
 
 
 @part
-def _is_new(ledger: Ledger, memory: Memory, row: int) -> bool:
+def _is_new(ledger: MemoryState, memory: MemoryUse, row: int) -> bool:
     """Return true if a micro-batch holds nothing of a pool and has all of its claim to come."""
     return not ledger.in_flight[row] or (
         ledger.held[row] == 0 and ledger.missing[row] == memory.claim[row]
@@ -106,12 +106,12 @@ def _is_new(ledger: Ledger, memory: Memory, row: int) -> bool:
 
 
 @part
-def take(ledger: Ledger, memory: Memory, op: int) -> None:
+def take(ledger: MemoryState, memory: MemoryUse, op: int) -> None:
     """Subtract the amounts that an op acquires.
 
     Parameters
     ----------
-    ledger, memory : Ledger, Memory
+    ledger, memory : MemoryState, MemoryUse
         State and amounts of the pools.
     op : int
         The op.
@@ -133,7 +133,7 @@ def take(ledger: Ledger, memory: Memory, op: int) -> None:
 
 
 @part
-def _begin(ledger: Ledger, memory: Memory, owner: int) -> None:
+def _begin(ledger: MemoryState, memory: MemoryUse, owner: int) -> None:
     ledger.begun[owner + 1] = 1
     for pool in range(len(memory.size)):
         base = pool * memory.num_owners
@@ -145,12 +145,12 @@ def _begin(ledger: Ledger, memory: Memory, owner: int) -> None:
 
 
 @part
-def give_back(ledger: Ledger, memory: Memory, op: int) -> None:
+def give_back(ledger: MemoryState, memory: MemoryUse, op: int) -> None:
     """Add the amounts that an op releases.
 
     Parameters
     ----------
-    ledger, memory : Ledger, Memory
+    ledger, memory : MemoryState, MemoryUse
         State and amounts of the pools.
     op : int
         The op.
@@ -168,7 +168,7 @@ def give_back(ledger: Ledger, memory: Memory, op: int) -> None:
 
 
 @part
-def _land(ledger: Ledger, pool: int, owner: int, base: int) -> None:
+def _land(ledger: MemoryState, pool: int, owner: int, base: int) -> None:
     """Take a micro-batch that has given all back out of the flight."""
     ledger.in_flight[base + owner] = 0
     ledger.num_flight[pool] -= 1

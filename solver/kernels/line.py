@@ -65,7 +65,7 @@ class Lengths(NamedTuple):
     rest: Any
 
 
-class Times(NamedTuple):
+class LineTimes(NamedTuple):
     """Times of a line, by node but for `reach`; entry m * V stands for no node, and is 0.
 
     Attributes
@@ -116,7 +116,7 @@ def walk(
     limit : int
         Ticks beyond which the makespan does not matter.
     end, idle, used, reach : int64[m * V + 1]
-        As in `Times`; written.
+        As in `LineTimes`; written.
 
     Returns
     -------

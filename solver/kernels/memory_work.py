@@ -12,7 +12,7 @@ FAR = 2**62
 """Above every time."""
 
 
-class Room(NamedTuple):
+class LaneMemory(NamedTuple):
     """What L lanes of m rows take, and what must be released before each acquire of the innermost.
 
     The first releases of all lanes are one series, the second ones another, maybe an empty one.
@@ -79,7 +79,7 @@ class Merged(NamedTuple):
     places: Any
 
 
-class Times(NamedTuple):
+class WorkTimes(NamedTuple):
     """The times from which the work before one acquire is counted.
 
     Attributes
@@ -96,7 +96,7 @@ class Times(NamedTuple):
     second: Any
 
 
-def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, Times]:
+def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, WorkTimes]:
     """Return room for `raise_acquires` to work in.
 
     Parameters
@@ -106,7 +106,7 @@ def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, Times]
 
     Returns
     -------
-    Merged, Times
+    Merged, WorkTimes
         Zeros.
     """
     size = columns * members
@@ -114,7 +114,7 @@ def working_room(columns: int, members: int, lanes: int) -> tuple[Merged, Times]
     places = np.zeros(size * (lanes + 2), dtype=np.int64)
     place = np.zeros(columns, dtype=np.int64)
     merged = Merged(place, table[0], table[1], table[2], table[3], places)
-    return merged, Times(table[4], table[5], table[6], table[7])
+    return merged, WorkTimes(table[4], table[5], table[6], table[7])
 
 
 @part
@@ -240,7 +240,7 @@ def merge(heads: Any, members: int, lanes: int, merged: Merged) -> int:
 
 
 @part
-def count_fits(room: Room, merged: Merged, lanes: int, total: int) -> None:
+def count_fits(room: LaneMemory, merged: Merged, lanes: int, total: int) -> None:
     """Write the number of acquires that can have started before each of `total` times."""
     released, released_over, fits = room.released, room.released_over, merged.fits
     half = len(released) // 2
@@ -254,7 +254,7 @@ def count_fits(room: Room, merged: Merged, lanes: int, total: int) -> None:
 
 @part
 def least_time(
-    times: Times,
+    times: WorkTimes,
     count: int,
     lengths: Any,
     choices: Any,
@@ -271,7 +271,7 @@ def least_time(
 
     Parameters
     ----------
-    times : Times
+    times : WorkTimes
         The times.
     count : int
         Number of them.
@@ -316,12 +316,12 @@ def least_time(
 
 @Kernel
 def raise_acquires(
-    room: Room,
+    room: LaneMemory,
     heads: Any,
     raised: Any,
     final: Any,
     merged: Merged,
-    times: Times,
+    times: WorkTimes,
     step: int,
     thinning: int,
 ) -> None:
@@ -332,7 +332,7 @@ def raise_acquires(
 
     Parameters
     ----------
-    room : Room
+    room : LaneMemory
         The lanes.
     heads : int64[columns * m]
         Heads of each lane's acquires, then of each lane's first, then second releases; they

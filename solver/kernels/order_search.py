@@ -11,7 +11,7 @@ from ppsolve.solver.kernels.shop import (
     HEADS,
     TAILS,
     Bench,
-    Shop,
+    OrderState,
     find_heads,
     find_tails,
     outdate,
@@ -24,7 +24,7 @@ RANDOM, BEST, CURRENT, MOVES = 0, 1, 2, 3
 orders in ticks, moves looked at."""
 
 CHANCES, CHANCE_UNIT = 1024, 65_536
-"""Entries of `Shop.chance`, and their mean."""
+"""Entries of `OrderState.chance`, and their mean."""
 
 FURTHEST = 4
 """Most vectors that one passes when it moves in their order."""
@@ -36,7 +36,7 @@ _SAME, _LATER, _EARLIER = 0, 1, 2
 """Moves of a stretch of ops: swap its ends, its first op behind it, its last op before it."""
 
 
-class Pace(NamedTuple):
+class OrderSearchParams(NamedTuple):
     """What steps a search tries and takes.
 
     Attributes
@@ -65,7 +65,7 @@ def _draw(numbers: Any, count: int) -> int:
 
 
 @part
-def _trace(shop: Shop, bench: Bench, numbers: Any) -> int:
+def _trace(shop: OrderState, bench: Bench, numbers: Any) -> int:
     """Follow a longest path, at random where there are several; return its number of ops."""
     head, tail, duration = bench.head, bench.tail, shop.duration
     op, found, longest = -1, 0, 0
@@ -99,7 +99,7 @@ def _trace(shop: Shop, bench: Bench, numbers: Any) -> int:
 
 
 @part
-def _is_free(shop: Shop, bench: Bench, op: int, other: int, kind: int) -> bool:
+def _is_free(shop: OrderState, bench: Bench, op: int, other: int, kind: int) -> bool:
     """Return true if no precedence stands against a move of the stretch from `op` to `other`.
 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
@@ -144,7 +144,7 @@ def _lay_out(bench: Bench, op: int, other: int, kind: int) -> int:
 
 
 @part
-def _estimate(shop: Shop, bench: Bench, op: int, other: int, count: int) -> int:
+def _estimate(shop: OrderState, bench: Bench, op: int, other: int, count: int) -> int:
     """Return the longest path through a moved stretch, or -1 where its pool would overflow.
 
     Heads and tails outside the stretch are taken as they are (Taillard 1994).
@@ -172,7 +172,7 @@ def _estimate(shop: Shop, bench: Bench, op: int, other: int, count: int) -> int:
 
 
 @part
-def _relink(shop: Shop, bench: Bench, op: int, other: int, count: int) -> None:
+def _relink(shop: OrderState, bench: Bench, op: int, other: int, count: int) -> None:
     """Put the ops of a stretch into the order of the move."""
     line, previous, following = bench.line, bench.before[op], bench.after[other]
     free = bench.free[op]
@@ -190,7 +190,7 @@ def _relink(shop: Shop, bench: Bench, op: int, other: int, count: int) -> None:
 
 
 @part
-def _put_later(shop: Shop, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
+def _put_later(shop: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
     """Put an op and what follows from it behind the rest of a window of the topological order."""
     place, stale, line, source = bench.place, bench.stale, bench.early, shop.source
     kept, moved = begin, 0
@@ -214,7 +214,7 @@ def _put_later(shop: Shop, bench: Bench, order: Any, op: int, begin: int, end: i
 
 
 @part
-def _put_earlier(shop: Shop, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
+def _put_earlier(shop: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
     """Put an op and what it follows from before the rest of a window of the topological order."""
     place, stale, line, target = bench.place, bench.stale, bench.early, shop.target
     kept, moved = end, 0
@@ -238,7 +238,9 @@ def _put_earlier(shop: Shop, bench: Bench, order: Any, op: int, begin: int, end:
 
 
 @part
-def _move(shop: Shop, bench: Bench, order: Any, kind: int, count: int, op: int, other: int) -> None:
+def _move(
+    shop: OrderState, bench: Bench, order: Any, kind: int, count: int, op: int, other: int
+) -> None:
     """Make a move and note what has to be timed again."""
     begin, end, previous, after = (
         bench.place[op],
@@ -263,7 +265,7 @@ def _move(shop: Shop, bench: Bench, order: Any, kind: int, count: int, op: int, 
 
 
 @part
-def _trade(shop: Shop, bench: Bench, order: Any, one: int, two: int) -> None:
+def _trade(shop: OrderState, bench: Bench, order: Any, one: int, two: int) -> None:
     """Let two vectors take each other's places in the order."""
     twin, place, width = shop.twin, bench.place, shop.width
     for column in range(width):
@@ -273,7 +275,7 @@ def _trade(shop: Shop, bench: Bench, order: Any, one: int, two: int) -> None:
 
 
 @part
-def _partners(shop: Shop, bench: Bench, numbers: Any, op: int) -> int:
+def _partners(shop: OrderState, bench: Bench, numbers: Any, op: int) -> int:
     """List the vectors with which that of an op is to trade, one after another; return how many.
 
     That is any one, or the next few in the order of the op's resource, which all move up one place.
@@ -301,7 +303,9 @@ def _is_taken(numbers: Any, chance: Any, heat: int, length: int) -> bool:
 
 
 @part
-def _try_trade(shop: Shop, bench: Bench, heat: int, op: int, order: Any, numbers: Any) -> bool:
+def _try_trade(
+    shop: OrderState, bench: Bench, heat: int, op: int, order: Any, numbers: Any
+) -> bool:
     """Let the vector of an op trade with others; return true if the orders have changed."""
     one, count = shop.row[op], _partners(shop, bench, numbers, op)
     for turn in range(2 if count > 0 else 0):
@@ -317,7 +321,9 @@ def _try_trade(shop: Shop, bench: Bench, heat: int, op: int, order: Any, numbers
 
 
 @part
-def _try_stretch(shop: Shop, bench: Bench, pace: Pace, at: int, order: Any, numbers: Any) -> bool:
+def _try_stretch(
+    shop: OrderState, bench: Bench, pace: OrderSearchParams, at: int, order: Any, numbers: Any
+) -> bool:
     """Move a stretch of the block at a place of the path; return true if orders have changed."""
     first, final = bench.first[at], bench.final[at]
     if first == final:
@@ -348,7 +354,13 @@ def _keep(order: Any, best: Any, numbers: Any) -> None:
 
 @Kernel
 def search_orders(
-    shop: Shop, bench: Bench, pace: Pace, steps: int, order: Any, best: Any, numbers: Any
+    shop: OrderState,
+    bench: Bench,
+    pace: OrderSearchParams,
+    steps: int,
+    order: Any,
+    best: Any,
+    numbers: Any,
 ) -> None:
     """Change orders on the longest path by simulated annealing at one temperature.
 
@@ -360,9 +372,9 @@ def search_orders(
 
     Parameters
     ----------
-    shop, bench : Shop, Bench
+    shop, bench : OrderState, Bench
         What is ordered, n ops; room.
-    pace : Pace
+    pace : OrderSearchParams
         What steps are tried and taken.
     steps : int
         Number of steps.

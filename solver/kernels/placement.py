@@ -6,15 +6,15 @@ from typing import Any
 
 from ppsolve.solver.kernels.compilation import part
 from ppsolve.solver.kernels.gaps import Gaps, free_from, occupy
-from ppsolve.solver.kernels.records import Memory, Seats, Sources
+from ppsolve.solver.kernels.records import MemoryUse, ResourceUse, Sources
 from ppsolve.solver.kernels.usage import Usage, change_use, roomy_from
 
 
 @part
 def place(
     sources: Sources,
-    seats: Seats,
-    memory: Memory,
+    seats: ResourceUse,
+    memory: MemoryUse,
     gaps: Gaps,
     usage: Usage,
     order: Any,
@@ -25,7 +25,7 @@ def place(
 
     Parameters
     ----------
-    sources, seats, memory : Sources, Seats, Memory
+    sources, seats, memory : Sources, ResourceUse, MemoryUse
         Precedences, which `order` keeps; what ops occupy and acquire.
     gaps, usage : Gaps, Usage
         All free, nothing in use; written.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Graph(NamedTuple):
+class PrecedenceGraph(NamedTuple):
     """Precedences of n ops, by the op that comes first.
 
     Attributes
@@ -46,7 +46,7 @@ class Sources(NamedTuple):
     lag: Any
 
 
-class Seats(NamedTuple):
+class ResourceUse(NamedTuple):
     """Resources that ops occupy; an op of length zero occupies none.
 
     Attributes
@@ -64,7 +64,7 @@ class Seats(NamedTuple):
     num_resources: int
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """Amounts that ops acquire at their start and release at their end, in whole units per pool.
 
     Attributes

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.gaps import Gaps, block, free_from, occupy
 from ppsolve.solver.kernels.heaps import Heaps, pop, push
-from ppsolve.solver.kernels.ledger import Ledger, give_back, shortage, take
-from ppsolve.solver.kernels.records import Graph, Memory, Seats
+from ppsolve.solver.kernels.ledger import MemoryState, give_back, shortage, take
+from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph, ResourceUse
 from ppsolve.solver.kernels.usage import Usage, change_use, roomy_from
 
 
@@ -39,12 +39,12 @@ class Queue(NamedTuple):
 
 @Kernel
 def place_by_rank(
-    graph: Graph,
-    seats: Seats,
-    memory: Memory,
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
     gaps: Gaps,
     usage: Usage,
-    ledger: Ledger,
+    ledger: MemoryState,
     queue: Queue,
     pinned: Any,
     start: Any,
@@ -53,9 +53,9 @@ def place_by_rank(
 
     Parameters
     ----------
-    graph, seats, memory : Graph, Seats, Memory
+    graph, seats, memory : PrecedenceGraph, ResourceUse, MemoryUse
         Precedences; what ops occupy and acquire.
-    gaps, usage, ledger, queue : Gaps, Usage, Ledger, Queue
+    gaps, usage, ledger, queue : Gaps, Usage, MemoryState, Queue
         The state before any op; written.
     pinned : int64[n]
         Fixed starts, or -1.
@@ -100,7 +100,7 @@ def _wake(queue: Queue, pool: int) -> None:
 
 
 @part
-def _announce(queue: Queue, graph: Graph, op: int, end: int) -> None:
+def _announce(queue: Queue, graph: PrecedenceGraph, op: int, end: int) -> None:
     """Make the ops ready for which `op` was the last to wait for."""
     for row in range(graph.pointer[op], graph.pointer[op + 1]):
         waiter, moment = graph.successor[row], end + graph.lag[row]

@@ -10,7 +10,7 @@ BEGIN, END, HEADS, TAILS = 0, 1, 2, 3
 """Places in `Bench.todo`."""
 
 
-class Shop(NamedTuple):
+class OrderState(NamedTuple):
     """What is ordered: n ops, each on one resource or on none.
 
     Attributes
@@ -99,7 +99,7 @@ class Bench(NamedTuple):
 
 
 @part
-def _link(shop: Shop, bench: Bench, order: Any) -> None:
+def _link(shop: OrderState, bench: Bench, order: Any) -> None:
     """Set neighbours, free amounts and places of all ops from a topological order."""
     for resource in range(len(bench.last)):
         bench.last[resource] = -1
@@ -119,7 +119,7 @@ def _link(shop: Shop, bench: Bench, order: Any) -> None:
 
 
 @part
-def find_heads(shop: Shop, bench: Bench, order: Any) -> None:
+def find_heads(shop: OrderState, bench: Bench, order: Any) -> None:
     """Find the earliest starts of stale ops, and of all that follow from them, again."""
     duration, source, wait, target = shop.duration, shop.source, shop.wait, shop.target
     head, stale, after = bench.head, bench.stale, bench.after
@@ -151,7 +151,7 @@ def find_heads(shop: Shop, bench: Bench, order: Any) -> None:
 
 
 @part
-def find_tails(shop: Shop, bench: Bench, order: Any) -> None:
+def find_tails(shop: OrderState, bench: Bench, order: Any) -> None:
     """Find the tails of stale ops, and of all that follow from them, again."""
     duration, source, target, delay = shop.duration, shop.source, shop.target, shop.delay
     tail, stale, before = bench.tail, bench.dated, bench.before
@@ -182,7 +182,7 @@ def find_tails(shop: Shop, bench: Bench, order: Any) -> None:
 
 
 @part
-def simulate(shop: Shop, bench: Bench, order: Any) -> int:
+def simulate(shop: OrderState, bench: Bench, order: Any) -> int:
     """Return the makespan of an order, or -1 where it breaks a precedence or overfills a pool."""
     duration, source, wait, head = shop.duration, shop.source, shop.wait, bench.early
     end, free, longest = bench.last, bench.level, 0
@@ -219,7 +219,7 @@ def outdate(bench: Bench, op: int) -> None:
 
 
 @part
-def outdate_all(shop: Shop, bench: Bench, order: Any) -> None:
+def outdate_all(shop: OrderState, bench: Bench, order: Any) -> None:
     """Link all ops from a topological order, and note that all have to be timed again."""
     count = len(order)
     _link(shop, bench, order)

@@ -25,7 +25,7 @@ BUCKETS = 1024
 """Classes of bounds by which rows are chosen that stay."""
 
 
-class Shape(NamedTuple):
+class FlowShape(NamedTuple):
     """What all flows of one shape share: V positions, R resources, P pools, phases.
 
     A phase is a set of positions that are done. Tables by phase and position have rows of V.

@@ -80,7 +80,7 @@ class Aim(NamedTuple):
     step: int
 
 
-class Space(NamedTuple):
+class StretchState(NamedTuple):
     """What is noted about the ops of a stretch, and about each resource.
 
     Attributes
@@ -104,7 +104,7 @@ class Space(NamedTuple):
     least_tail: Any
 
 
-def empty_space(ops: int, resources: int) -> Space:
+def empty_space(ops: int, resources: int) -> StretchState:
     """Return room for the notes of one schedule.
 
     Parameters
@@ -116,14 +116,18 @@ def empty_space(ops: int, resources: int) -> Space:
 
     Returns
     -------
-    Space
+    StretchState
         All zero.
     """
-    return Space(*np.zeros((3, ops), dtype=np.int64), *np.zeros((5, resources), dtype=np.int64))
+    return StretchState(
+        *np.zeros((3, ops), dtype=np.int64), *np.zeros((5, resources), dtype=np.int64)
+    )
 
 
 @part
-def _set_borders(whole: Surroundings, line: Line, first: int, last: int, space: Space) -> None:
+def _set_borders(
+    whole: Surroundings, line: Line, first: int, last: int, space: StretchState
+) -> None:
     """Note when resources are left before the stretch, and what they need behind it."""
     for r in range(len(space.floor)):
         space.floor[r] = NEVER
@@ -139,7 +143,7 @@ def _set_borders(whole: Surroundings, line: Line, first: int, last: int, space: 
 
 
 @part
-def _set_heads(whole: Surroundings, line: Line, first: int, last: int, space: Space) -> None:
+def _set_heads(whole: Surroundings, line: Line, first: int, last: int, space: StretchState) -> None:
     """Note the earliest start of each op, whatever the order within the stretch."""
     for place in range(first, last):
         op = line.op[place]
@@ -154,7 +158,7 @@ def _set_heads(whole: Surroundings, line: Line, first: int, last: int, space: Sp
 
 
 @part
-def _set_exits(whole: Surroundings, line: Line, first: int, last: int, space: Space) -> None:
+def _set_exits(whole: Surroundings, line: Line, first: int, last: int, space: StretchState) -> None:
     """Note the longest path from the end of each op that leaves the stretch at once."""
     for place in range(first, last):
         op = line.op[place]
@@ -170,7 +174,7 @@ def _set_exits(whole: Surroundings, line: Line, first: int, last: int, space: Sp
 
 
 @part
-def _is_full(op: int, goal: int, whole: Surroundings, space: Space) -> bool:
+def _is_full(op: int, goal: int, whole: Surroundings, space: StretchState) -> bool:
     """Whether the work of a resource of the op leaves it no path as short as the goal."""
     for row in range(whole.seat_pointer[op], whole.seat_pointer[op + 1]):
         r = whole.seat[row]
@@ -181,7 +185,7 @@ def _is_full(op: int, goal: int, whole: Surroundings, space: Space) -> bool:
 
 @part
 def _set_tails(
-    whole: Surroundings, line: Line, first: int, last: int, is_held: bool, space: Space
+    whole: Surroundings, line: Line, first: int, last: int, is_held: bool, space: StretchState
 ) -> None:
     """Note the longest path from the start of each op, exits of held resources left out."""
     for place in range(last - 1, first - 1, -1):
@@ -197,7 +201,7 @@ def _set_tails(
 
 
 @part
-def _longest(whole: Surroundings, line: Line, first: int, last: int, space: Space) -> int:
+def _longest(whole: Surroundings, line: Line, first: int, last: int, space: StretchState) -> int:
     """Return the longest path, or least head + load + least tail of any resource."""
     bound = NEVER
     for r in range(len(space.load)):
@@ -219,7 +223,9 @@ def _longest(whole: Surroundings, line: Line, first: int, last: int, space: Spac
 
 
 @Kernel
-def refutes(whole: Surroundings, line: Line, first: int, last: int, aim: Aim, space: Space) -> bool:
+def refutes(
+    whole: Surroundings, line: Line, first: int, last: int, aim: Aim, space: StretchState
+) -> bool:
     """Return true if longest paths and loads alone prove that a stretch cannot reach its aim.
 
     Bounds of the problem of the stretch (`ppsolve.solver.cpsat.neighbourhood.part`) say as much or
@@ -235,7 +241,7 @@ def refutes(whole: Surroundings, line: Line, first: int, last: int, aim: Aim, sp
         Places of the first op and behind the last one.
     aim : Aim
         What the stretch has to gain.
-    space : Space
+    space : StretchState
         Room.
 
     Returns

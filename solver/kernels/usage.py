@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import part
-from ppsolve.solver.kernels.records import Memory
+from ppsolve.solver.kernels.records import MemoryUse
 
 
 class Usage(NamedTuple):
@@ -86,12 +86,12 @@ def add_change(usage: Usage, pool: int, time: int, amount: int) -> None:
 
 
 @part
-def roomy_from(usage: Usage, memory: Memory, amounts: Any, op: int, time: int) -> int:
+def roomy_from(usage: Usage, memory: MemoryUse, amounts: Any, op: int, time: int) -> int:
     """Find the earliest moment from which the amounts that an op acquires fit.
 
     Parameters
     ----------
-    usage, memory : Usage, Memory
+    usage, memory : Usage, MemoryUse
         Use of all pools, and what ops acquire.
     amounts : int64[...]
         Amounts that must fit, by row of the acquires.
@@ -110,12 +110,12 @@ def roomy_from(usage: Usage, memory: Memory, amounts: Any, op: int, time: int) -
 
 
 @part
-def change_use(usage: Usage, memory: Memory, op: int, time: int, end: int) -> None:
+def change_use(usage: Usage, memory: MemoryUse, op: int, time: int, end: int) -> None:
     """Acquire and release the amounts of an op.
 
     Parameters
     ----------
-    usage, memory : Usage, Memory
+    usage, memory : Usage, MemoryUse
         Use of all pools, and what ops acquire and release.
     op, time, end : int
         The op, its start and its end in ticks.

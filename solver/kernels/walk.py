@@ -9,8 +9,8 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.heaps import Heaps, empty_heaps, first_item, first_key, pop, push
-from ppsolve.solver.kernels.ledger import Ledger, give_back, shortage, take
-from ppsolve.solver.kernels.records import Graph, Memory, Seats
+from ppsolve.solver.kernels.ledger import MemoryState, give_back, shortage, take
+from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph, ResourceUse
 
 _LATE = 2**62
 
@@ -42,7 +42,7 @@ class Ranking(NamedTuple):
     reserve: int
 
 
-class Desk(NamedTuple):
+class DispatchState(NamedTuple):
     """What is ready and who waits for what. Resource number R stands for ops that occupy nothing.
 
     Attributes
@@ -84,17 +84,19 @@ class Desk(NamedTuple):
     behind: Any
 
 
-def desk_of(graph: Graph, seats: Seats, memory: Memory, ranking: Ranking) -> Desk:
+def desk_of(
+    graph: PrecedenceGraph, seats: ResourceUse, memory: MemoryUse, ranking: Ranking
+) -> DispatchState:
     """Return the state before any op.
 
     Parameters
     ----------
-    graph, seats, memory, ranking : Graph, Seats, Memory, Ranking
+    graph, seats, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
         The problem and the rule, n ops.
 
     Returns
     -------
-    Desk
+    DispatchState
         Nothing is ready yet.
     """
     count, resources = len(graph.duration), seats.num_resources
@@ -105,7 +107,7 @@ def desk_of(graph: Graph, seats: Seats, memory: Memory, ranking: Ranking) -> Des
     pinned = seats.resource[np.repeat(ranking.pinned >= 0, np.diff(seats.pointer))]
     num_pinned = np.bincount(pinned, minlength=resources + 1)
     busy, dirty = np.zeros((2, resources + 1), dtype=np.int64)
-    return Desk(
+    return DispatchState(
         home,
         graph.earliest.copy(),
         graph.num_predecessors.copy(),
@@ -123,7 +125,7 @@ def desk_of(graph: Graph, seats: Seats, memory: Memory, ranking: Ranking) -> Des
 
 
 @part
-def _announce(desk: Desk, ranking: Ranking, op: int) -> None:
+def _announce(desk: DispatchState, ranking: Ranking, op: int) -> None:
     """Schedule the arrival of an op whose predecessors have all started."""
     push(desk.heaps, desk.events, desk.ready[op], op)
     waits = ranking.patience > 0 or ranking.filler_patience > 0
@@ -132,7 +134,7 @@ def _announce(desk: Desk, ranking: Ranking, op: int) -> None:
 
 
 @part
-def _mark(desk: Desk, resource: int) -> None:
+def _mark(desk: DispatchState, resource: int) -> None:
     """Note that a resource has something to serve."""
     if desk.dirty[resource] == 0:
         desk.dirty[resource] = 1
@@ -141,7 +143,7 @@ def _mark(desk: Desk, resource: int) -> None:
 
 
 @part
-def _enqueue(desk: Desk, ranking: Ranking, op: int) -> None:
+def _enqueue(desk: DispatchState, ranking: Ranking, op: int) -> None:
     home = desk.home[op]
     key = ranking.rank[op] if ranking.by_rank[op] else desk.ready[op]
     if ranking.filler[op] and home < len(desk.busy) - 1:
@@ -152,7 +154,7 @@ def _enqueue(desk: Desk, ranking: Ranking, op: int) -> None:
 
 
 @part
-def _wake(desk: Desk, ranking: Ranking, place: int) -> None:
+def _wake(desk: DispatchState, ranking: Ranking, place: int) -> None:
     """Make the ops ready that wait at a place."""
     op = desk.first[place]
     desk.first[place] = -1
@@ -163,7 +165,12 @@ def _wake(desk: Desk, ranking: Ranking, place: int) -> None:
 
 @part
 def _finish(
-    desk: Desk, ledger: Ledger, seats: Seats, memory: Memory, ranking: Ranking, op: int
+    desk: DispatchState,
+    ledger: MemoryState,
+    seats: ResourceUse,
+    memory: MemoryUse,
+    ranking: Ranking,
+    op: int,
 ) -> None:
     for position in range(seats.pointer[op], seats.pointer[op + 1]):
         resource = seats.resource[position]
@@ -176,7 +183,7 @@ def _finish(
 
 
 @part
-def _next_to_serve(desk: Desk, waits: bool) -> int:
+def _next_to_serve(desk: DispatchState, waits: bool) -> int:
     """Unlist and return the resource to serve next; with patience that of the best rank first.
 
     Ops without a resource come before all others: they may make some arrive at this moment.
@@ -204,7 +211,12 @@ def _next_to_serve(desk: Desk, waits: bool) -> int:
 
 @part
 def _worth_waiting(
-    desk: Desk, graph: Graph, ranking: Ranking, now: int, op: int, patience: float
+    desk: DispatchState,
+    graph: PrecedenceGraph,
+    ranking: Ranking,
+    now: int,
+    op: int,
+    patience: float,
 ) -> bool:
     """Return true if `op` should wait for a better one that is known to arrive soon."""
     heaps, arrivals = desk.heaps, desk.arrivals + desk.home[op]
@@ -220,7 +232,7 @@ def _worth_waiting(
 
 
 @part
-def _is_awaited(desk: Desk, memory: Memory, num_resources: int, op: int) -> bool:
+def _is_awaited(desk: DispatchState, memory: MemoryUse, num_resources: int, op: int) -> bool:
     """Return true if an op waits for memory that `op` releases."""
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
         if desk.first[num_resources + memory.release_pool[position]] >= 0:
@@ -229,7 +241,7 @@ def _is_awaited(desk: Desk, memory: Memory, num_resources: int, op: int) -> bool
 
 
 @part
-def _meets_pin(desk: Desk, start: Any, resource: int, op: int, end: int) -> bool:
+def _meets_pin(desk: DispatchState, start: Any, resource: int, op: int, end: int) -> bool:
     """Return true if an op that ends at `end` would overrun the next pinned start."""
     heaps, pins = desk.heaps, desk.pins + resource
     while heaps.size[pins] > 0 and start[first_item(heaps, pins)] >= 0:
@@ -241,11 +253,11 @@ def _meets_pin(desk: Desk, start: Any, resource: int, op: int, end: int) -> bool
 
 @part
 def _held_up(
-    desk: Desk,
-    ledger: Ledger,
-    graph: Graph,
-    seats: Seats,
-    memory: Memory,
+    desk: DispatchState,
+    ledger: MemoryState,
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
     ranking: Ranking,
     start: Any,
     now: int,
@@ -269,11 +281,11 @@ def _held_up(
 
 @part
 def _start(
-    desk: Desk,
-    ledger: Ledger,
-    graph: Graph,
-    seats: Seats,
-    memory: Memory,
+    desk: DispatchState,
+    ledger: MemoryState,
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
     ranking: Ranking,
     now: int,
     op: int,
@@ -294,11 +306,11 @@ def _start(
 
 @part
 def _start_best(
-    desk: Desk,
-    ledger: Ledger,
-    graph: Graph,
-    seats: Seats,
-    memory: Memory,
+    desk: DispatchState,
+    ledger: MemoryState,
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
     ranking: Ranking,
     start: Any,
     now: int,
@@ -321,11 +333,11 @@ def _start_best(
 
 @part
 def _serve(
-    desk: Desk,
-    ledger: Ledger,
-    graph: Graph,
-    seats: Seats,
-    memory: Memory,
+    desk: DispatchState,
+    ledger: MemoryState,
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
     ranking: Ranking,
     start: Any,
     now: int,
@@ -351,7 +363,7 @@ def _serve(
 
 
 @part
-def _open(desk: Desk, graph: Graph, seats: Seats, ranking: Ranking) -> int:
+def _open(desk: DispatchState, graph: PrecedenceGraph, seats: ResourceUse, ranking: Ranking) -> int:
     """Announce the ops without predecessors; return the number of pins."""
     num_pins = 0
     for op in range(len(graph.duration)):
@@ -365,7 +377,7 @@ def _open(desk: Desk, graph: Graph, seats: Seats, ranking: Ranking) -> int:
 
 
 @part
-def _give_up_pins(desk: Desk, ranking: Ranking) -> None:
+def _give_up_pins(desk: DispatchState, ranking: Ranking) -> None:
     """Let ops overrun pins that cannot be kept; the checker reports them."""
     for resource in range(len(desk.busy) - 1):
         desk.heaps.size[desk.pins + resource] = 0
@@ -374,12 +386,12 @@ def _give_up_pins(desk: Desk, ranking: Ranking) -> None:
 
 @Kernel
 def walk(
-    graph: Graph,
-    seats: Seats,
-    memory: Memory,
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
     ranking: Ranking,
-    desk: Desk,
-    ledger: Ledger,
+    desk: DispatchState,
+    ledger: MemoryState,
     start: Any,
     awaited: Any,
 ) -> None:
@@ -387,9 +399,9 @@ def walk(
 
     Parameters
     ----------
-    graph, seats, memory, ranking : Graph, Seats, Memory, Ranking
+    graph, seats, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
         The problem and the rule, n ops.
-    desk, ledger : Desk, Ledger
+    desk, ledger : DispatchState, MemoryState
         The state before any op; written.
     start : int64[n]
         All -1; becomes the starts in ticks, -1 for ops that never start.
@@ -427,15 +439,19 @@ def walk(
 
 
 def run_walk(
-    graph: Graph, seats: Seats, memory: Memory, ledger: Ledger, ranking: Ranking
+    graph: PrecedenceGraph,
+    seats: ResourceUse,
+    memory: MemoryUse,
+    ledger: MemoryState,
+    ranking: Ranking,
 ) -> tuple[IntArray, IntArray]:
     """Schedule all ops that can start.
 
     Parameters
     ----------
-    graph, seats, memory, ranking : Graph, Seats, Memory, Ranking
+    graph, seats, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
         The problem and the rule, n ops.
-    ledger : Ledger
+    ledger : MemoryState
         State of all pools before any op; written.
 
     Returns

@@ -10,7 +10,7 @@ from ppsolve.models.core.dag import CycleError, Edges, chain_edges, find_cycle
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.kernels.chains import longest_tails, sort_ops
-from ppsolve.solver.kernels.records import Graph
+from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.tables import joined, rows_by
 
 
@@ -106,12 +106,12 @@ class Dag:
         return self._longest(self._followers, initial, self._upwards[::-1].copy())
 
     @cached_property
-    def _followers(self) -> Graph:
+    def _followers(self) -> PrecedenceGraph:
         before, after = self._rank[self.before], self._rank[self.after]
         return _rows(self.num_nodes, before, after, self.delay)
 
     @cached_property
-    def _leaders(self) -> Graph:
+    def _leaders(self) -> PrecedenceGraph:
         """The graph with all edges turned round."""
         before, after = self._rank[self.before], self._rank[self.after]
         return _rows(self.num_nodes, after, before, self.delay)
@@ -121,18 +121,18 @@ class Dag:
         """Numbers that `longest_tails`, which begins at the end, takes from the lowest one on."""
         return np.arange(self.num_nodes, dtype=np.int64)[::-1].copy()
 
-    def _longest(self, graph: Graph, initial: IntArray, order: IntArray) -> IntArray:
+    def _longest(self, graph: PrecedenceGraph, initial: IntArray, order: IntArray) -> IntArray:
         value = initial.take(self._order)
         longest_tails(graph, order, value)
         return value.take(self._rank)
 
 
-def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -> Graph:
+def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -> PrecedenceGraph:
     """Return edges by source; delays are from start to start."""
     pointer, order = rows_by(source, num_nodes)
     none = np.zeros(num_nodes, dtype=np.int64)
     missing = np.bincount(target, minlength=num_nodes).astype(np.int64)
-    return Graph(none, none, missing, pointer, target[order], delay[order])
+    return PrecedenceGraph(none, none, missing, pointer, target[order], delay[order])
 
 
 def order_graph(schedule: Schedule) -> Dag:

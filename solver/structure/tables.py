@@ -14,8 +14,8 @@ import numpy as np
 from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.kernels.gaps import NEVER, Gaps
-from ppsolve.solver.kernels.ledger import Ledger
-from ppsolve.solver.kernels.records import Graph, Memory, Seats, Sources
+from ppsolve.solver.kernels.ledger import MemoryState
+from ppsolve.solver.kernels.records import MemoryUse, PrecedenceGraph, ResourceUse, Sources
 from ppsolve.solver.kernels.usage import Usage
 
 _MAX_UNITS = 2**61
@@ -41,7 +41,7 @@ def once(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
     return made
 
 
-def graph_of(problem: Problem, *edges: Edges) -> Graph:
+def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
     """Return the precedences of a problem, by the op that comes first.
 
     Parameters
@@ -53,12 +53,12 @@ def graph_of(problem: Problem, *edges: Edges) -> Graph:
 
     Returns
     -------
-    Graph
+    PrecedenceGraph
         Rows in the order of the edges.
     """
     before, after, lag = joined(problem, *edges)
     pointer, order = rows_by(before, problem.num_ops)
-    return Graph(
+    return PrecedenceGraph(
         problem.duration,
         np.maximum(problem.release, problem.pinned),
         np.bincount(after, minlength=problem.num_ops).astype(np.int64),
@@ -68,21 +68,21 @@ def graph_of(problem: Problem, *edges: Edges) -> Graph:
     )
 
 
-def renumbered(graph: Graph, order: IntArray) -> Graph:
+def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
     """Return the precedences with ops numbered by their places in an order.
 
     Walks in this order then read memory in sequence.
 
     Parameters
     ----------
-    graph : Graph
+    graph : PrecedenceGraph
         Precedences of n ops.
     order : int64[n]
         All ops.
 
     Returns
     -------
-    Graph
+    PrecedenceGraph
         Op k is op ``order[k]`` of `graph`.
     """
     place = np.empty_like(order)
@@ -90,7 +90,7 @@ def renumbered(graph: Graph, order: IntArray) -> Graph:
     sizes = np.diff(graph.pointer)[order]
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     rows = np.arange(len(graph.lag)) + np.repeat(graph.pointer[order] - pointer[:-1], sizes)
-    return Graph(
+    return PrecedenceGraph(
         graph.duration[order],
         graph.earliest[order],
         graph.num_predecessors[order],
@@ -145,16 +145,16 @@ def joined(problem: Problem, *edges: Edges) -> Edges:
 
 
 @once
-def seats_of(problem: Problem) -> Seats:
+def seats_of(problem: Problem) -> ResourceUse:
     """Return the resources that ops of positive length occupy."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
     busy = problem.duration[owner] > 0
     pointer, _ = rows_by(owner[busy], problem.num_ops)
-    return Seats(pointer, problem.resource_idx[busy], problem.num_resources)
+    return ResourceUse(pointer, problem.resource_idx[busy], problem.num_resources)
 
 
 @once
-def memory_of(problem: Problem) -> Memory:
+def memory_of(problem: Problem) -> MemoryUse:
     """Return all pools in whole units of each pool's own.
 
     Units are exact unless they are too many for 64 bits; then amounts are rounded, by less in all
@@ -169,7 +169,7 @@ def memory_of(problem: Problem) -> Memory:
     known = owner != FREE
     np.add.at(claim, (acquired[2][known], owner[known]), acquired[3][known])
     promises = [len(np.unique(problem.stage[pool.acquire_op])) > 1 for pool in problem.pools]
-    return Memory(
+    return MemoryUse(
         np.array([size for _, size in units], dtype=np.int64),
         *acquired[1:],
         _net(problem, acquired, released),
@@ -181,7 +181,7 @@ def memory_of(problem: Problem) -> Memory:
     )
 
 
-def reversed_memory(memory: Memory) -> Memory:
+def reversed_memory(memory: MemoryUse) -> MemoryUse:
     """Return the pools as they are when time runs backwards: acquires and releases exchanged."""
     size = memory.size.copy()
     np.subtract.at(size, memory.acquire_pool, memory.acquire_amount)
@@ -217,13 +217,15 @@ def usage_of(problem: Problem) -> Usage:
     return Usage(moment, change, low, low.copy(), np.zeros(len(low), dtype=np.int64))
 
 
-def ledger_of(memory: Memory) -> Ledger:
+def ledger_of(memory: MemoryUse) -> MemoryState:
     """Return the state of all pools before any op: nothing taken, nobody in flight."""
     pools, owners = len(memory.size), memory.num_owners
     held, missing, in_flight, flight = np.zeros((4, pools * owners), dtype=np.int64)
     reserved, num_flight = np.zeros((2, pools), dtype=np.int64)
     begun = np.zeros(owners + 1, dtype=np.int64)
-    return Ledger(memory.size.copy(), reserved, held, missing, in_flight, flight, num_flight, begun)
+    return MemoryState(
+        memory.size.copy(), reserved, held, missing, in_flight, flight, num_flight, begun
+    )
 
 
 @once
@@ -249,11 +251,11 @@ def _regions(owner: IntArray, count: int) -> tuple[IntArray, int]:
     return first[:-1], int(first[-1])
 
 
-def no_memory(problem: Problem) -> Memory:
+def no_memory(problem: Problem) -> MemoryUse:
     """Return tables without any pool."""
     none = np.zeros(0, dtype=np.int64)
     pointer = np.zeros(problem.num_ops + 1, dtype=np.int64)
-    return Memory(
+    return MemoryUse(
         none, pointer, none, none, none, pointer, none, none, problem.microbatch, 0, none, none
     )
 

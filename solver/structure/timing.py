@@ -14,7 +14,7 @@ from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.solver.kernels.chains import earliest_starts, sort_ops
 from ppsolve.solver.kernels.first_come import Kept, serve_first_come
 from ppsolve.solver.kernels.heaps import empty_heaps
-from ppsolve.solver.kernels.records import Graph, Seats
+from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
 from ppsolve.solver.structure.tables import graph_of, seats_of
 
 _CYCLE_SEARCHES = 64
@@ -101,7 +101,7 @@ def time_orders(
     return Schedule(problem, start, extra)
 
 
-def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> Seats:
+def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> ResourceUse:
     """Return, by op, its resources whose ops are not all in one order."""
     seats = seats_of(problem)
     owner = np.repeat(np.arange(problem.num_ops), np.diff(seats.pointer))
@@ -116,10 +116,10 @@ def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> Seats:
     served = ~ordered[seats.resource]
     sizes = np.bincount(owner[served], minlength=problem.num_ops)
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Seats(pointer, seats.resource[served], problem.num_resources)
+    return ResourceUse(pointer, seats.resource[served], problem.num_resources)
 
 
-def _follow(graph: Graph, start: IntArray) -> None:
+def _follow(graph: PrecedenceGraph, start: IntArray) -> None:
     """Start ops as soon as precedences allow, apart from those that wait for a cycle."""
     order = np.zeros_like(start)
     known = order[: sort_ops(graph, graph.num_predecessors.copy(), order)]
@@ -128,7 +128,7 @@ def _follow(graph: Graph, start: IntArray) -> None:
     start[known] = earliest[known]
 
 
-def _serve(problem: Problem, graph: Graph, served: Seats, start: IntArray) -> None:
+def _serve(problem: Problem, graph: PrecedenceGraph, served: ResourceUse, start: IntArray) -> None:
     """Start ops as soon as precedences and resources that serve first come allow."""
     count = problem.num_ops
     serve_first_come(
@@ -144,7 +144,7 @@ def _serve(problem: Problem, graph: Graph, served: Seats, start: IntArray) -> No
     )
 
 
-def _kept_intervals(problem: Problem, served: Seats) -> Kept:
+def _kept_intervals(problem: Problem, served: ResourceUse) -> Kept:
     """Return the intervals that pinned ops keep free on resources that are served first come."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(served.pointer))
     held = problem.pinned[owner] != FREE

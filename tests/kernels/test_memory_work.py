@@ -14,9 +14,9 @@ from ppsolve.solver.bounds.room import Amounts
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.memory_work import (
     FAR,
+    LaneMemory,
     Merged,
-    Room,
-    Times,
+    WorkTimes,
     raise_acquires,
     working_room,
 )
@@ -26,7 +26,7 @@ SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> tuple[Amounts, Room, IntArray]:
+def rooms(draw: st.DrawFn) -> tuple[Amounts, LaneMemory, IntArray]:
     """Amounts, the kernel's record, and heads by column."""
     lanes, rows = draw(st.integers(1, 2)), draw(st.integers(1, 6))
     share = Fraction(draw(st.sampled_from(SHARES)))
@@ -36,7 +36,7 @@ def rooms(draw: st.DrawFn) -> tuple[Amounts, Room, IntArray]:
     limit = Fraction(draw(st.integers(1, 3 * rows))) * Fraction(1_000_000_001, 1_000_000_000)
     amounts = Amounts(taken, shares, limit, rows)
     lengths = draw(st.lists(st.integers(0, 5), min_size=lanes + 2, max_size=lanes + 2))
-    room = Room(
+    room = LaneMemory(
         np.array([int(lane > 0) for lane in range(lanes)]),
         np.array(lengths[:lanes]),
         np.array([lengths[lanes], lengths[lanes + 1] if two else 0]),
@@ -51,17 +51,17 @@ def rooms(draw: st.DrawFn) -> tuple[Amounts, Room, IntArray]:
     return amounts, room, heads.astype(np.int64)
 
 
-def room_for(room: Room, heads: IntArray) -> tuple[Merged, Times]:
+def room_for(room: LaneMemory, heads: IntArray) -> tuple[Merged, WorkTimes]:
     return working_room(*heads.shape, len(room.extra))
 
 
-def earliest(amounts: Amounts, room: Room, heads: IntArray, j: int, thinning: int) -> int:
+def earliest(amounts: Amounts, room: LaneMemory, heads: IntArray, j: int, thinning: int) -> int:
     """Return the least time for acquire j: over all choices, the latest over all times."""
     ends = times_by_choice(amounts, room, heads, choices(amounts, j), j, thinning)
     return min(ends, default=0)
 
 
-def last_return(amounts: Amounts, room: Room, heads: IntArray, thinning: int) -> int:
+def last_return(amounts: Amounts, room: LaneMemory, heads: IntArray, thinning: int) -> int:
     """Return the least start of the last first release.
 
     Over all numbers of first releases before the last acquire: those that are left follow behind
@@ -86,7 +86,7 @@ def last_return(amounts: Amounts, room: Room, heads: IntArray, thinning: int) ->
 
 def times_by_choice(
     amounts: Amounts,
-    room: Room,
+    room: LaneMemory,
     heads: IntArray,
     tried: list[tuple[int, ...]],
     j: int,
@@ -143,7 +143,7 @@ def choices(amounts: Amounts, j: int) -> list[tuple[int, ...]]:
 @settings(max_examples=150, deadline=None)
 @given(rooms(), st.integers(1, 3))
 def test_every_acquire_waits_as_long_as_the_definition_says(
-    case: tuple[Amounts, Room, IntArray], thinning: int
+    case: tuple[Amounts, LaneMemory, IntArray], thinning: int
 ) -> None:
     amounts, room, heads = case
     raised = heads[0].copy()
@@ -157,7 +157,7 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 @settings(max_examples=150, deadline=None)
 @given(rooms(), st.integers(1, 3))
 def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
-    case: tuple[Amounts, Room, IntArray], thinning: int
+    case: tuple[Amounts, LaneMemory, IntArray], thinning: int
 ) -> None:
     amounts, room, heads = case
     lanes, rows = len(amounts.taken), len(heads[0])
@@ -172,7 +172,7 @@ def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
 def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=40, deadline=None)
     @given(rooms(), st.integers(1, 3), st.integers(1, 3))
-    def check(case: tuple[Amounts, Room, IntArray], step: int, thinning: int) -> None:
+    def check(case: tuple[Amounts, LaneMemory, IntArray], step: int, thinning: int) -> None:
         _, room, heads = case
         answers = []
         for compiled in (False, True):

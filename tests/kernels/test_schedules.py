@@ -22,7 +22,7 @@ from ppsolve.solver.kernels.chains import (
     start_within,
 )
 from ppsolve.solver.kernels.gaps import NEVER, Gaps, block, free_from, occupy
-from ppsolve.solver.kernels.records import Seats
+from ppsolve.solver.kernels.records import ResourceUse
 from ppsolve.solver.optimize.kinds import load_instance, lower
 from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
@@ -40,12 +40,12 @@ from tests.small import holding, op, small
 def test_all_resources_of_an_op_are_free_at_once() -> None:
     # Resource 0 is free from 3, resource 1 on 0..4 and from 9.
     gaps = Gaps([3, 0, 0, 9, 0], [NEVER, 0, 4, NEVER, 0], [0, 2], [0, 3])
-    both = Seats([0, 2], [0, 1], 2)
+    both = ResourceUse([0, 2], [0, 1], 2)
     assert free_from(gaps, both, 0, 0, 1) == 3
     assert free_from(gaps, both, 0, 0, 2) == 9
     occupy(gaps, both, 0, 9, 11)
     assert free_from(gaps, both, 0, 4, 2) == 11
-    assert free_from(gaps, Seats([0, 1], [0], 2), 0, 0, 6) == 3
+    assert free_from(gaps, ResourceUse([0, 1], [0], 2), 0, 0, 6) == 3
 
 
 def test_blocking_what_is_occupied_in_part_leaves_the_rest() -> None:

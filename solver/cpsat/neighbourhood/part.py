@@ -17,7 +17,7 @@ from ppsolve.solver.kernels.stretch import (
     NEVER,
     Aim,
     Line,
-    Space,
+    StretchState,
     Surroundings,
     empty_space,
     refutes,
@@ -144,7 +144,7 @@ class Whole:
         return bool(refutes(around, self._line(slant), first, last, aim, space))
 
     @cached_property
-    def _around(self) -> tuple[Surroundings, Space]:
+    def _around(self) -> tuple[Surroundings, StretchState]:
         problem, full, count = self.problem, self.implied.full, self.problem.num_ops
         none = np.full(1, FREE, dtype=np.int64)
         behind = [np.concatenate([none, order])[: len(order)] for order in self.orders]

@@ -49,7 +49,7 @@ RANGE = ("first", "end", "step")
 
 
 @dataclass
-class Frame:
+class InlinedCall:
     """A call that is being translated in the place where it stands.
 
     Attributes
@@ -79,7 +79,7 @@ class Frame:
 class Expressions:
     """Adds the instructions of expressions to a body."""
 
-    def __init__(self, body: Body, frame: Frame) -> None:
+    def __init__(self, body: Body, frame: InlinedCall) -> None:
         self.body, self.frame = body, frame
 
     def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:

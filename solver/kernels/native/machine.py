@@ -14,7 +14,7 @@ import numpy as np
 
 from ppsolve.solver.kernels.cache import store, stored
 from ppsolve.solver.kernels.native.translate import SYMBOL, translate
-from ppsolve.solver.kernels.native.values import FLOAT, POINTER, Layout, layout_of
+from ppsolve.solver.kernels.native.values import FLOAT, POINTER, ArgumentLayout, layout_of
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -64,7 +64,7 @@ def machine_code(
     return MachineCode(code, layouts, str(types.get("return")) != "None")
 
 
-def _key(function: FunctionType, layouts: Sequence[Layout]) -> str:
+def _key(function: FunctionType, layouts: Sequence[ArgumentLayout]) -> str:
     """Return a hash of what the machine code depends on beside the package's text."""
     code = function.__code__
     text = (code.co_code, code.co_consts, code.co_names, function.__module__, layouts)
@@ -103,13 +103,13 @@ class MachineCode:
     ----------
     code : bytes
         The object file.
-    layouts : sequence of Layout
+    layouts : sequence of ArgumentLayout
         How arguments are passed.
     returns : bool
         Whether it returns a number.
     """
 
-    def __init__(self, code: bytes, layouts: Sequence[Layout], returns: bool) -> None:
+    def __init__(self, code: bytes, layouts: Sequence[ArgumentLayout], returns: bool) -> None:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
@@ -141,7 +141,9 @@ class MachineCode:
         return int(answer) if self._returns else None
 
 
-def _block(record: Any, layout: Layout, kept: list[Any], copies: list[Any]) -> tuple[Any, int]:
+def _block(
+    record: Any, layout: ArgumentLayout, kept: list[Any], copies: list[Any]
+) -> tuple[Any, int]:
     """Return the words of a record, and their address."""
     words: list[int] = []
     for value, each in zip(record, layout.fields, strict=True):
@@ -151,7 +153,7 @@ def _block(record: Any, layout: Layout, kept: list[Any], copies: list[Any]) -> t
 
 
 def _append(
-    words: list[int], value: Any, layout: Layout, kept: list[Any], copies: list[Any]
+    words: list[int], value: Any, layout: ArgumentLayout, kept: list[Any], copies: list[Any]
 ) -> None:
     """Add the words of an argument; `kept` must outlive the call, `copies` be written back."""
     if layout.kind == POINTER:

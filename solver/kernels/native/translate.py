@@ -16,11 +16,11 @@ from types import FunctionType
 from typing import Any
 
 from ppsolve.solver.kernels.native.body import Body
-from ppsolve.solver.kernels.native.expressions import RANGE, Expressions, Frame
+from ppsolve.solver.kernels.native.expressions import RANGE, Expressions, InlinedCall
 from ppsolve.solver.kernels.native.values import (
     POINTER,
+    ArgumentLayout,
     Array,
-    Layout,
     NoSourceError,
     Number,
     Record,
@@ -39,7 +39,7 @@ opening:
 
 
 def translate(
-    function: FunctionType, layouts: Sequence[Layout], parts: set[Callable[..., Any]]
+    function: FunctionType, layouts: Sequence[ArgumentLayout], parts: set[Callable[..., Any]]
 ) -> str:
     """Return a kernel as text in LLVM's language.
 
@@ -47,7 +47,7 @@ def translate(
     ----------
     function : function
         The kernel.
-    layouts : sequence of Layout
+    layouts : sequence of ArgumentLayout
         How its arguments are passed.
     parts : set of function
         Functions that it may call.
@@ -72,7 +72,7 @@ def translate(
     return _HEAD + "\n".join([*given, *body.opening, "br label %main", "main:", *body.lines, "}"])
 
 
-def _arguments(body: Body, words: str, layouts: Sequence[Layout]) -> list[Value]:
+def _arguments(body: Body, words: str, layouts: Sequence[ArgumentLayout]) -> list[Value]:
     """Load arguments, or the fields of a record, from words one after another."""
     found: list[Value] = []
     place = 0
@@ -102,7 +102,7 @@ class Statements(Expressions):
     """Adds the instructions of statements to a body."""
 
     def __init__(self, body: Body, parts: set[Callable[..., Any]]) -> None:
-        super().__init__(body, Frame({}, {}, ""))
+        super().__init__(body, InlinedCall({}, {}, ""))
         self._parts = parts | {_NOTHING}
 
     def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
@@ -124,7 +124,7 @@ class Statements(Expressions):
         if not isinstance(function, FunctionType) or not (is_kernel or function in self._parts):
             raise UntranslatableError(f"{function} is no part")
         node, outer = _definition(function), self.frame
-        frame = Frame(function.__globals__, _written(node), self.body.fresh("l"))
+        frame = InlinedCall(function.__globals__, _written(node), self.body.fresh("l"))
         self.frame = frame
         for parameter, argument in zip(node.args.args, arguments, strict=True):
             if parameter.arg in frame.written:

@@ -55,7 +55,7 @@ Value: TypeAlias = Number | Slot | Array | Record
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArgumentLayout:
     """How an argument is passed, in words of 64 bits.
 
     Attributes
@@ -69,10 +69,10 @@ class Layout:
 
     kind: str
     names: tuple[str, ...] = ()
-    fields: tuple[Layout, ...] = ()
+    fields: tuple[ArgumentLayout, ...] = ()
 
 
-def layout_of(value: Any, annotation: str = "") -> Layout:
+def layout_of(value: Any, annotation: str = "") -> ArgumentLayout:
     """Return the layout of an argument.
 
     Parameters
@@ -84,16 +84,16 @@ def layout_of(value: Any, annotation: str = "") -> Layout:
 
     Returns
     -------
-    Layout
+    ArgumentLayout
         Of this argument and all like it.
     """
     if isinstance(value, np.ndarray):
-        return Layout(POINTER)
+        return ArgumentLayout(POINTER)
     if isinstance(value, tuple):
         names = getattr(value, "_fields", ())
         types = [_name_of(type(value).__annotations__.get(name)) for name in names]
-        return Layout("record", names, tuple(map(layout_of, value, types)))
-    return Layout(FLOAT if annotation == "float" or isinstance(value, float) else INT)
+        return ArgumentLayout("record", names, tuple(map(layout_of, value, types)))
+    return ArgumentLayout(FLOAT if annotation == "float" or isinstance(value, float) else INT)
 
 
 def _name_of(annotation: Any) -> str:

@@ -11,12 +11,12 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.joint import join
 from ppsolve.solver.flow.lineups import Lineup
-from ppsolve.solver.kernels.exchange import Choice, Sizes, time_lineup
+from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, time_lineup
 from ppsolve.solver.pipeline.replicas.shape import Shape
 
 
 def schedule_of(
-    shape: Shape, choices: Sequence[Choice], sizes: Sizes, members: Sequence[Sequence[int]]
+    shape: Shape, choices: Sequence[Choice], sizes: ExchangeSizes, members: Sequence[Sequence[int]]
 ) -> Schedule:
     """Return the schedule in which every replica runs its order as early as possible.
 
@@ -26,7 +26,7 @@ def schedule_of(
         Structure of the pipeline.
     choices : sequence of Choice
         Of each replica: the order for each number of micro-batches.
-    sizes : Sizes
+    sizes : ExchangeSizes
         Durations and amounts of this step.
     members : sequence of sequences of int
         Micro-batches of each replica by slot.
@@ -55,7 +55,7 @@ def schedule_of(
     return Schedule(joint, np.concatenate(starts))
 
 
-def _ends(shape: Shape, sizes: Sizes, which: int, slots: IntArray) -> IntArray:
+def _ends(shape: Shape, sizes: ExchangeSizes, which: int, slots: IntArray) -> IntArray:
     end = np.zeros(len(shape.lineups[which].ops), dtype=np.int64)
     level = np.zeros(len(sizes.room), dtype=np.int64)
     time_lineup(shape.sample, sizes, which, slots, 0, end, level)
