@@ -71,7 +71,7 @@ def unbroken() -> Iterator[None]:
             _unbroken.discard(thread)
 
 
-class Work:
+class InterruptibleCall:
     """A call that its caller can end at any time.
 
     It runs in a thread of its own, as a thread cannot leave compiled code that it waits for.

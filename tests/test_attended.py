@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ppsolve.solver.attended import TimeIsUp, Work, unbroken
+from ppsolve.solver.attended import InterruptibleCall, TimeIsUp, unbroken
 from ppsolve.solver.clock import Clock
 
 
@@ -21,9 +21,11 @@ def forever() -> None:
         pass
 
 
-def worked(call: Callable[[Work], None], clock: Clock | None = None) -> tuple[Work, bool]:
+def worked(
+    call: Callable[[InterruptibleCall], None], clock: Clock | None = None
+) -> tuple[InterruptibleCall, bool]:
     """Do the work of `call`; it gets the object that it is the work of."""
-    work = Work(lambda: call(work), clock or Clock(), nothing)
+    work = InterruptibleCall(lambda: call(work), clock or Clock(), nothing)
     return work, work.run()
 
 
@@ -36,7 +38,7 @@ def test_work_in_time_is_done() -> None:
 def test_a_part_whose_time_is_over_is_broken_off_and_the_next_one_goes_on() -> None:
     done: list[bool] = []
 
-    def parts(work: Work) -> None:
+    def parts(work: InterruptibleCall) -> None:
         done.append(work.within(Clock(0.0), forever))
         done.append(work.within(Clock(), nothing))
 
@@ -48,7 +50,7 @@ def test_an_error_sent_late_does_not_hit_the_next_part() -> None:
     done: list[bool] = []
     steps: list[int] = []
 
-    def parts(work: Work) -> None:
+    def parts(work: InterruptibleCall) -> None:
         for _ in range(5):
             # Ends about when it would be broken off.
             ending = threading.Event()
@@ -70,7 +72,7 @@ def test_an_error_that_a_destructor_swallows_is_sent_again(capsys) -> None:
 
     done: list[bool] = []
 
-    def parts(work: Work) -> None:
+    def parts(work: InterruptibleCall) -> None:
         def swallow() -> None:
             Slow()
             forever()
@@ -114,7 +116,7 @@ def test_work_that_is_told_as_it_ends_has_no_error(monkeypatch) -> None:
 
     printed: list[object] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
-    work = Work(nothing, Clock(), nothing)
+    work = InterruptibleCall(nothing, Clock(), nothing)
     work._ended = Ended()
     assert work.run()
     assert work._thread is not None
@@ -123,13 +125,13 @@ def test_work_that_is_told_as_it_ends_has_no_error(monkeypatch) -> None:
 
 
 def test_errors_of_the_work_are_its_callers() -> None:
-    def fail(_: Work | None) -> None:
+    def fail(_: InterruptibleCall | None) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         worked(fail)
     with pytest.raises(ValueError, match="no"):
-        Work(lambda: fail(None), Clock(), nothing, is_attended=False).run()
+        InterruptibleCall(lambda: fail(None), Clock(), nothing, is_attended=False).run()
 
 
 @pytest.mark.parametrize("call", [forever, lambda: threading.Event().wait()])
@@ -138,7 +140,7 @@ def test_an_interrupt_stops_the_clock_and_ends_the_work(call: Callable[[], None]
         raise KeyboardInterrupt
 
     clock = Clock()
-    work = Work(call, clock, interrupt)
+    work = InterruptibleCall(call, clock, interrupt)
     work.run()
     assert work.is_interrupted
     assert clock.is_over
@@ -155,7 +157,7 @@ def test_work_that_asks_its_clock_returns_by_itself_when_interrupted() -> None:
             pass
         answer.append("best")
 
-    work = Work(ask, clock, interrupt)
+    work = InterruptibleCall(ask, clock, interrupt)
     assert work.run()
     assert (work.is_interrupted, answer) == (True, ["best"])
 
@@ -164,7 +166,7 @@ def test_without_a_thread_an_interrupt_is_noted_as_well() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    work = Work(interrupted, Clock(), nothing, is_attended=False)
+    work = InterruptibleCall(interrupted, Clock(), nothing, is_attended=False)
     assert work.run()
     assert work.is_interrupted
 
@@ -182,5 +184,5 @@ def test_an_error_of_who_looks_ends_the_work() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        Work(until_told, Clock(), fail).run()
+        InterruptibleCall(until_told, Clock(), fail).run()
     assert ended.wait(10)

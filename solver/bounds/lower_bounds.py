@@ -39,7 +39,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Rule:
+class BoundRule:
     """A lower bound with a name.
 
     Parameters
@@ -63,36 +63,36 @@ class Rule:
 
 RULES = (
     # Longest chain of precedences.
-    Rule(
+    BoundRule(
         "critical-path",
         lambda known: Reason(int((known.plain_heads + known.plain_tails).max(initial=0))),
         lambda known: known.plain_spans.longest_path(),
         is_cheap=True,
     ),
     # Per resource: least head + load + least tail.
-    Rule(
+    BoundRule(
         "work",
         lambda known: largest(_works(known.problem, known.plain_heads, known.plain_tails)),
         lambda known: known.ordered_spans.work(),
         is_cheap=True,
     ),
     # Per resource: preemptive relaxation under index order.
-    Rule(
+    BoundRule(
         "one-machine",
         lambda known: _one_machine(known, known.ordered_heads, known.ordered_tails),
         lambda known: known.ordered_spans.own(),
     ),
     # The same for another resource that lies between ops of the device.
-    Rule("chain", None, lambda known: known.full_spans.through_others()),
+    BoundRule("chain", None, lambda known: known.full_spans.through_others()),
     # Longest chain once a cap makes acquires wait for releases.
-    Rule(
+    BoundRule(
         "memory-cycle",
         lambda known: Reason(int((known.full_heads + known.full_tails).max(initial=0))),
         lambda known: known.full_spans.longest_path(),
         needs_memory=True,
     ),
     # One-machine with those waits: before the first release only what fits can run.
-    Rule(
+    BoundRule(
         "first-return",
         lambda known: _with_returns(known, known.full_heads, 1),
         lambda known: largest(
@@ -102,7 +102,7 @@ RULES = (
     ),
     # One-machine with heads that also count the work which frees memory for each acquire, and
     # first-return at many moments.
-    Rule(
+    BoundRule(
         "memory-work",
         lambda known: _with_returns(known, known.strong_heads, RETURN_MOMENTS),
         lambda known: known.full_spans.strongest(
@@ -111,7 +111,7 @@ RULES = (
         needs_memory=True,
     ),
     # The spans of all devices together.
-    Rule("joint-spans", None, lambda known: joint_spans(known.full_spans, known.clock)),
+    BoundRule("joint-spans", None, lambda known: joint_spans(known.full_spans, known.clock)),
 )
 """Every lower bound, the simpler one first: a new one is a module and one more rule here."""
 

@@ -9,7 +9,7 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.bounds.room import Amounts
+from ppsolve.solver.bounds.room import ReleaseAmounts
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.memory_work import LaneMemory, raise_acquires, working_room
@@ -68,7 +68,7 @@ class MemoryWork:
         self._graph = implied.full
         self._clock = clock or Clock()
         found = list(_local_nests(implied))
-        known: dict[Amounts, Amounts] = {}
+        known: dict[ReleaseAmounts, ReleaseAmounts] = {}
         amounts = [_amounts(implied, *parts) for parts in found]
         amounts = [known.setdefault(each, each) for each in amounts]
         effort = sum(each.effort for each in amounts)
@@ -157,9 +157,9 @@ def _in_order(implied: ImpliedOrder, lane: Lane) -> list[tuple[Column, Fraction]
     return None
 
 
-def _amounts(implied: ImpliedOrder, lane: Lane, nest: list[Lane], room: Fraction) -> Amounts:
+def _amounts(implied: ImpliedOrder, lane: Lane, nest: list[Lane], room: Fraction) -> ReleaseAmounts:
     series = _series(implied, nest)
-    return Amounts(
+    return ReleaseAmounts(
         taken=tuple(other.amount for other in nest),
         shares=tuple(max(share for _, share in parts) for parts in series),
         available=room,
@@ -185,7 +185,7 @@ class _Nest:
         implied: ImpliedOrder,
         lane: Lane,
         nest: list[Lane],
-        amounts: Amounts,
+        amounts: ReleaseAmounts,
         thinning: int,
     ) -> None:
         series = [[implied.ops(c) for c, _ in parts] for parts in _series(implied, nest)]

@@ -17,7 +17,7 @@ below 64 bits. Beyond, it is rounded up, which lets more fit and only weakens th
 
 
 @dataclass(frozen=True)
-class Amounts:
+class ReleaseAmounts:
     """Amounts that fix the choices of releases; equal on all devices of regular pipelines.
 
     Parameters

@@ -47,7 +47,7 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
 
 
 @dataclass(frozen=True)
-class _Holds:
+class _PositionHolds:
     """What one position acquires, per micro-batch: shares of the pool that go down step by step.
 
     Parameters
@@ -78,7 +78,7 @@ def _time_of(paths: Paths, pool: int, replicas: int) -> int:
     return math.ceil(most * (1 - ROUNDING) / replicas) + idle
 
 
-def _holds_of(paths: Paths, pool: int, position: int) -> _Holds | None:
+def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
     """Return the holds of a position; None where its own stage does not release just those."""
     flow = paths.flow
     is_release = (flow.pool == pool) & (flow.stage == flow.stage[position])
@@ -92,7 +92,7 @@ def _holds_of(paths: Paths, pool: int, position: int) -> _Holds | None:
     ends = np.where(releases == position, 0, gap) + flow.duration[:, releases]
     order = np.argsort(ends, axis=1, kind="stable")
     ends, amount = np.take_along_axis(ends, order, 1), np.take_along_axis(amount, order, 1)
-    return _Holds(
+    return _PositionHolds(
         _left(amount) / float(flow.room[pool]) * (1 - ROUNDING),
         np.diff(ends, axis=1, prepend=0).astype(np.float64),
     )
@@ -104,7 +104,7 @@ def _left(amount: IntArray) -> IntArray:
     return left
 
 
-def _weights(holds: list[_Holds]) -> Iterator[Callable[[FloatArray], FloatArray]]:
+def _weights(holds: list[_PositionHolds]) -> Iterator[Callable[[FloatArray], FloatArray]]:
     """Yield functions of shares whose sum is at most 1 wherever the sum of shares is."""
     yield partial(_in_parts, parts=0)
     for parts in range(1, MOST_PARTS + 1):

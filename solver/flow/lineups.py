@@ -15,11 +15,11 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.patterns import by_first_start
-from ppsolve.solver.kernels.exchange import Lineups
+from ppsolve.solver.kernels.exchange import ReplicaPatterns
 
 
 @dataclass(frozen=True, eq=False)
-class Lineup:
+class ReplicaPattern:
     """An order of the ops of a pipeline, with slots in place of its micro-batches.
 
     Parameters
@@ -54,7 +54,7 @@ class Lineup:
         return slots
 
 
-def lineup_of(schedule: Schedule, flow: Flow) -> Lineup:
+def lineup_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
     """Read the order of ops off a schedule.
 
     A micro-batch has the slot of its place among all by the start of their first op. An op waits
@@ -70,7 +70,7 @@ def lineup_of(schedule: Schedule, flow: Flow) -> Lineup:
 
     Returns
     -------
-    Lineup
+    ReplicaPattern
         The order; whatever the durations, running it as early as possible keeps all precedences
         and overlaps nothing.
     """
@@ -81,7 +81,7 @@ def lineup_of(schedule: Schedule, flow: Flow) -> Lineup:
     before, after, lag = _waits(problem, ops)
     rows = np.lexsort((place[before], place[after]))
     pointer = np.searchsorted(place[after][rows], np.arange(problem.num_ops + 1))
-    return Lineup(
+    return ReplicaPattern(
         schedule,
         ops,
         _slots(schedule, ops),
@@ -164,19 +164,19 @@ def _slots(schedule: Schedule, ops: IntArray) -> IntArray:
     return slots
 
 
-def together(lineups: Sequence[Lineup], flow: Flow) -> Lineups:
+def together(lineups: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
     """Return the record of several lineups that kernels read.
 
     Parameters
     ----------
-    lineups : sequence of Lineup
+    lineups : sequence of ReplicaPattern
         At least one.
     flow : Flow
         The flow of their positions.
 
     Returns
     -------
-    Lineups
+    ReplicaPatterns
         In the same order.
     """
     pool = np.append(flow.pool, np.full(len(lineups[0].ops), FREE))
@@ -184,7 +184,7 @@ def together(lineups: Sequence[Lineup], flow: Flow) -> Lineups:
     shift = np.concatenate(([0], np.cumsum(counts)))
     pointers = [lineup.pointer[:-1] + by for lineup, by in zip(lineups, shift, strict=False)]
     position = np.concatenate([lineup.position for lineup in lineups])
-    return Lineups(
+    return ReplicaPatterns(
         np.concatenate(([0], np.cumsum([len(lineup.ops) for lineup in lineups]))).astype(np.int64),
         np.concatenate([lineup.slot for lineup in lineups]),
         position,

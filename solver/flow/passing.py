@@ -105,7 +105,7 @@ def _ends(length: int, count: int) -> IntArray:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Passage:
     """The way from a position to some later one.
 
     Parameters
@@ -127,7 +127,7 @@ class _Part:
     overtaking: IntArray
 
 
-def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Part]:
+def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Passage]:
     duration, is_end = paths.flow.duration, set(ends.tolist())
     for begin in ends[:-1].tolist():
         first = chain[begin]
@@ -139,10 +139,10 @@ def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Part]:
             length = length + duration[:, last]
             shortest = np.minimum(shortest, duration[:, last])
             if place in is_end:
-                yield _Part(first, last, length, way[:, last] - length, shortest)
+                yield _Passage(first, last, length, way[:, last] - length, shortest)
 
 
-def _least(paths: Paths, front: _Side, back: _Side, part: _Part, others: int | None) -> int:
+def _least(paths: Paths, front: _Side, back: _Side, part: _Passage, others: int | None) -> int:
     """Return the bound of a part over all micro-batches and weights, in ticks."""
     duration, first, last = paths.flow.duration, part.first, part.last
     before, after = front.work[:, first], back.work[:, last]

@@ -104,10 +104,10 @@ def search_permutations(
     size = evaluator.flow.ops.size
     if steps is None and not clock.is_limited:
         steps = min(COUNTED_STEPS * size, MOST_COUNTED)
-    return _Search(evaluator, clock, target, seed, steps, tell).run(starts)
+    return _PermutationSearch(evaluator, clock, target, seed, steps, tell).run(starts)
 
 
-class _Search:
+class _PermutationSearch:
     def __init__(
         self,
         evaluator: Evaluator,

@@ -13,7 +13,7 @@ from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.kernels.exchange import (
     Choice,
     ExchangeSizes,
-    Lineups,
+    ReplicaPatterns,
     exchange,
     time_each,
 )
@@ -84,7 +84,7 @@ class Exchange:
 
     Parameters
     ----------
-    lineups : Lineups
+    lineups : ReplicaPatterns
         Orders of a replica.
     choice : Choice
         The lineup for each number of micro-batches.
@@ -100,7 +100,7 @@ class Exchange:
 
     def __init__(
         self,
-        lineups: Lineups,
+        lineups: ReplicaPatterns,
         choice: Choice,
         sizes: ExchangeSizes,
         members: Sequence[Sequence[int]],
@@ -246,7 +246,7 @@ class Heat:
         return 1 + int(search.best * HEAT * left * left)
 
 
-class Pace:
+class WalkPace:
     """Steps of the next walk, chosen so that a walk takes a given time.
 
     Parameters
@@ -281,7 +281,7 @@ def run(search: Exchange, clock: Clock, target: int, patience: float) -> None:
     patience : float
         Seconds without an assignment that is better by 0.1 % after which to stop.
     """
-    pace, best, since = Pace(clock), search.best, clock.elapsed
+    pace, best, since = WalkPace(clock), search.best, clock.elapsed
     heat = Heat()
     while search.best > target and not clock.is_over and clock.elapsed - since < patience:
         left = search.walk(pace.steps, target, heat.next(search))
@@ -304,7 +304,7 @@ def run_each(searches: Sequence[Exchange], target: int, clock: Clock, patience: 
     patience : float
         Seconds on the slowest without an order that is better by 0.1 % after which to stop.
     """
-    pace, heats = Pace(clock), [Heat() for _ in searches]
+    pace, heats = WalkPace(clock), [Heat() for _ in searches]
     spent = [0.0] * len(searches)
     while not clock.is_over:
         slowest = max(range(len(searches)), key=lambda number: searches[number].best)

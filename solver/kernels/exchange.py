@@ -21,7 +21,7 @@ MOSTLY = 4
 shorter and take more from it."""
 
 
-class Lineups(NamedTuple):
+class ReplicaPatterns(NamedTuple):
     """Orders of ops with slots in place of micro-batches; lineup j has rows first[j]:first[j + 1].
 
     Rows come in an order in which each follows all that it waits for.
@@ -112,7 +112,7 @@ class ReplicaState(NamedTuple):
 
 @part
 def span_of(
-    lineups: Lineups,
+    lineups: ReplicaPatterns,
     sizes: ExchangeSizes,
     which: int,
     member: Any,
@@ -194,7 +194,7 @@ def _swap(member: Any, one: int, other: int) -> None:
 
 @part
 def _reorder(
-    lineups: Lineups,
+    lineups: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
     crew: ReplicaState,
@@ -227,7 +227,7 @@ def _reorder(
 
 @part
 def _trade(
-    lineups: Lineups,
+    lineups: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
     crew: ReplicaState,
@@ -315,7 +315,7 @@ def _carry(sizes: ExchangeSizes, load: Any, slow: int, fast: int, given: int, ta
 
 @Kernel
 def time_lineup(
-    lineups: Lineups,
+    lineups: ReplicaPatterns,
     sizes: ExchangeSizes,
     which: int,
     member: Any,
@@ -327,7 +327,7 @@ def time_lineup(
 
     Parameters
     ----------
-    lineups, sizes : Lineups, ExchangeSizes
+    lineups, sizes : ReplicaPatterns, ExchangeSizes
         Orders, durations and amounts.
     which : int
         Number of the lineup.
@@ -350,7 +350,7 @@ def time_lineup(
 
 @Kernel
 def time_each(
-    lineups: Lineups,
+    lineups: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
     member: Any,
@@ -363,7 +363,7 @@ def time_each(
 
     Parameters
     ----------
-    lineups, sizes, choice : Lineups, ExchangeSizes, Choice
+    lineups, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
         Orders, durations and amounts, and the lineup for each number of micro-batches.
     member, count : int64[R * width], int64[R]
         Micro-batches of each replica by slot, and their numbers.
@@ -380,7 +380,7 @@ def time_each(
 
 @Kernel
 def exchange(
-    lineups: Lineups,
+    lineups: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
     member: Any,
@@ -403,7 +403,7 @@ def exchange(
 
     Parameters
     ----------
-    lineups, sizes, choice : Lineups, ExchangeSizes, Choice
+    lineups, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
         Orders, durations and amounts, and the lineup for each number of micro-batches.
     member : int64[R * width]
         Micro-batches of each replica by slot; written.

@@ -8,7 +8,7 @@ from typing import Any
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
-from ppsolve.solver.attended import Work
+from ppsolve.solver.attended import InterruptibleCall
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.kind import Kind
@@ -41,7 +41,7 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     def work() -> None:
         attended.within(clock, lambda: made.append(make()))
 
-    attended = Work(work, clock, lambda: None, is_attended=clock.is_limited)
+    attended = InterruptibleCall(work, clock, lambda: None, is_attended=clock.is_limited)
     attended.run()
     if attended.is_interrupted:
         raise KeyboardInterrupt

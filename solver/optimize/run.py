@@ -17,7 +17,7 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.text import instance_data
-from ppsolve.solver.attended import Work
+from ppsolve.solver.attended import InterruptibleCall
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
@@ -139,7 +139,7 @@ class Run:
         self._is_verified: bool | None = None
         # Made as heuristics end, so that little is left to do for the result.
         self._entries: dict[str, HeuristicEntry] = {}
-        self._work = Work(
+        self._work = InterruptibleCall(
             self._phases,
             self.ending,
             self._teller.tick,

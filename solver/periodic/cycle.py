@@ -23,7 +23,7 @@ MOST_PERIODS = 4
 same cuts of V 32 x 256 have cycles, and those that have none take up to 3 times as long."""
 
 
-class Cycle(NamedTuple):
+class CyclicSchedule(NamedTuple):
     """Turn 0 of a cycle.
 
     Attributes
@@ -38,7 +38,7 @@ class Cycle(NamedTuple):
     delay: int
 
 
-def find_cycle(cut: Cut, period: int, clock: Clock) -> Cycle | None:
+def find_cycle(cut: Cut, period: int, clock: Clock) -> CyclicSchedule | None:
     """Return the cycle that delays what follows least, or the best one within the effort.
 
     On every resource a turn takes no longer than the period, so turns follow each other and use the
@@ -56,19 +56,19 @@ def find_cycle(cut: Cut, period: int, clock: Clock) -> Cycle | None:
 
     Returns
     -------
-    Cycle or None
+    CyclicSchedule or None
         None where there is none, or none was found.
     """
-    model = _Model(cut, period)
+    model = _CycleModel(cut, period)
     seconds = clock.left if clock.is_limited else None
     solver = configured(SearchLimits(seconds=seconds, deterministic=EFFORT, is_plain=True))
     if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     start = np.array([solver.value(one) for one in model.start], dtype=np.int64)
-    return Cycle(start + cut.moment, solver.value(model.delay))
+    return CyclicSchedule(start + cut.moment, solver.value(model.delay))
 
 
-class _Model:
+class _CycleModel:
     """Starts relative to the cut, one short method per rule."""
 
     def __init__(self, cut: Cut, period: int) -> None:

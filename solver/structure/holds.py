@@ -71,7 +71,7 @@ class Neighbours:
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class Adjacency:
     """Direct successors and predecessors of every op."""
 
     successors: Neighbours
@@ -122,7 +122,7 @@ class Holds:
         return sum(map(mul, self.amounts, counts), Fraction(0))
 
 
-def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
+def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
     """Rewrite `pool` as holds, each from an acquire to a release that it precedes.
 
     The pool's use is the same at every instant. A release is paired with acquires of its own stage
@@ -134,7 +134,7 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
         The problem.
     pool : Pool
         One of its pools.
-    links : Links
+    links : Adjacency
         Direct successors and predecessors of every op.
 
     Returns
@@ -179,7 +179,7 @@ def holds_of(problem: Problem, pool: Pool, links: Links) -> Holds:
 
 
 def _plain_holds(
-    problem: Problem, pool: Pool, links: Links, whole: IntArray, unit: int
+    problem: Problem, pool: Pool, links: Adjacency, whole: IntArray, unit: int
 ) -> Holds | None:
     """Return the holds where every release gives back a part of the one acquire of its label.
 
@@ -244,7 +244,7 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
     return [every if label[1] == FREE else by_label.get(label, ()) for label in given]
 
 
-def _near_only(pool: Pool, groups: list[Sequence[int]], links: Links) -> list[bool]:
+def _near_only(pool: Pool, groups: list[Sequence[int]], links: Adjacency) -> list[bool]:
     """Return true for releases with a single candidate that is at most two edges before them."""
     only = np.array([group[0] if len(group) == 1 else ALWAYS for group in groups], dtype=np.int64)
     near = only != ALWAYS

@@ -19,7 +19,7 @@ import numpy as np
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.solver.structure.dag import Dag
-from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, holds_of
+from ppsolve.solver.structure.holds import ALWAYS, Adjacency, Holds, holds_of
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible, check_requirements
 from ppsolve.solver.structure.units import whole_units
 
@@ -128,7 +128,7 @@ class ImpliedOrder:
     @cached_property
     def pools(self) -> tuple[PoolOrder, ...]:
         """Every pool with the precedences that its capacity implies."""
-        links = Links.of(self.problem)
+        links = Adjacency.of(self.problem)
         return tuple(self._pool_order(pool, links) for pool in self.problem.pools)
 
     @cached_property
@@ -256,7 +256,7 @@ class ImpliedOrder:
             closed[column] = set(direct[column]).union(*(closed[c] for c in direct[column]))
         return closed
 
-    def _pool_order(self, pool: Pool, links: Links) -> PoolOrder:
+    def _pool_order(self, pool: Pool, links: Adjacency) -> PoolOrder:
         holds = holds_of(self.problem, pool, links)
         acquires = self._representatives(pool.acquire_op)
         check_requirements(self.problem, pool, holds, acquires, links)

@@ -9,7 +9,7 @@ from operator import mul
 import numpy as np
 
 from ppsolve.models.core.problem import BoolArray, IntArray, Pool, Problem
-from ppsolve.solver.structure.holds import ALWAYS, Holds, Links, reachable
+from ppsolve.solver.structure.holds import ALWAYS, Adjacency, Holds, reachable
 
 MAX_STEPS = 30_000_000
 """Acquires x ops up to which every acquire is checked. Above it, on huge problems without alike
@@ -21,7 +21,7 @@ class MemoryInfeasible(Exception):
 
 
 def check_requirements(
-    problem: Problem, pool: Pool, holds: Holds, acquires: Iterable[int], links: Links
+    problem: Problem, pool: Pool, holds: Holds, acquires: Iterable[int], links: Adjacency
 ) -> None:
     """Refuse a pool that cannot hold the memory in use at the start of some op in every schedule.
 
@@ -38,7 +38,7 @@ def check_requirements(
         The pool's holds.
     acquires : iterable of int
         Acquiring ops to check; one of several alike is enough.
-    links : Links
+    links : Adjacency
         Direct successors and predecessors of every op.
 
     Raises

@@ -13,7 +13,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.solver.bounds import best_bound, lower_bounds, memory_work
 from ppsolve.solver.bounds.memory_work import MemoryWork
 from ppsolve.solver.bounds.relaxations import Relaxations, start_heads
-from ppsolve.solver.bounds.room import MAX_SMALLEST, Amounts
+from ppsolve.solver.bounds.room import MAX_SMALLEST, ReleaseAmounts
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.bruteforce import brute_force
@@ -148,7 +148,7 @@ def test_lanes_of_which_one_has_no_order_say_nothing() -> None:
     assert (Relaxations(implied).strong_heads >= heads).all()
 
 
-def choices_of(amounts: Amounts, row: int) -> list[list[int]]:
+def choices_of(amounts: ReleaseAmounts, row: int) -> list[list[int]]:
     """Numbers of first and second releases that make room, up to where no second one is needed."""
     missing = (row + 1) * sum(amounts.taken) - amounts.available
     found = []
@@ -171,7 +171,7 @@ def test_choices_are_all_that_make_room(seed: int) -> None:
         for count in rng.integers(1, 3, 2)
     )
     members = int(rng.integers(1, 6))
-    amounts = Amounts(taken, shares, Fraction(int(rng.integers(-1, 12)), 4), members)
+    amounts = ReleaseAmounts(taken, shares, Fraction(int(rng.integers(-1, 12)), 4), members)
     expected = [choices_of(amounts, row) for row in range(members)]
     for step in (1, 2, 3):
         pointer, flat = amounts.choices(step)
@@ -222,7 +222,7 @@ def test_a_single_row_needs_no_work_before_it() -> None:
 
 
 def test_amounts_are_counted_in_the_smallest_one() -> None:
-    amounts = Amounts((Fraction(3), Fraction(2)), (Fraction(2),), Fraction(5), 2)
+    amounts = ReleaseAmounts((Fraction(3), Fraction(2)), (Fraction(2),), Fraction(5), 2)
     smallest, times, over, more, more_over = amounts.fractions
     assert (smallest, times, over) == (2, 2, 1)
     assert (more[:3].tolist(), more_over[:3].tolist()) == ([0, 1, 2], [0, 0, 0])
@@ -231,7 +231,9 @@ def test_amounts_are_counted_in_the_smallest_one() -> None:
 @pytest.mark.parametrize(("lanes", "members"), [(8, 1), (8, 4), (1, 16)])
 def test_sums_beyond_int64_are_exact(lanes: int, members: int) -> None:
     amount = 2**60
-    amounts = Amounts((Fraction(amount),) * lanes, (Fraction(amount),), Fraction(amount), members)
+    amounts = ReleaseAmounts(
+        (Fraction(amount),) * lanes, (Fraction(amount),), Fraction(amount), members
+    )
     need = amounts.shortage(np.arange(members))
     assert need.tolist() == [lanes * (row + 1) * amount - amount for row in range(members)]
 
@@ -240,7 +242,7 @@ def test_large_amounts_are_rounded_for_what_is_free() -> None:
     # In units of a lane's amount 1: free 2.5, and n / 4 given back by n releases, never less.
     unit = MAX_SMALLEST * 1000
     shares = (Fraction(unit // 4 + 1),)
-    amounts = Amounts((Fraction(unit),), shares, Fraction(5 * unit // 2), 4)
+    amounts = ReleaseAmounts((Fraction(unit),), shares, Fraction(5 * unit // 2), 4)
     smallest, times, over, more, more_over = amounts.fractions
     assert (smallest, times, over) == (MAX_SMALLEST, 2, MAX_SMALLEST // 2)
     assert more[:5].tolist() == [0, 0, 0, 0, 1]

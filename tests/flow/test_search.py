@@ -73,7 +73,7 @@ TIGHT = {"capacity": 2, "activation": 1}
 def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
     _, _, evaluator, starts = _case(memory=TIGHT)
     monkeypatch.setattr(module, "FRESH_ROUNDS", 2)
-    search = module._Search(evaluator, Clock(1000.0), 0, 0, None, None)
+    search = module._PermutationSearch(evaluator, Clock(1000.0), 0, 0, None, None)
     # The second finds nothing, the third something, the fourth and the fifth nothing.
     values = [9, 9, 7, 8, 7, 1]
     left = iter(values)
@@ -89,13 +89,13 @@ def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
 def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkeypatch):
     _, _, evaluator, starts = _case(memory=TIGHT)
     monkeypatch.setattr(module, "LEAST_STEPS", 5)
-    begun, begin = [], module._Search._begin
+    begun, begin = [], module._PermutationSearch._begin
 
     def noted(self, patterns):
         begun.append(begin(self, patterns))
         return begun[-1]
 
-    monkeypatch.setattr(module._Search, "_begin", noted)
+    monkeypatch.setattr(module._PermutationSearch, "_begin", noted)
     found = search_permutations(evaluator, iter(starts), Clock(1000.0))
     assert found.value <= _best_of_all(evaluator, starts)
     assert len(begun) > module.FRESH_ROUNDS
@@ -106,9 +106,11 @@ def test_a_round_begins_with_every_pattern_though_they_are_made_only_once(monkey
 def test_where_memory_holds_everything_there_is_one_round(memory, monkeypatch):
     _, _, evaluator, starts = _case(memory=memory)
     monkeypatch.setattr(module, "LEAST_STEPS", 5)
-    rounds, each = [], module._Search._round
+    rounds, each = [], module._PermutationSearch._round
     monkeypatch.setattr(
-        module._Search, "_round", lambda self, patterns: rounds.append(each(self, patterns))
+        module._PermutationSearch,
+        "_round",
+        lambda self, patterns: rounds.append(each(self, patterns)),
     )
     search_permutations(evaluator, starts, Clock(1000.0))
     assert len(rounds) == 1
@@ -152,7 +154,7 @@ def test_pools_that_several_resources_use_follow_no_order():
 def test_a_first_run_that_waited_long_does_not_end_the_search():
     # As when a kernel was compiled within it: a second for each change.
     _, _, evaluator, _ = _case()
-    search = module._Search(evaluator, Clock(1000.0), 0, 0, None, None)
+    search = module._PermutationSearch(evaluator, Clock(1000.0), 0, 0, None, None)
     search.pace = 1e6
     assert search._allowed(5 * module.FIRST_STEPS) == module.FIRST_STEPS
     assert search._allowed(1) == 1

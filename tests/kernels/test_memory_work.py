@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.bounds.room import Amounts
+from ppsolve.solver.bounds.room import ReleaseAmounts
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.memory_work import (
     FAR,
@@ -26,7 +26,7 @@ SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> tuple[Amounts, LaneMemory, IntArray]:
+def rooms(draw: st.DrawFn) -> tuple[ReleaseAmounts, LaneMemory, IntArray]:
     """Amounts, the kernel's record, and heads by column."""
     lanes, rows = draw(st.integers(1, 2)), draw(st.integers(1, 6))
     share = Fraction(draw(st.sampled_from(SHARES)))
@@ -34,7 +34,7 @@ def rooms(draw: st.DrawFn) -> tuple[Amounts, LaneMemory, IntArray]:
     two = draw(st.booleans())
     shares = (share * max(taken), (1 - share) * max(taken)) if two else (max(taken),)
     limit = Fraction(draw(st.integers(1, 3 * rows))) * Fraction(1_000_000_001, 1_000_000_000)
-    amounts = Amounts(taken, shares, limit, rows)
+    amounts = ReleaseAmounts(taken, shares, limit, rows)
     lengths = draw(st.lists(st.integers(0, 5), min_size=lanes + 2, max_size=lanes + 2))
     room = LaneMemory(
         np.array([int(lane > 0) for lane in range(lanes)]),
@@ -55,13 +55,15 @@ def room_for(room: LaneMemory, heads: IntArray) -> tuple[Merged, WorkTimes]:
     return working_room(*heads.shape, len(room.extra))
 
 
-def earliest(amounts: Amounts, room: LaneMemory, heads: IntArray, j: int, thinning: int) -> int:
+def earliest(
+    amounts: ReleaseAmounts, room: LaneMemory, heads: IntArray, j: int, thinning: int
+) -> int:
     """Return the least time for acquire j: over all choices, the latest over all times."""
     ends = times_by_choice(amounts, room, heads, choices(amounts, j), j, thinning)
     return min(ends, default=0)
 
 
-def last_return(amounts: Amounts, room: LaneMemory, heads: IntArray, thinning: int) -> int:
+def last_return(amounts: ReleaseAmounts, room: LaneMemory, heads: IntArray, thinning: int) -> int:
     """Return the least start of the last first release.
 
     Over all numbers of first releases before the last acquire: those that are left follow behind
@@ -85,7 +87,7 @@ def last_return(amounts: Amounts, room: LaneMemory, heads: IntArray, thinning: i
 
 
 def times_by_choice(
-    amounts: Amounts,
+    amounts: ReleaseAmounts,
     room: LaneMemory,
     heads: IntArray,
     tried: list[tuple[int, ...]],
@@ -121,7 +123,7 @@ def times_by_choice(
     return found
 
 
-def choices(amounts: Amounts, j: int) -> list[tuple[int, ...]]:
+def choices(amounts: ReleaseAmounts, j: int) -> list[tuple[int, ...]]:
     """Return the least numbers of releases that free what acquire j lacks."""
     missing = (j + 1) * sum(amounts.taken) - amounts.available
     if missing <= 0:
@@ -143,7 +145,7 @@ def choices(amounts: Amounts, j: int) -> list[tuple[int, ...]]:
 @settings(max_examples=150, deadline=None)
 @given(rooms(), st.integers(1, 3))
 def test_every_acquire_waits_as_long_as_the_definition_says(
-    case: tuple[Amounts, LaneMemory, IntArray], thinning: int
+    case: tuple[ReleaseAmounts, LaneMemory, IntArray], thinning: int
 ) -> None:
     amounts, room, heads = case
     raised = heads[0].copy()
@@ -157,7 +159,7 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 @settings(max_examples=150, deadline=None)
 @given(rooms(), st.integers(1, 3))
 def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
-    case: tuple[Amounts, LaneMemory, IntArray], thinning: int
+    case: tuple[ReleaseAmounts, LaneMemory, IntArray], thinning: int
 ) -> None:
     amounts, room, heads = case
     lanes, rows = len(amounts.taken), len(heads[0])
@@ -172,7 +174,7 @@ def test_the_last_return_waits_for_all_that_no_acquire_waited_for(
 def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=40, deadline=None)
     @given(rooms(), st.integers(1, 3), st.integers(1, 3))
-    def check(case: tuple[Amounts, LaneMemory, IntArray], step: int, thinning: int) -> None:
+    def check(case: tuple[ReleaseAmounts, LaneMemory, IntArray], step: int, thinning: int) -> None:
         _, room, heads = case
         answers = []
         for compiled in (False, True):
@@ -189,7 +191,7 @@ def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_amounts_too_fine_for_64_bits_only_let_more_fit() -> None:
     fine = Fraction(10**40 + 1, 10**40)
-    amounts = Amounts((fine,), (fine,), Fraction(5, 2), 4)
+    amounts = ReleaseAmounts((fine,), (fine,), Fraction(5, 2), 4)
     smallest, free, over, released, released_over = amounts.fractions
     for count in range(5):
         exact = (amounts.available + count * fine) // fine

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.structure.holds import ALWAYS, Links, holds_of
+from ppsolve.solver.structure.holds import ALWAYS, Adjacency, holds_of
 from tests.small import op, small
 from tests.strategies import in_use, problems
 
@@ -23,7 +23,7 @@ TAKE, GIVE = {"acquire": {"m": 1}}, {"release_at_end": {"m": 1}}
 
 def holds(problem: Problem) -> list[tuple[str, str, float]]:
     """Return (acquire, release, amount) of the holds of the first pool, ``-`` for none."""
-    found = holds_of(problem, problem.pools[0], Links.of(problem))
+    found = holds_of(problem, problem.pools[0], Adjacency.of(problem))
 
     def name(number: int) -> str:
         return "-" if number == ALWAYS else problem.op_name(number)
@@ -37,7 +37,7 @@ def holds(problem: Problem) -> list[tuple[str, str, float]]:
 
 
 def base(problem: Problem) -> Fraction:
-    return holds_of(problem, problem.pools[0], Links.of(problem)).base
+    return holds_of(problem, problem.pools[0], Adjacency.of(problem)).base
 
 
 def test_an_op_may_give_back_what_it_took_itself() -> None:
@@ -115,7 +115,7 @@ def test_holds_say_what_the_pool_says_at_every_moment(problem: Problem) -> None:
     end = start + problem.duration
     starts: dict[int, Any] = dict(enumerate(start.tolist()))
     for pool in problem.pools:
-        found = holds_of(problem, pool, Links.of(problem))
+        found = holds_of(problem, pool, Adjacency.of(problem))
         for moment in np.unique(np.concatenate((start, end, [-1]))).tolist():
             used = found.base
             for first, last, amount in zip(

@@ -10,7 +10,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.joint import join
-from ppsolve.solver.flow.lineups import Lineup
+from ppsolve.solver.flow.lineups import ReplicaPattern
 from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, time_lineup
 from ppsolve.solver.pipeline.replicas.shape import Shape
 
@@ -62,7 +62,7 @@ def _ends(shape: Shape, sizes: ExchangeSizes, which: int, slots: IntArray) -> In
     return end
 
 
-def _problem(shape: Shape, lineup: Lineup, slots: IntArray, table: IntArray) -> Problem:
+def _problem(shape: Shape, lineup: ReplicaPattern, slots: IntArray, table: IntArray) -> Problem:
     """Return the problem of one replica with its own durations and amounts."""
     sample = lineup.schedule.problem
     owner, position = np.empty_like(lineup.ops), np.empty_like(lineup.ops)

@@ -29,10 +29,10 @@ from ppsolve.models.pipeline.replicas import Replicas
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.lineups import Lineup, lineup_of, together
+from ppsolve.solver.flow.lineups import ReplicaPattern, lineup_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
-from ppsolve.solver.kernels.exchange import Choice, Lineups
+from ppsolve.solver.kernels.exchange import Choice, ReplicaPatterns
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
@@ -117,9 +117,9 @@ class Shape:
             return [number // count]
         return list(range(1, min(number - count + 1, SPREAD * -(-number // count)) + 1))
 
-    def _ways(self) -> tuple[list[Lineup], list[Choice], Lineups]:
+    def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
         """Return all lineups, the choice of lineups for each way to order ops, and their record."""
-        lineups: list[Lineup] = []
+        lineups: list[ReplicaPattern] = []
         counts = self.counts()
         tables: dict[str, IntArray] = {}
         value: dict[str, int] = {}
@@ -177,7 +177,7 @@ def _tried(
     return None if check_schedule(problem, schedule) else schedule
 
 
-def _distinct(tables: list[IntArray], lineups: list[Lineup]) -> list[IntArray]:
+def _distinct(tables: list[IntArray], lineups: list[ReplicaPattern]) -> list[IntArray]:
     """Leave out ways that order ops as one before them does."""
     seen: set[bytes] = set()
     found = []
@@ -190,7 +190,7 @@ def _distinct(tables: list[IntArray], lineups: list[Lineup]) -> list[IntArray]:
     return found
 
 
-def _template(lineup: Lineup) -> list[list[tuple[str, int]]]:
+def _template(lineup: ReplicaPattern) -> list[list[tuple[str, int]]]:
     """Return stage and kind, and slot, of each compute action by device."""
     problem = lineup.schedule.problem
     rows: list[list[tuple[str, int]]] = [[] for _ in range(int(problem.device.max()) + 1)]
