@@ -32,7 +32,7 @@ leaves of the credit for finds before. With equal turns the sweep had some 20 of
 beside neighbourhoods of V 16 x 48 at 1.375p, and found none of the best schedules."""
 
 
-class Companion:
+class ParallelSearch:
     """Searches at work beside another one, in turn; compiled code lets other threads run.
 
     Parameters

@@ -24,7 +24,7 @@ ROUNDS = 2
 """Pairs of passes of justification for each schedule."""
 
 
-class Draws:
+class RandomStarts:
     """Draws schedules by random list rules, and gives the best one that it has not given yet.
 
     Parameters

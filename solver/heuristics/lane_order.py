@@ -45,7 +45,7 @@ class RuleLane:
 
 
 @dataclass(frozen=True)
-class Share:
+class MemoryShare:
     """Rule that divides memory among lanes as numbers of micro-batches in flight.
 
     Each lane gets memory in proportion to its lifetime, as early stages wait longest for their
@@ -134,7 +134,7 @@ def _behind(releases: IntArray, acquires: IntArray, labels: IntArray) -> IntArra
     return releases[~(own & np.isin(labels[releases], labels[releases[~own]]))]
 
 
-def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> IntArray:
+def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: MemoryShare) -> IntArray:
     """Return the number of micro-batches that each lane may have in flight, at least 1.
 
     Parameters
@@ -143,7 +143,7 @@ def lane_limits(problem: Problem, lanes: Sequence[RuleLane], share: Share) -> In
         The problem with its pools.
     lanes : sequence of RuleLane
         Its lanes.
-    share : Share
+    share : MemoryShare
         Rule that sets the limits.
 
     Returns

@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
+from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
     fillers,
@@ -30,18 +30,18 @@ refused."""
 def list_tail(problem: Problem) -> Schedule:
     """Schedule the longest tail (critical path) first; weight gradients fill idle time."""
     rank = longest_tail(problem)
-    found = _parallel(problem, Rule(rank, fillers(problem), 1.0, 1.0, frees_memory=True))
+    found = _parallel(problem, PriorityRule(rank, fillers(problem), 1.0, 1.0, frees_memory=True))
     return settled(found)
 
 
 def list_work(problem: Problem) -> Schedule:
     """Schedule the micro-batch with most work left first; weight gradients fill idle time."""
-    return _parallel(problem, Rule(most_work(problem), fillers(problem)))
+    return _parallel(problem, PriorityRule(most_work(problem), fillers(problem)))
 
 
 def list_backward_first(problem: Problem) -> Schedule:
     """Schedule backwards before forwards; weight gradients fill idle time."""
-    return _parallel(problem, Rule(backward_first(problem), fillers(problem)))
+    return _parallel(problem, PriorityRule(backward_first(problem), fillers(problem)))
 
 
 def list_serial(problem: Problem) -> Schedule:
@@ -78,5 +78,5 @@ def settled(schedule: Schedule) -> Schedule:
     return schedule if check_schedule(schedule.problem, early) else early
 
 
-def _parallel(problem: Problem, rule: Rule) -> Schedule:
+def _parallel(problem: Problem, rule: PriorityRule) -> Schedule:
     return generate_parallel(problem, rule, index_order(problem))

@@ -131,7 +131,7 @@ def order_search(
     Schedule
         A schedule no longer than `known`.
     """
-    clock, search = clock or Clock(), _Search(known, seed, bound)
+    clock, search = clock or Clock(), _OrderSearch(known, seed, bound)
     ends_early = steps is None and not (goes_on and clock.is_limited)
     most, looks, spent, gained = math.inf if steps is None else steps, 1, 0, 0
     ops = known.problem.num_ops
@@ -149,7 +149,7 @@ def order_search(
     return search.best
 
 
-class _Search:
+class _OrderSearch:
     """Orders on their way: arrays that a kernel changes.
 
     Parameters

@@ -24,7 +24,7 @@ from ppsolve.solver.structure.timing import Network, short_cycle
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class PriorityRule:
     """Priorities and preferences of a list scheduler.
 
     Parameters
@@ -58,7 +58,7 @@ class Rule:
 
 
 def generate_parallel(
-    problem: Problem, rule: Rule, *edges: Edges, with_memory: bool = True
+    problem: Problem, rule: PriorityRule, *edges: Edges, with_memory: bool = True
 ) -> Schedule:
     """Build a schedule by parallel schedule generation: walk through time, start what can start.
 
@@ -71,7 +71,7 @@ def generate_parallel(
     ----------
     problem : Problem
         The problem, n ops.
-    rule : Rule
+    rule : PriorityRule
         Priorities.
     *edges : Edges
         Precedences beside those of the problem, e.g. index order of alike micro-batches.
@@ -101,7 +101,7 @@ def generate_parallel(
     return Schedule(problem, start)
 
 
-def _ranking(problem: Problem, rule: Rule) -> Ranking:
+def _ranking(problem: Problem, rule: PriorityRule) -> Ranking:
     by_rank = problem.is_compute if rule.first_come else np.ones(problem.num_ops)
     return Ranking(
         rule.rank,

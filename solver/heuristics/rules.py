@@ -14,7 +14,7 @@ from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.solver.heuristics.lane_order import (
     Burst,
-    Share,
+    MemoryShare,
     edges_before_burst,
     edges_within,
     lane_limits,
@@ -23,7 +23,7 @@ from ppsolve.solver.heuristics.lane_order import (
     most_kept,
     warm_up_limits,
 )
-from ppsolve.solver.heuristics.parallel import Rule
+from ppsolve.solver.heuristics.parallel import PriorityRule
 from ppsolve.solver.heuristics.priorities import (
     favoured_backwards,
     fillers,
@@ -59,19 +59,19 @@ TAIL, BACKWARD, BALANCED, EAGER = "tail", "backward", "balanced", "eager"
 
 _LIMITED = (
     # Share of memory, rank, patience of ops, patience of fillers.
-    (Share(), TAIL, 0.0, 0.0),
-    (Share(), TAIL, 1.0, 1.0),
-    (Share(offset=0.5), EAGER, 0.5, 0.0),
-    (Share(), EAGER, 0.0, 0.0),
-    (Share(offset=0.5), TAIL, 1.0, 1.0),
-    (Share(1.1), TAIL, 0.0, 0.0),
-    (Share(wait_for_last=True), BACKWARD, 0.0, 0.0),
-    (Share(everywhere=False), TAIL, 1.0, 1.0),
-    (Share(1.1, _CEILING), TAIL, 1.0, 1.0),
-    (Share(offset=0.5), BACKWARD, 0.5, 0.5),
-    (Share(1.1, -1.0), TAIL, 0.0, 0.0),
-    (Share(everywhere=False), BALANCED, 0.5, 0.5),
-    (Share(everywhere=False, wait_for_last=True), TAIL, 0.0, 0.0),
+    (MemoryShare(), TAIL, 0.0, 0.0),
+    (MemoryShare(), TAIL, 1.0, 1.0),
+    (MemoryShare(offset=0.5), EAGER, 0.5, 0.0),
+    (MemoryShare(), EAGER, 0.0, 0.0),
+    (MemoryShare(offset=0.5), TAIL, 1.0, 1.0),
+    (MemoryShare(1.1), TAIL, 0.0, 0.0),
+    (MemoryShare(wait_for_last=True), BACKWARD, 0.0, 0.0),
+    (MemoryShare(everywhere=False), TAIL, 1.0, 1.0),
+    (MemoryShare(1.1, _CEILING), TAIL, 1.0, 1.0),
+    (MemoryShare(offset=0.5), BACKWARD, 0.5, 0.5),
+    (MemoryShare(1.1, -1.0), TAIL, 0.0, 0.0),
+    (MemoryShare(everywhere=False), BALANCED, 0.5, 0.5),
+    (MemoryShare(everywhere=False, wait_for_last=True), TAIL, 0.0, 0.0),
 )
 """First rules with limits. Without them the mean gap of the sweep rises from 0.810 % to 0.825 % on
 29 instances (12 random ones, ``memory_scan`` and ``virtual_stages`` with memory), although random
@@ -87,7 +87,7 @@ class Recipe:
     preference : str
         Ranks: `TAIL`, `BACKWARD`, `BALANCED` or `EAGER`.
     patience, filler_patience, frees_memory, reserve, promise
-        As in `Rule`.
+        As in `PriorityRule`.
     favour : float
         Ticks taken off the tails of forwards, for ranks by the longest tail.
     noise : float64[groups] or None
@@ -95,7 +95,7 @@ class Recipe:
     limits : int64[lanes] or None
         Micro-batches that each lane may have in flight; None: memory alone decides.
     wait_for_last : bool
-        As in `Share`.
+        As in `MemoryShare`.
     late : int
         Last micro-batches whose weight gradients fill idle time even where `EAGER` ones do not.
     burst : Burst or None
@@ -180,7 +180,7 @@ class RuleBook:
             and all((lane.first_release != lane.last_release).all() for lane in lanes)
         )
 
-    def rule(self, recipe: Recipe) -> tuple[Rule, Edges]:
+    def rule(self, recipe: Recipe) -> tuple[PriorityRule, Edges]:
         """Return the rule of a recipe, and the precedences that keep its limits.
 
         Raises
@@ -205,7 +205,7 @@ class RuleBook:
         else:
             noise = np.zeros(1) if recipe.noise is None else recipe.noise[self._group]
             rank = favoured_backwards(self.problem, tail, recipe.favour, noise)
-        rule = Rule(
+        rule = PriorityRule(
             rank,
             filler,
             recipe.patience,
@@ -306,7 +306,7 @@ class RuleBook:
         )
 
     def _limited(
-        self, share: Share, preference: str, patience: float, filler_patience: float
+        self, share: MemoryShare, preference: str, patience: float, filler_patience: float
     ) -> Recipe:
         # The limits keep stages from starving one another; promises on top would only delay.
         return Recipe(
@@ -339,7 +339,7 @@ class RuleBook:
         )
 
     def _random_limited(self, rng: random.Random) -> Recipe:
-        share = Share(
+        share = MemoryShare(
             rng.choice((0.9, 1.0, 1.0, 1.1, 1.25)),
             rng.choice((-1.0, 0.0, 0.0, 0.5, _CEILING)),
             everywhere=rng.random() < 0.6,
@@ -364,8 +364,8 @@ class RuleBook:
         that, and never makes up for it.
         """
         fits = most_in_flight(self.problem, self.lanes)
-        full = Share(1.0, rng.choice((0.0, 0.5)), everywhere=False)
-        steady = Share(rng.choice((0.8, 0.85, 0.9, 0.95, 1.0, 1.0)), rng.choice((0.0, 0.5)))
+        full = MemoryShare(1.0, rng.choice((0.0, 0.5)), everywhere=False)
+        steady = MemoryShare(rng.choice((0.8, 0.85, 0.9, 0.95, 1.0, 1.0)), rng.choice((0.0, 0.5)))
         recipe = self._limited(full, TAIL, rng.choice((0.3, 0.4, 0.5)), 0.0)
         burst = Burst(
             lane_limits(self.problem, self.lanes, steady),

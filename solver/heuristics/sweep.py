@@ -58,7 +58,7 @@ _ARMS = ("shake", "change", "shake", "draw")
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _RatedSchedule:
     """A schedule, the recipe of its rule where it comes from one, and what it is worth.
 
     `score` is what is minimised: the number of missed pins, then the objective in ticks.
@@ -79,7 +79,7 @@ class _Found:
 class _Shaken:
     """A schedule that is shaken, where that began, and the number of shakes that did not help."""
 
-    start: _Found
+    start: _RatedSchedule
     failures: int = 0
     moved: Schedule | None = None
 
@@ -162,7 +162,7 @@ class Sweep:
         effort = min(_MAX_EFFORT, _MIN_EFFORT + _EFFORT_PER_OP * problem.num_ops)
         self.passes = min(_MAX_PASSES, effort // max(problem.num_ops, 1))
         self.number = 0
-        self.best: list[_Found] = []
+        self.best: list[_RatedSchedule] = []
         self.stuck: MemoryDeadlockError | None = None
 
     def take_turn(self, clock: Clock, exchange: Exchange) -> None:
@@ -196,7 +196,7 @@ class Sweep:
         """
         self._try_rules(max(_MIN_RULES, (steps or 0) // 2))
         if self.known is not None:
-            self._keep(_Found(self._score(self.known), self._count(), self.known))
+            self._keep(_RatedSchedule(self._score(self.known), self._count(), self.known))
         if self.stuck is not None and not self.best:
             raise self.stuck
         if self.justifier is not None:
@@ -238,13 +238,13 @@ class Sweep:
             return
         if self.justifier is not None:
             schedule = self.justifier.improve(schedule.normalised(), 1)
-        self._keep(_Found(self._score(schedule), number, schedule, recipe))
+        self._keep(_RatedSchedule(self._score(schedule), number, schedule, recipe))
 
     def _count(self) -> int:
         self.number += 1
         return self.number
 
-    def _keep(self, found: _Found) -> None:
+    def _keep(self, found: _RatedSchedule) -> None:
         self.best = sorted([*self.best, found], key=lambda kept: kept.key)[:_KEPT]
 
     def _search(self, justifier: Justifier) -> None:
@@ -292,7 +292,7 @@ class Sweep:
         other = self.exchange(None if best is self.told else self._compacted(best))
         self.told, self.next_trade = best, time.monotonic() + _SECONDS_BETWEEN_TRADES
         if other is not None:
-            self._keep(_Found(self._score(other), self._count(), other))
+            self._keep(_RatedSchedule(self._score(other), self._count(), other))
 
     def _compacted(self, schedule: Schedule) -> Schedule:
         return compact_spans(schedule, self.clock) if self.spans_count else schedule

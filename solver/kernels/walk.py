@@ -16,7 +16,7 @@ _LATE = 2**62
 
 
 class Ranking(NamedTuple):
-    """Priorities and preferences; see `ppsolve.solver.heuristics.parallel.Rule`.
+    """Priorities and preferences; see `ppsolve.solver.heuristics.parallel.PriorityRule`.
 
     Attributes
     ----------
@@ -27,9 +27,9 @@ class Ranking(NamedTuple):
     pinned : int64[n]
         Fixed starts, or -1.
     patience, filler_patience : float
-        As in `Rule`.
+        As in `PriorityRule`.
     frees_memory, reserve : int
-        As in `Rule`; 0 or 1.
+        As in `PriorityRule`; 0 or 1.
     """
 
     rank: Any

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.heuristics.companion import Companion
+from ppsolve.solver.heuristics.companion import ParallelSearch
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.portfolio import (
     NEIGHBOURHOODS,
@@ -132,12 +132,12 @@ def race(
     clock, options = control.clock, control.options
     enough = math.floor(bound / (1 - options.gap))
     shared = racing(implied, known, enough, clock, options)
-    sweeper = Companion(turns_in_race(shared, implied.problem, known, enough), clock)
+    sweeper = ParallelSearch(turns_in_race(shared, implied.problem, known, enough), clock)
     more = range(options.used_workers - 2)
-    others = [sweeper, *(Companion({NEIGHBOURHOODS: shared.run}, clock) for _ in more)]
+    others = [sweeper, *(ParallelSearch({NEIGHBOURHOODS: shared.run}, clock) for _ in more)]
     best = known
 
-    def keep(schedule: Schedule, by: str, finder: Companion | None) -> None:
+    def keep(schedule: Schedule, by: str, finder: ParallelSearch | None) -> None:
         nonlocal best
         if schedule.value < best.value and hear(schedule, by):
             best = schedule

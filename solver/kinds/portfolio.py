@@ -9,8 +9,8 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.companion import Companion, Search, ordering, sweeping
-from ppsolve.solver.heuristics.draws import Draws
+from ppsolve.solver.heuristics.companion import ParallelSearch, Search, ordering, sweeping
+from ppsolve.solver.heuristics.draws import RandomStarts
 from ppsolve.solver.heuristics.order_search import obstacle as obstacle_to_orders
 from ppsolve.solver.heuristics.sweep import Exchange
 from ppsolve.solver.kinds.options import Options
@@ -37,7 +37,7 @@ problems are mostly proved by CP-SAT with all workers."""
 
 def companion(
     implied: ImpliedOrder, options: Options, clock: Clock, known: Schedule | None, bound: int
-) -> Companion | None:
+) -> ParallelSearch | None:
     """Return the search that takes one worker beside the exact one, None where all stay with it.
 
     Parameters
@@ -55,7 +55,7 @@ def companion(
 
     Returns
     -------
-    Companion or None
+    ParallelSearch or None
         Not yet at work.
     """
     if options.deterministic:
@@ -64,16 +64,16 @@ def companion(
     if known is not None and searches_beside(problem, options):
         if is_race(problem):
             race = racing(implied, known, bound, clock, options)
-            return Companion(turns_in_race(race, problem, known, bound), clock)
+            return ParallelSearch(turns_in_race(race, problem, known, bound), clock)
         limits = SearchLimits(seconds=None, seed=options.seed)
         searches = {NEIGHBOURHOODS: stretching(implied, known, bound, limits)}
         if obstacle_to_orders(problem) is None:
             searches[ORDERS] = ordering(known, bound)
         else:
             searches[SWEEP] = sweeping(problem, known, bound)
-        return Companion(searches, clock)
+        return ParallelSearch(searches, clock)
     if workers >= SWEEP_WORKERS and problem.num_ops >= SWEEP_OPS:
-        return Companion({SWEEP: sweeping(problem, known, bound)}, clock)
+        return ParallelSearch({SWEEP: sweeping(problem, known, bound)}, clock)
     return None
 
 
@@ -165,7 +165,7 @@ def racing(
     """
     from ppsolve.solver.cpsat.neighbourhood.race import Race
 
-    draw = Draws(implied.problem, options.seed).next
+    draw = RandomStarts(implied.problem, options.seed).next
     return Race(implied, known, draw, bound, clock, options.seed, options.used_workers)
 
 

@@ -25,7 +25,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.answer import Feed
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.companion import Companion
+from ppsolve.solver.heuristics.companion import ParallelSearch
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import settled
 from ppsolve.solver.kinds.bottleneck import bottleneck
@@ -443,7 +443,7 @@ class ScheduleTask(Task):
             control.tell("incumbent", by)
         return is_better
 
-    def _hear_companion(self, beside: Companion, control: Control) -> Schedule | None:
+    def _hear_companion(self, beside: ParallelSearch, control: Control) -> Schedule | None:
         """Return the best schedule of a companion; keep it where schedules are all that counts."""
         told = beside.found()
         if told is None:

@@ -7,7 +7,7 @@ import numpy as np
 from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
+from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
 from ppsolve.solver.pipeline.actions import (
     FULL,
     INPUT,
@@ -71,12 +71,12 @@ def _ops(problem: Problem, grids: IntArray, order: Order, offset: int) -> IntArr
     return ops
 
 
-def _rule(problem: Problem) -> Rule:
+def _rule(problem: Problem) -> PriorityRule:
     preference = np.array([_PREFERENCE.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
     order = np.argsort(preference[problem.kind], kind="stable")
     rank = np.empty(problem.num_ops, dtype=np.int64)
     rank[order] = np.arange(problem.num_ops)
-    return Rule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
+    return PriorityRule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
 
 
 def _with_full_backwards(order: Order) -> Order:

@@ -17,7 +17,7 @@ from ppsolve.solver.heuristics.companion import (
     LEAST_SHARE,
     LEAST_TURN,
     TURN_SHARE,
-    Companion,
+    ParallelSearch,
     Search,
     ordering,
     sweeping,
@@ -44,7 +44,7 @@ PROBLEM = lower(
 def test_it_tells_of_its_best_schedule() -> None:
     best, told = list_sweep(PROBLEM), []
     searches = {"list-sweep": sweeping(PROBLEM, None, 0)}
-    with Companion(searches, Clock(60.0)).at_work() as companion:
+    with ParallelSearch(searches, Clock(60.0)).at_work() as companion:
         while not told or told[-1].value > best.value:
             found = companion.found()
             if found is not None:
@@ -70,7 +70,7 @@ def test_searches_take_turns_from_the_best_until_none_finds_anything() -> None:
         return search
 
     searches = {"one": finder("one", [steps[0], steps[2]]), "other": finder("other", [steps[1]])}
-    with Companion(searches, Clock(60.0)).at_work() as companion:
+    with ParallelSearch(searches, Clock(60.0)).at_work() as companion:
         while len(given) < 5:
             time.sleep(0.01)
     first, second, third = (step.value for step in steps)
@@ -103,7 +103,7 @@ def test_turns_are_longer_for_what_finds_more() -> None:
             # What another thread found under its name counts for it.
             companion.learn(next(better), "learns")
 
-    companion = Companion({"finds": finds, "learns": learns}, Clock(10_000.0))
+    companion = ParallelSearch({"finds": finds, "learns": learns}, Clock(10_000.0))
     with companion.at_work():
         while len(turns["learns"]) < 3:
             time.sleep(0.01)
@@ -125,7 +125,7 @@ def test_the_least_turn_keeps_its_share_when_little_time_is_left() -> None:
     def other(clock: Clock, exchange: Exchange) -> None:
         turns["other"].append(clock.deadline - clock.began)
 
-    with Companion({"finds": finds, "other": other}, Clock(20.0)).at_work():
+    with ParallelSearch({"finds": finds, "other": other}, Clock(20.0)).at_work():
         while len(turns["other"]) < 2:
             time.sleep(0.01)
     # Nothing was found before the first turn; 0.15 of what is left is less than 4 s.
@@ -142,7 +142,7 @@ def test_the_first_to_find_a_schedule_is_named() -> None:
         told.append(found)
 
     searches = {"first": search, "second": search}
-    with Companion(searches, Clock(60.0)).at_work() as companion:
+    with ParallelSearch(searches, Clock(60.0)).at_work() as companion:
         while len(told) < 2:
             time.sleep(0.01)
         best = companion.found()
@@ -181,7 +181,7 @@ def test_it_learns_a_better_schedule() -> None:
 LINGERS = """
 import time
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.companion import Companion
+from ppsolve.solver.heuristics.companion import ParallelSearch
 
 def search(clock, exchange):
     while not clock.is_over:
@@ -189,7 +189,7 @@ def search(clock, exchange):
     time.sleep(0.3)
     print("ended")
 
-with Companion({"slow": search}, Clock()).at_work():
+with ParallelSearch({"slow": search}, Clock()).at_work():
     pass
 """
 

@@ -8,7 +8,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics import draws
-from ppsolve.solver.heuristics.draws import Draws
+from ppsolve.solver.heuristics.draws import RandomStarts
 from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.optimize.kinds import lower
 
@@ -33,7 +33,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("instance", [V, LINEAR])
 def test_starts_are_valid(instance: PipelineInstance) -> None:
     problem = lower(instance)
-    drawn = Draws(problem, 1)
+    drawn = RandomStarts(problem, 1)
     starts = [start for _ in range(3) if (start := drawn.next(Clock())) is not None]
     assert starts
     assert all(check_schedule(problem, start) == [] for start in starts)
@@ -41,7 +41,7 @@ def test_starts_are_valid(instance: PipelineInstance) -> None:
 
 def test_the_same_seed_draws_the_same_starts() -> None:
     problem = lower(V)
-    first, second = Draws(problem, 3), Draws(problem, 3)
+    first, second = RandomStarts(problem, 3), RandomStarts(problem, 3)
     for _ in range(2):
         one, other = first.next(Clock()), second.next(Clock())
         assert one is not None
@@ -51,7 +51,7 @@ def test_the_same_seed_draws_the_same_starts() -> None:
 
 def test_values_are_given_once_the_best_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "compact_spans", lambda schedule, clock: schedule)
-    drawn = Draws(lower(V), 1)
+    drawn = RandomStarts(lower(V), 1)
     first = drawn.next(Clock())
     waiting = [schedule.value for schedule in drawn._kept]
     assert first is not None
@@ -59,14 +59,14 @@ def test_values_are_given_once_the_best_first(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_is_drawn_once_the_time_is_over() -> None:
-    assert Draws(lower(V), 1).next(Clock(0.0)) is None
+    assert RandomStarts(lower(V), 1).next(Clock(0.0)) is None
 
 
 def test_rules_that_get_stuck_are_left_out() -> None:
     # Memory for one micro-batch on each of two chunks.
     assert V.memory is not None
     tight = V.model_copy(update={"memory": V.memory.model_copy(update={"capacity": 1.0})})
-    start = Draws(lower(tight), 1).next(Clock())
+    start = RandomStarts(lower(tight), 1).next(Clock())
     assert start is None or check_schedule(start.problem, start) == []
 
 

@@ -12,7 +12,7 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
-from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
+from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
 from ppsolve.solver.heuristics.priorities import (
     backward_first,
     fillers,
@@ -220,8 +220,8 @@ def op(name: str, duration: int, *resources: str, **fields: Any) -> dict[str, An
     return {"id": name, "duration": duration, "resources": list(resources), **fields}
 
 
-def rule(problem: Any, **options: Any) -> Rule:
-    return Rule(longest_tail(problem), fillers(problem), **options)
+def rule(problem: Any, **options: Any) -> PriorityRule:
+    return PriorityRule(longest_tail(problem), fillers(problem), **options)
 
 
 def test_parallel_takes_the_longest_tail_first() -> None:
@@ -278,7 +278,7 @@ def test_fillers_wait_by_their_own_patience(patience: float) -> None:
     edges = [{"before": "before", "after": "urgent"}, {"before": "urgent", "after": "tail"}]
     problem = graph(ops, precedences=edges)
     filling = np.array([False, False, False, True])
-    patient = Rule(longest_tail(problem), filling, filler_patience=patience)
+    patient = PriorityRule(longest_tail(problem), filling, filler_patience=patience)
     assert generate_parallel(problem, patient).start.tolist()[1] == (2 if patience else 4)
 
 

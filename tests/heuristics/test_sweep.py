@@ -16,7 +16,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
-from ppsolve.solver.heuristics.lane_order import Share, edges_within, lane_limits, lanes_of
+from ppsolve.solver.heuristics.lane_order import MemoryShare, edges_within, lane_limits, lanes_of
 from ppsolve.solver.heuristics.parallel import generate_parallel
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.sweep import list_sweep
@@ -186,7 +186,7 @@ def test_lanes_share_memory_by_lifetime() -> None:
     problem = lower(pipeline(row, 4))
     lanes = lanes_of(problem)
     assert [lane.lifetime for lane in lanes] == [8, 6, 4, 2]
-    limits = lane_limits(problem, lanes, Share())
+    limits = lane_limits(problem, lanes, MemoryShare())
     assert limits.tolist() == [4, 3, 2, 1]
     before, after, lag = edges_within(lanes, limits, wait_for_last=False)
     # Stage s holds 4 - s micro-batches, so that its forward 4 - s waits for backward 0.
