@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 
-Feed = Callable[[], Schedule | None]
+IncumbentSource = Callable[[], Schedule | None]
 """Gives the best schedule that was found elsewhere, None while there is none."""
 
 

@@ -14,7 +14,7 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.attended import await_at_exit
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
+from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
 from ppsolve.solver.cpsat.limits import SearchLimits
 
 Search = Callable[..., ExactAnswer]
@@ -106,7 +106,7 @@ class Bisection:
         incumbent: Schedule,
         limits: SearchLimits,
         on_bound: Callable[[int], None] | None = None,
-        feed: Feed | None = None,
+        feed: IncumbentSource | None = None,
         *,
         is_searched: bool = False,
     ) -> None:

@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.cpsat.demands import Demands, Rounding, integer_demands
 from ppsolve.solver.cpsat.levels import (
-    Orders,
+    OrderLiterals,
     add_levels,
     add_monotony,
     open_pairs,
@@ -179,8 +179,8 @@ class Constraints:
                 self.variables.order(first, second)
 
     @cached_property
-    def _pairs(self) -> Orders:
-        return Orders(self.variables, self.implied.full)
+    def _pairs(self) -> OrderLiterals:
+        return OrderLiterals(self.variables, self.implied.full)
 
     def _demands(self, order: PoolOrder) -> Demands:
         horizon = self.variables.windows.horizon

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
+from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
 from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.found import Found
+from ppsolve.solver.cpsat.found import SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import Model, OutOfTimeError, index_ordered
-from ppsolve.solver.cpsat.search import Search
+from ppsolve.solver.cpsat.model import CpsatModel, OutOfTimeError, index_ordered
+from ppsolve.solver.cpsat.search import CpsatSearch
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -26,7 +26,7 @@ def solve(
     upper: int | None = None,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
-    feed: Feed | None = None,
+    feed: IncumbentSource | None = None,
     on_schedule: Callable[[Schedule], None] | None = None,
 ) -> ExactAnswer:
     """Minimise the problem's objective with CP-SAT.
@@ -73,7 +73,7 @@ def solve(
     if ordered is not None and upper is None and ordered.value == lower:
         return ExactAnswer(ordered, lower, False, StopReason.PROVED, True, 0.0)
     try:
-        model = Model.build(
+        model = CpsatModel.build(
             implied,
             lower=lower,
             upper=upper,
@@ -88,10 +88,10 @@ def solve(
         return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
     # With memory rounded down a schedule may exceed a limit: nobody is told.
     is_valid = model.constraints.memory_is_exact or rounding == "up"
-    found = Found(
+    found = SharedIncumbent(
         model,
         on_incumbent=on_incumbent if is_valid else None,
         on_bound=on_bound,
         on_schedule=on_schedule if is_valid else None,
     )
-    return Search(model, found, limits, clock, feed).execute()
+    return CpsatSearch(model, found, limits, clock, feed).execute()

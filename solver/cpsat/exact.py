@@ -10,7 +10,7 @@ from functools import partial
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
+from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
 from ppsolve.solver.cpsat.bisection import Bisection
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -25,7 +25,7 @@ def solve_exactly(
     limits: SearchLimits,
     on_incumbent: Callable[[int], None] | None = None,
     on_bound: Callable[[int], None] | None = None,
-    feed: Feed | None = None,
+    feed: IncumbentSource | None = None,
     on_schedule: Callable[[Schedule], None] | None = None,
     is_searched: bool = False,
 ) -> ExactAnswer:

@@ -12,17 +12,17 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.model import Model, index_ordered
+from ppsolve.solver.cpsat.model import CpsatModel, index_ordered
 
 Listener = Callable[[int], None]
 
 
-class Found:
+class SharedIncumbent:
     """Best schedule and bound of all runs on one model, CP-SAT's and what was fed to it.
 
     Parameters
     ----------
-    model : Model
+    model : CpsatModel
         The model that is searched.
     on_incumbent, on_bound : callable, optional
         Called with each better value and bound of CP-SAT, in ticks, from solver threads.
@@ -32,7 +32,7 @@ class Found:
 
     def __init__(
         self,
-        model: Model,
+        model: CpsatModel,
         *,
         on_incumbent: Listener | None = None,
         on_bound: Listener | None = None,
@@ -129,7 +129,7 @@ class Found:
 class Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
     """Passes every solution of CP-SAT on."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: SharedIncumbent) -> None:
         super().__init__()
         self._found = found
 

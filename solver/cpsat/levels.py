@@ -16,7 +16,7 @@ from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.holds import ALWAYS, Holds
 
 
-class Orders:
+class OrderLiterals:
     """Whether one op runs before another one, both on one resource: known, or a literal.
 
     Parameters
@@ -122,14 +122,14 @@ def pairs_of(holds: Holds) -> Iterator[tuple[int, int]]:
     return product(acquires | set(holds.release.tolist()) - {ALWAYS}, acquires)
 
 
-def open_pairs(problem: Problem, orders: Orders) -> set[tuple[int, int]]:
+def open_pairs(problem: Problem, orders: OrderLiterals) -> set[tuple[int, int]]:
     """Return the pairs of ops of each resource whose order is open.
 
     Parameters
     ----------
     problem : Problem
         The problem.
-    orders : Orders
+    orders : OrderLiterals
         Orders that are known.
 
     Returns
@@ -142,7 +142,7 @@ def open_pairs(problem: Problem, orders: Orders) -> set[tuple[int, int]]:
     return {pair for pair in pairs if orders.known(*pair) is None}
 
 
-def add_levels(variables: Variables, orders: Orders, holds: Holds, demands: Demands) -> None:
+def add_levels(variables: Variables, orders: OrderLiterals, holds: Holds, demands: Demands) -> None:
     """Keep the capacity at the start of every acquiring op, where alone use can rise.
 
     A hold is in use there if its acquiring op came first or is the op itself, and its releasing op
@@ -152,7 +152,7 @@ def add_levels(variables: Variables, orders: Orders, holds: Holds, demands: Dema
     ----------
     variables : Variables
         The model's variables.
-    orders : Orders
+    orders : OrderLiterals
         Order of the pool's ops.
     holds : Holds
         Holds of a pool whose ops share a resource.
@@ -172,7 +172,7 @@ def add_levels(variables: Variables, orders: Orders, holds: Holds, demands: Dema
         variables.model.add(cp_model.LinearExpr.sum(level) <= demands.capacity)
 
 
-def _may_be_held(orders: Orders, op: int, first: int, last: int) -> bool:
+def _may_be_held(orders: OrderLiterals, op: int, first: int, last: int) -> bool:
     """Return false if the hold between two ops is known not to contain the start of an op."""
     begins = first in {ALWAYS, op} or orders.known(first, op) is not False
     return begins and (last == ALWAYS or orders.known(last, op) is not True)

@@ -30,7 +30,7 @@ class OutOfTimeError(Exception):
     """The clock ran out while a model was built."""
 
 
-class Model:
+class CpsatModel:
     """Variables, constraints and objective of one problem.
 
     Parameters
@@ -96,7 +96,7 @@ class Model:
 
         Returns
         -------
-        Model or None
+        CpsatModel or None
             None where some op has no possible start.
 
         Raises

@@ -10,9 +10,9 @@ import time
 from contextlib import suppress
 from threading import Event, Thread
 
-from ppsolve.solver.cpsat.found import Found, Incumbents
+from ppsolve.solver.cpsat.found import Incumbents, SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import Model
+from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.cpsat.parameters import configured
 
 ASK = 0.02
@@ -30,9 +30,9 @@ class SolverRun:
 
     Parameters
     ----------
-    model : Model
+    model : CpsatModel
         The model, which nobody may change before the run has ended.
-    found : Found
+    found : SharedIncumbent
         Told about schedules and bounds.
     limits : SearchLimits
         Limits of the search.
@@ -40,7 +40,9 @@ class SolverRun:
         Wall seconds of the limit that were used before.
     """
 
-    def __init__(self, model: Model, found: Found, limits: SearchLimits, spent: float) -> None:
+    def __init__(
+        self, model: CpsatModel, found: SharedIncumbent, limits: SearchLimits, spent: float
+    ) -> None:
         self.solver = configured(limits, spent, model.traits)
         self.solver.best_bound_callback = lambda value: found.hear_bound(math.floor(value))
         self.began = time.monotonic()

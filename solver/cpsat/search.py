@@ -9,10 +9,10 @@ from ortools.sat.python import cp_model
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
-from ppsolve.solver.cpsat.found import Found
+from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
+from ppsolve.solver.cpsat.found import SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import Model
+from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.cpsat.running import SolverRun
 
 POLL = 0.05
@@ -34,14 +34,14 @@ CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_IN
 """Statuses after which no start with a better schedule can change anything."""
 
 
-class Search:
+class CpsatSearch:
     """Runs of CP-SAT on one model until the optimum is proved or a limit is reached.
 
     Parameters
     ----------
-    model : Model
+    model : CpsatModel
         The built model.
-    found : Found
+    found : SharedIncumbent
         What is known so far.
     limits : SearchLimits
         Limits of all runs together.
@@ -53,11 +53,11 @@ class Search:
 
     def __init__(
         self,
-        model: Model,
-        found: Found,
+        model: CpsatModel,
+        found: SharedIncumbent,
         limits: SearchLimits,
         clock: Clock,
-        feed: Feed | None = None,
+        feed: IncumbentSource | None = None,
     ) -> None:
         self._model, self._found = model, found
         self._limits, self._clock = limits, clock

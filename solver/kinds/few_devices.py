@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.answer import Feed
+from ppsolve.solver.cpsat.answer import IncumbentSource
 from ppsolve.solver.cpsat.devices.part import obstacle
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -56,7 +56,7 @@ class DeviceBound:
         limits: SearchLimits,
         on_bound: Callable[[int, bool], None],
         on_schedule: Callable[[Schedule], bool] | None,
-        feed: Feed,
+        feed: IncumbentSource,
     ) -> SearchLimits:
         """Look for a better bound for a share of the time.
 

@@ -24,7 +24,7 @@ from ppsolve.solver.kinds.task import Control
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 if TYPE_CHECKING:
-    from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+    from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
 
 RACE_OPS = 4_000
 """Ops from which no worker searches the whole exactly: within a minute that hardly improves device
@@ -55,7 +55,7 @@ def is_in_turn(problem: Problem, options: Options) -> bool:
 
 def search_in_turn(
     implied: ImpliedOrder, known: Schedule, bound: int, control: Control
-) -> Stretches:
+) -> WindowLNS:
     """Return a search of stretches that has had its share of a run.
 
     Parameters
@@ -71,14 +71,14 @@ def search_in_turn(
 
     Returns
     -------
-    Stretches
+    WindowLNS
         Its best schedule, and the deterministic time that it spent.
     """
-    from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+    from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
 
     clock = control.clock.share(IN_TURN_SHARE)
     limits = replace(control.limits().scaled(IN_TURN_SHARE), clock=clock)
-    search = Stretches(implied, known, bound, limits)
+    search = WindowLNS(implied, known, bound, limits)
     search.run()
     return search
 

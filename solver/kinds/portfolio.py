@@ -17,8 +17,8 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 if TYPE_CHECKING:
-    from ppsolve.solver.cpsat.neighbourhood.race import Race
-    from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+    from ppsolve.solver.cpsat.neighbourhood.race import SuccessiveHalving
+    from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
 
 SWEEP, ORDERS, NEIGHBOURHOODS = "list-sweep", "order-search", "neighbourhoods"
 """Names of companions in reports."""
@@ -116,14 +116,14 @@ def is_race(problem: Problem) -> bool:
 
 
 def turns_in_race(
-    race: Race, problem: Problem, known: Schedule, bound: int
+    halving: SuccessiveHalving, problem: Problem, known: Schedule, bound: int
 ) -> Mapping[str, Search]:
     """Return the searches that take turns beside a race.
 
     Parameters
     ----------
-    race : Race
-        The race.
+    halving : SuccessiveHalving
+        The searches.
     problem : Problem
         The problem.
     known : Schedule
@@ -137,12 +137,12 @@ def turns_in_race(
         The race, and the sweep: without its turns V 16 x 48 at 1.125p and 1.25p ended at 0.199 and
         0.237 % after 40 s, with them at 0.154 % and proved.
     """
-    return {NEIGHBOURHOODS: race.run, SWEEP: sweeping(problem, known, bound)}
+    return {NEIGHBOURHOODS: halving.run, SWEEP: sweeping(problem, known, bound)}
 
 
 def racing(
     implied: ImpliedOrder, known: Schedule, bound: int, clock: Clock, options: Options
-) -> Race:
+) -> SuccessiveHalving:
     """Return a race of searches of neighbourhoods from starts by list rules.
 
     Parameters
@@ -160,13 +160,13 @@ def racing(
 
     Returns
     -------
-    Race
+    SuccessiveHalving
         Nobody has begun.
     """
-    from ppsolve.solver.cpsat.neighbourhood.race import Race
+    from ppsolve.solver.cpsat.neighbourhood.race import SuccessiveHalving
 
     draw = RandomStarts(implied.problem, options.seed).next
-    return Race(implied, known, draw, bound, clock, options.seed, options.used_workers)
+    return SuccessiveHalving(implied, known, draw, bound, clock, options.seed, options.used_workers)
 
 
 def stretching(implied: ImpliedOrder, known: Schedule, bound: int, limits: SearchLimits) -> Search:
@@ -188,16 +188,16 @@ def stretching(implied: ImpliedOrder, known: Schedule, bound: int, limits: Searc
     callable
         Searches until its clock is over.
     """
-    state: Stretches | None = None
+    state: WindowLNS | None = None
 
     def search(clock: Clock, exchange: Exchange) -> None:
         nonlocal state
-        from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+        from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
 
         other = exchange(None)
         if state is None or (other is not None and other.value < state.best.value):
             start = known if other is None or other.value >= known.value else other
-            state = Stretches(implied, start, bound, limits)
+            state = WindowLNS(implied, start, bound, limits)
         state.exchange = exchange
         state.go_on(clock)
 

@@ -23,7 +23,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.bounds import Bound, best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import Feed
+from ppsolve.solver.cpsat.answer import IncumbentSource
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.companion import ParallelSearch
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
@@ -421,7 +421,9 @@ class ScheduleTask(Task):
         """Return who takes each better value and schedule of CP-SAT, on its threads."""
         return watch.incumbent, learn
 
-    def _raise_bound(self, control: Control, limits: SearchLimits, feed: Feed) -> SearchLimits:
+    def _raise_bound(
+        self, control: Control, limits: SearchLimits, feed: IncumbentSource
+    ) -> SearchLimits:
         """Bound the makespan by that of few devices; return the limits of what is left."""
         if self.schedule is None or not (self.is_one_free_problem and takes_devices(self.problem)):
             return limits

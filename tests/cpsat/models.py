@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.model import Model
+from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -15,9 +15,9 @@ def model_of(
     upper: int | None = None,
     hint: Schedule | None = None,
     window_work: bool = False,
-) -> Model:
+) -> CpsatModel:
     """Return the model of a problem that has room for a schedule."""
-    model = Model.build(
+    model = CpsatModel.build(
         ImpliedOrder(problem),
         lower=0,
         upper=upper,

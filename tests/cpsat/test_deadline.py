@@ -171,7 +171,7 @@ def test_building_ends_with_the_clock(after: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_is_built_that_the_bound_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(models.Model, "build")
+    monkeypatch.delattr(models.CpsatModel, "build")
     found = solve(
         ImpliedOrder(PROBLEM), lower=5, incumbent=at(PROBLEM, 0, 2, 0), limits=SearchLimits()
     )

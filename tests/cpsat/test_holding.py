@@ -11,8 +11,8 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole
-from ppsolve.solver.cpsat.neighbourhood.search import Stretches
+from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
+from ppsolve.solver.cpsat.neighbourhood.search import WindowLNS
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -20,11 +20,11 @@ from tests.cpsat.test_neighbourhood import CASES, best_of, stretches
 from tests.small import at, op, small
 
 
-def one_full_device() -> Part:
+def one_full_device() -> Subproblem:
     """Return all of a schedule of 8 ticks: r works throughout, s sends c too late."""
     ops = [op("a", 4, "r"), op("b", 4, "r"), op("c", 1, "s"), op("d", 1, "s"), op("e", 1, "t")]
     problem = small(ops, [("c", "e", 5)])
-    return Whole(ImpliedOrder(problem), at(problem, 0, 4, 1, 0, 7)).part(0, 5)
+    return FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 4, 1, 0, 7)).part(0, 5)
 
 
 def test_a_full_device_has_deadlines_and_the_others_have_the_objective() -> None:
@@ -46,12 +46,12 @@ def test_nothing_is_asked_where_no_device_is_full_or_none_is_left_late() -> None
     assert hold_full(part, 8) is None
     ops = [op("a", 4, "r"), op("b", 4, "r"), op("c", 1, "s")]
     early = small(ops)
-    assert hold_full(Whole(ImpliedOrder(early), at(early, 0, 4, 0)).part(0, 3), 6) is None
+    assert hold_full(FixedOrderGraph(ImpliedOrder(early), at(early, 0, 4, 0)).part(0, 3), 6) is None
 
 
 @pytest.mark.parametrize("case", CASES[::3])
 def test_what_a_held_stretch_finds_is_no_longer(case: tuple[Problem, Schedule]) -> None:
-    whole = Whole(ImpliedOrder(case[0]), case[1])
+    whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
     for part in stretches(whole):
         held = hold_full(part, part.known.value * 4 // 5)
         if held is None:
@@ -66,7 +66,7 @@ def test_what_a_held_stretch_finds_is_no_longer(case: tuple[Problem, Schedule]) 
 
 
 def test_some_random_stretches_are_held() -> None:
-    wholes = [Whole(ImpliedOrder(problem), schedule) for problem, schedule in CASES[::3]]
+    wholes = [FixedOrderGraph(ImpliedOrder(problem), schedule) for problem, schedule in CASES[::3]]
     parts = [part for whole in wholes for part in stretches(whole)]
     held = [hold_full(part, part.known.value * 4 // 5) for part in parts]
     assert sum(each is not None for each in held) >= 20
@@ -93,7 +93,7 @@ def test_a_search_shortens_paths_that_are_not_the_longest() -> None:
     implied = ImpliedOrder(problem)
     bound = best_bound(lower_bounds(implied)).value
     limits = SearchLimits(seconds=None, deterministic=0.4)
-    search = Stretches(implied, list_sweep(problem, goes_on=False), bound, limits, exchange)
+    search = WindowLNS(implied, list_sweep(problem, goes_on=False), bound, limits, exchange)
     assert check_schedule(problem, search.run()) == []
     assert told == sorted(set(told), reverse=True)
     assert search.counts.better > len(told) > 0

@@ -11,9 +11,9 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints
 from ppsolve.solver.cpsat.engine import solve
-from ppsolve.solver.cpsat.levels import Orders, reachable_sets, shares_resource
+from ppsolve.solver.cpsat.levels import OrderLiterals, reachable_sets, shares_resource
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.model import Model
+from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.cpsat.models import model_of
@@ -21,7 +21,7 @@ from tests.marks import first
 from tests.small import holding, op, small
 
 
-def kinds(model: Model) -> set[str]:
+def kinds(model: CpsatModel) -> set[str]:
     text = str(model.variables.model.proto)
     return {word for word in ("cumulative", "reservoir") if word in text}
 
@@ -122,7 +122,7 @@ def test_known_orders_are_no_literals() -> None:
     ops = [op("a", 2, "r"), op("b", 2, "r"), op("c", 2, "r"), op("d", 1, "r", release=3)]
     problem = small(ops, [("a", "b")])
     model = model_of(problem, upper=7)
-    orders = Orders(model.variables, ImpliedOrder(problem).full)
+    orders = OrderLiterals(model.variables, ImpliedOrder(problem).full)
     assert orders.known(0, 0) is False
     assert (orders.known(0, 1), orders.known(1, 0)) == (True, False)
     assert orders.known(0, 2) is orders.known(2, 0) is None

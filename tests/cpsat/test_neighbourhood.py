@@ -17,8 +17,8 @@ from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole, obstacle
-from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, STEPS, Stretches
+from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem, obstacle
+from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, STEPS, WindowLNS
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.kernels.stretch import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -46,7 +46,7 @@ def known_cases() -> list[tuple[Problem, Schedule]]:
 CASES = known_cases()
 
 
-def stretches(whole: Whole) -> list[Part]:
+def stretches(whole: FixedOrderGraph) -> list[Subproblem]:
     """Return the whole and its halves, by every slant."""
     count = whole.problem.num_ops
     places = [(0, count), (0, count // 2), (count // 2, count), (count // 4, 3 * count // 4)]
@@ -55,7 +55,7 @@ def stretches(whole: Whole) -> list[Part]:
     ]
 
 
-def best_of(part: Part) -> Schedule:
+def best_of(part: Subproblem) -> Schedule:
     found = solve(ImpliedOrder(part.problem), lower=0, incumbent=None, limits=LIMITS).schedule
     assert found is not None
     return found
@@ -71,7 +71,7 @@ def test_what_is_known_of_a_stretch_is_a_schedule_of_its_problem(
     case: tuple[Problem, Schedule],
 ) -> None:
     problem, schedule = case
-    whole = Whole(ImpliedOrder(problem), schedule)
+    whole = FixedOrderGraph(ImpliedOrder(problem), schedule)
     assert whole.schedule.value <= schedule.value
     assert check_schedule(problem, whole.schedule) == []
     for part in stretches(whole):
@@ -82,7 +82,7 @@ def test_what_is_known_of_a_stretch_is_a_schedule_of_its_problem(
 
 @pytest.mark.parametrize("case", CASES[::3])
 def test_a_better_stretch_is_a_better_whole(case: tuple[Problem, Schedule]) -> None:
-    whole = Whole(ImpliedOrder(case[0]), case[1])
+    whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
     for part in stretches(whole):
         best = best_of(part)
         again = part.put_back(best)
@@ -94,7 +94,7 @@ def test_a_better_stretch_is_a_better_whole(case: tuple[Problem, Schedule]) -> N
 def test_what_paths_and_loads_refute_the_bounds_of_the_stretch_refute(
     case: tuple[Problem, Schedule],
 ) -> None:
-    whole = Whole(ImpliedOrder(case[0]), case[1])
+    whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
     known, ops = whole.schedule.value + whole.shift, whole.problem.num_ops
     aims = [Aim(known, 1, known, 1), Aim(known, 3, known - 2, 1), Aim(known, 6, known * 2 // 3, 2)]
     places = [(0, ops // 2), (ops // 4, 3 * ops // 4), (ops // 2, ops)]
@@ -113,25 +113,27 @@ def test_what_paths_and_loads_refute_the_bounds_of_the_stretch_refute(
 def test_a_stretch_is_refuted_by_the_work_of_a_device() -> None:
     # r: a b c without a gap; of the stretch {a, b} nothing shorter is left of it.
     problem = small([op(name, length, "r") for name, length in (("a", 2), ("b", 3), ("c", 1))])
-    whole = Whole(ImpliedOrder(problem), at(problem, 0, 2, 5))
+    whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 2, 5))
     assert whole.refutes(0, 2, 0, Aim(6, 1, 6, 1))
     # Where c is ready at 7 only, a and b need not end before that.
     idle = small([op("a", 2, "r"), op("b", 3, "r"), op("c", 1, "r")], [("a", "c", 5)])
-    assert not Whole(ImpliedOrder(idle), at(idle, 3, 0, 10)).refutes(0, 2, 0, Aim(11, 1, 11, 1))
+    assert not FixedOrderGraph(ImpliedOrder(idle), at(idle, 3, 0, 10)).refutes(
+        0, 2, 0, Aim(11, 1, 11, 1)
+    )
 
 
 def test_paths_that_a_full_device_leaves_alone_stay_open() -> None:
     # r works throughout; s sends c too late, though it may be sent from the start.
     ops = [op("a", 4, "r"), op("b", 4, "r"), op("c", 1, "s"), op("d", 1, "s"), op("e", 1, "t")]
     problem = small(ops, [("c", "e", 5)])
-    whole = Whole(ImpliedOrder(problem), at(problem, 0, 4, 1, 0, 7))
+    whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 4, 1, 0, 7))
     assert whole.refutes(0, 5, 0, Aim(8, 1, 8, 1))
     assert not whole.refutes(0, 5, 0, Aim(8, 1, 7, 1))
     # c, five ticks and e take 7 at least.
     assert whole.refutes(0, 5, 0, Aim(8, 1, 6, 2))
 
 
-def three_devices() -> Whole:
+def three_devices() -> FixedOrderGraph:
     """Return micro-batches a and b on their way through three devices, one tick each, lag 2."""
     names = [f"{name}{device}" for name in "ab" for device in range(3)]
     problem = small(
@@ -139,7 +141,7 @@ def three_devices() -> Whole:
         [(f"{name}{d}", f"{name}{d + 1}", 2) for name in "ab" for d in range(2)],
     )
     problem = replace(problem, device=np.array([0, 1, 2] * 2))
-    return Whole(ImpliedOrder(problem), at(problem, 0, 3, 6, 1, 4, 7))
+    return FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 3, 6, 1, 4, 7))
 
 
 def test_a_slanted_stretch_follows_a_micro_batch() -> None:
@@ -156,7 +158,7 @@ def test_a_slanted_stretch_follows_a_micro_batch() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_op_comes_before_one_that_it_waits_for(case: tuple[Problem, Schedule]) -> None:
-    whole = Whole(ImpliedOrder(case[0]), case[1])
+    whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
     for slant in SLANTS:
         place = np.argsort(whole.sequence(slant))
         assert (place[whole.before] < place[whole.after]).all()
@@ -165,21 +167,21 @@ def test_no_op_comes_before_one_that_it_waits_for(case: tuple[Problem, Schedule]
 def test_borders_are_straight_where_an_op_has_no_device() -> None:
     problem = three_devices().problem
     beside = replace(problem, device=np.array([0, 1, -1] * 2))
-    assert Whole(ImpliedOrder(beside), at(beside, 0, 3, 6, 1, 4, 7)).slope == 0
+    assert FixedOrderGraph(ImpliedOrder(beside), at(beside, 0, 3, 6, 1, 4, 7)).slope == 0
 
 
 def test_a_device_with_a_smaller_span_may_start_sooner() -> None:
     # r: a b without a gap, 10 ticks. s: c d, 4 ticks, six less, so it may start three sooner.
     ops = [op("a", 1, "r"), op("b", 9, "r"), op("c", 2, "s"), op("d", 2, "s")]
     loose = small(ops, [("a", "b")], objective="device_span")
-    whole = Whole(ImpliedOrder(loose), at(loose, 0, 1, 6, 8))
+    whole = FixedOrderGraph(ImpliedOrder(loose), at(loose, 0, 1, 6, 8))
     assert whole.schedule.value == 10
     # As late as may be, c starts at 6.
     assert whole.problem.release.tolist() == [0, 0, 3, 3]
     assert whole.part(0, 4).known.value == 10 + whole.shift
     # Where both ops of s wait for a, which ends at 1, and four ticks more, none starts before 5.
     tight = small(ops, [("a", "b"), ("a", "c", 4), ("a", "d", 4)], objective="device_span")
-    whole = Whole(ImpliedOrder(tight), at(tight, 0, 1, 6, 8))
+    whole = FixedOrderGraph(ImpliedOrder(tight), at(tight, 0, 1, 6, 8))
     assert whole.problem.release.tolist() == [0, 0, 5, 5]
 
 
@@ -189,7 +191,7 @@ def test_ops_behind_keep_their_order_and_give_tails() -> None:
         [op("a", 1, "r"), op("b", 2, "r"), op("c", 3, "s"), op("d", 4, "s")],
         [("a", "c"), ("b", "d")],
     )
-    whole = Whole(ImpliedOrder(problem), at(problem, 0, 1, 3, 6))
+    whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 1, 3, 6))
     # c starts at 1 already, d at 4: 8 in all.
     assert whole.schedule.start.tolist() == [0, 1, 1, 4]
     part = whole.part(0, 2)
@@ -209,7 +211,7 @@ def test_ops_before_a_stretch_leave_their_memory() -> None:
         ],
         capacity=3,
     )
-    whole = Whole(ImpliedOrder(problem), at(problem, 0, 1, 3))
+    whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 1, 3))
     part = whole.part(1, 3)
     assert [pool.initial for pool in part.problem.pools] == [2]
     assert part.problem.release.tolist() == [1, 1, 1]
@@ -217,7 +219,7 @@ def test_ops_before_a_stretch_leave_their_memory() -> None:
 
 def test_memory_that_holds_all_of_a_stretch_is_left_out() -> None:
     problem = small([holding(name, 2, 1, "r") for name in "abc"], capacity=1)
-    whole = Whole(ImpliedOrder(problem), at(problem, 0, 2, 4))
+    whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 2, 4))
     assert [len(pool.acquire_op) for pool in whole.part(0, 2).problem.pools] == [2]
     assert whole.part(1, 2).problem.pools == ()
 
@@ -243,7 +245,7 @@ def test_memory_that_orders_do_not_decide_is_an_obstacle() -> None:
 
 def test_a_poor_job_shop_schedule_becomes_optimal() -> None:
     problem = job_shop()
-    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
+    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
     assert search.run().value == 55
     assert check_schedule(problem, search.best) == []
     assert search.counts.better > 0
@@ -251,14 +253,14 @@ def test_a_poor_job_shop_schedule_becomes_optimal() -> None:
 
 def test_what_nothing_refutes_beforehand_is_refuted_by_a_search() -> None:
     problem = job_shop()
-    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 54, LIMITS)
+    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 54, LIMITS)
     assert search.run().value == 55
     assert search.counts.refuted > 0
 
 
 def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
     problem = job_shop()
-    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
+    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
     whole = search._whole.part(0, problem.num_ops, 0)
     search._ops = search._most
     question = search._question(whole, search._aim())
@@ -268,7 +270,7 @@ def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
 
 def test_it_ends_where_no_stretch_is_open() -> None:
     problem = small([op("a", 2, "r"), op("b", 3, "r")])
-    search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    search = WindowLNS(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
     assert search.run().value == 5
     assert search.is_exhausted
 
@@ -276,7 +278,7 @@ def test_it_ends_where_no_stretch_is_open() -> None:
 def test_a_pass_goes_on_in_the_next_turn() -> None:
     # Stretches of one op each, of which every turn tries one.
     problem = small([op("a", 2, "r"), op("b", 3, "r")])
-    search = Stretches(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    search = WindowLNS(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
     ended = []
     for _ in range(2):
         turn = Clock(1000.0)
@@ -291,7 +293,7 @@ def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = job_shop()
-    search = Stretches(ImpliedOrder(problem), in_any_order(problem), 0, SearchLimits(seconds=None))
+    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 0, SearchLimits(seconds=None))
     is_refuted, passed_over = search._is_refuted, []
 
     def noted(ops: IntArray) -> bool:
@@ -311,7 +313,7 @@ def test_equal_seeds_and_units_give_equal_schedules() -> None:
     problem = job_shop()
     limits = SearchLimits(seconds=None, deterministic=0.5, seed=3)
     begun = in_any_order(problem)
-    found = [Stretches(ImpliedOrder(problem), begun, 0, limits).run() for _ in range(2)]
+    found = [WindowLNS(ImpliedOrder(problem), begun, 0, limits).run() for _ in range(2)]
     assert found[0].start.tolist() == found[1].start.tolist()
     assert found[0].value < begun.value
 
@@ -324,6 +326,6 @@ def test_it_takes_schedules_from_elsewhere_and_tells_of_better_ones() -> None:
         told.extend([] if better is None else [better.value])
         return good
 
-    search = Stretches(ImpliedOrder(problem), in_any_order(problem), good.value, LIMITS, exchange)
+    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), good.value, LIMITS, exchange)
     assert search.run().value <= good.value
     assert told == sorted(told, reverse=True)

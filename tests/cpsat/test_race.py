@@ -11,7 +11,7 @@ import pytest
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.neighbourhood import race as module
-from ppsolve.solver.cpsat.neighbourhood.race import LAST_SHARE, PROMOTED, Race
+from ppsolve.solver.cpsat.neighbourhood.race import LAST_SHARE, PROMOTED, SuccessiveHalving
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.small import at, op, small
 
@@ -53,25 +53,25 @@ class Scripted:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
-    monkeypatch.setattr(module, "Stretches", Scripted)
+    monkeypatch.setattr(module, "WindowLNS", Scripted)
     Scripted.log = []
     yield Scripted.log
 
 
-def race_of(
+def halving_of(
     starts: Sequence[int], clock: Clock | None = None, bound: int = 0, workers: int = 1
-) -> Race:
+) -> SuccessiveHalving:
     left = list(starts[1:])
 
     def draw(clock: Clock) -> Schedule | None:
         return worth(left.pop(0)) if left else None
 
     implied, first = ImpliedOrder(PROBLEM), worth(starts[0])
-    return Race(implied, first, draw, bound, clock or Clock(), seed=0, workers=workers)
+    return SuccessiveHalving(implied, first, draw, bound, clock or Clock(), seed=0, workers=workers)
 
 
-def run_in_threads(race: Race, count: int, given: Schedule | None = None) -> None:
-    threads = [Thread(target=race.run, args=(Clock(60), lambda _: given)) for _ in range(count)]
+def run_in_threads(halving: SuccessiveHalving, count: int, given: Schedule | None = None) -> None:
+    threads = [Thread(target=halving.run, args=(Clock(60), lambda _: given)) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -80,7 +80,7 @@ def run_in_threads(race: Race, count: int, given: Schedule | None = None) -> Non
 
 def test_one_of_four_goes_on_the_best_one(log: list[tuple[int, int]]) -> None:
     starts = [50, 80, 40, 60, 70]
-    race_of(starts).run(Clock(), lambda better: None)
+    halving_of(starts).run(Clock(), lambda better: None)
     assert PROMOTED == 4
     # As soon as four have come as far, the best of them goes on, before the fifth begins.
     assert log[:6] == [(50, 0), (80, 0), (40, 0), (60, 0), (40, 1), (70, 0)]
@@ -105,9 +105,9 @@ def test_two_workers_improve_a_schedule_together(
                 heard.append(self.exchange(None))
             return stalls
 
-    monkeypatch.setattr(module, "Stretches", Meeting)
-    race = race_of([50, 80], workers=2)
-    run_in_threads(race, 2)
+    monkeypatch.setattr(module, "WindowLNS", Meeting)
+    halving = halving_of([50, 80], workers=2)
+    run_in_threads(halving, 2)
     assert log.count((50, 0)) == 2
     # Each hears of the best that either of them found.
     assert [each.value for each in heard if each] == [49, 49]
@@ -116,14 +116,14 @@ def test_two_workers_improve_a_schedule_together(
 
 def test_only_what_is_better_than_all_others_is_told(log: list[tuple[int, int]]) -> None:
     told = []
-    race_of([50, 80, 40]).run(Clock(), lambda b: told.append(b.value) if b else None)
+    halving_of([50, 80, 40]).run(Clock(), lambda b: told.append(b.value) if b else None)
     assert log
     assert told == [49, 40, 39, 38, 37]
 
 
 def test_a_better_schedule_from_elsewhere_becomes_a_start(log: list[tuple[int, int]]) -> None:
     given = [worth(30), worth(99)]
-    race_of([50]).run(Clock(), lambda better: given.pop(0) if better is None and given else None)
+    halving_of([50]).run(Clock(), lambda better: given.pop(0) if better is None and given else None)
     names = [name for name, _ in log]
     assert names[0] == 30
     assert 50 in names
@@ -134,13 +134,13 @@ def test_a_start_that_is_better_than_all_is_told_before_its_search(
     log: list[tuple[int, int]],
 ) -> None:
     told = []
-    race_of([50, 30, 80]).run(Clock(), lambda b: told.append(b.value) if b else None)
+    halving_of([50, 30, 80]).run(Clock(), lambda b: told.append(b.value) if b else None)
     assert told[:3] == [49, 30, 29]
 
 
 def test_a_start_that_meets_the_bound_ends_it(log: list[tuple[int, int]]) -> None:
     told = []
-    race_of([50, 30, 80], bound=30).run(Clock(), lambda b: told.append(b.value) if b else None)
+    halving_of([50, 30, 80], bound=30).run(Clock(), lambda b: told.append(b.value) if b else None)
     assert told == [49, 30]
 
 
@@ -148,8 +148,8 @@ def test_a_thread_hears_of_others_while_its_search_is_at_work(
     log: list[tuple[int, int]],
 ) -> None:
     given = {49: worth(10)}
-    race = race_of([50, 80], bound=10)
-    race.run(Clock(), lambda better: given.get(better.value) if better else None)
+    halving = halving_of([50, 80], bound=10)
+    halving.run(Clock(), lambda better: given.get(better.value) if better else None)
     # The answer to its first better schedule meets the bound.
     assert log == [(50, 0)]
 
@@ -163,23 +163,23 @@ def test_a_search_that_fails_leaves_the_race_to_others(
                 raise ValueError("broken")
             return super().climb(clock, is_patient=is_patient)
 
-    monkeypatch.setattr(module, "Stretches", Failing)
-    race = race_of([50, 80, 40])
+    monkeypatch.setattr(module, "WindowLNS", Failing)
+    halving = halving_of([50, 80, 40])
     with pytest.raises(ValueError, match="broken"):
-        race.run(Clock(), lambda better: None)
-    race.run(Clock(), lambda better: None)
+        halving.run(Clock(), lambda better: None)
+    halving.run(Clock(), lambda better: None)
     assert {name for name, _ in log} == {50, 40}
 
 
 def test_threads_share_a_race(log: list[tuple[int, int]]) -> None:
-    race = race_of(list(range(50, 90)), workers=3)
-    run_in_threads(race, 3)
+    halving = halving_of(list(range(50, 90)), workers=3)
+    run_in_threads(halving, 3)
     # Every start is taken; who joins begins from what others made of it.
     assert {name for name, done in log if done == 0} >= set(range(50, 90))
 
 
 def test_it_ends_at_the_bound(log: list[tuple[int, int]]) -> None:
-    race_of([50, 80, 40], bound=49).run(Clock(), lambda better: None)
+    halving_of([50, 80, 40], bound=49).run(Clock(), lambda better: None)
     assert log == [(50, 0)]
 
 
@@ -187,14 +187,14 @@ def test_none_begins_at_the_end_of_the_time(
     log: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(100.0)
-    race = race_of([50, 80, 40], clock)
+    halving = halving_of([50, 80, 40], clock)
     monkeypatch.setattr(clock, "deadline", clock.deadline - 99.0 * (1 - LAST_SHARE))
-    race.run(clock, lambda better: None)
+    halving.run(clock, lambda better: None)
     assert {name for name, _ in log} == {50, 80, 40}
     log.clear()
-    race = race_of([50, 80, 40], clock := Clock(100.0))
+    halving = halving_of([50, 80, 40], clock := Clock(100.0))
     monkeypatch.setattr(clock, "deadline", clock.deadline - 100.5 * (1 - LAST_SHARE))
-    race.run(clock, lambda better: None)
+    halving.run(clock, lambda better: None)
     assert {name for name, _ in log} == {50}
 
 
@@ -208,15 +208,15 @@ def test_patience_ends_with_the_first_part_of_the_time(
             patience.append((is_patient, clock.is_over))
             return super().climb(clock, is_patient=is_patient)
 
-    monkeypatch.setattr(module, "Stretches", Noting)
+    monkeypatch.setattr(module, "WindowLNS", Noting)
     clock = Clock(100.0)
-    race = race_of([50], clock)
+    halving = halving_of([50], clock)
 
     def late(better: Schedule | None) -> None:
         if len(log) == 2:
             monkeypatch.setattr(clock, "deadline", clock.deadline - 100 * (1 - LAST_SHARE))
 
-    race.run(clock, late)
+    halving.run(clock, late)
     assert patience == [(True, False), (True, False), (False, False)]
 
 
@@ -234,21 +234,21 @@ def test_late_workers_join_the_best_schedule(
                 both.wait(timeout=20.0)
             return super().climb(clock, is_patient=is_patient)
 
-    monkeypatch.setattr(module, "Stretches", Late)
+    monkeypatch.setattr(module, "WindowLNS", Late)
     clock = Clock(100.0)
-    race = race_of([50], clock, workers=4)
+    halving = halving_of([50], clock, workers=4)
     monkeypatch.setattr(clock, "deadline", clock.deadline - 100 * (1 - LAST_SHARE))
-    run_in_threads(race, 2, worth(30))
+    run_in_threads(halving, 2, worth(30))
     # Two of the first start wait as well.
     assert names[:2] == [30, 30]
 
 
 def test_a_pass_cut_short_counts_for_nothing(log: list[tuple[int, int]]) -> None:
-    race = race_of([50, 80, 40, 60, 70])
+    halving = halving_of([50, 80, 40, 60, 70])
     over = Clock(0.0)
-    race.run(over, lambda better: None)
+    halving.run(over, lambda better: None)
     assert log == []
-    race.run(Clock(), lambda better: None)
+    halving.run(Clock(), lambda better: None)
     assert log[0] == (50, 0)
 
 
@@ -257,7 +257,7 @@ def test_the_worst_are_given_up_where_too_many_wait(
 ) -> None:
     monkeypatch.setattr(module, "MOST_WAITING_OPS", 0)
     monkeypatch.setattr(module, "LEAST_WAITING", 2)
-    race_of([50, 80, 40]).run(Clock(), lambda better: None)
+    halving_of([50, 80, 40]).run(Clock(), lambda better: None)
     assert log == [(50, 0), (80, 0), (40, 0), (40, 1), (40, 2), (50, 1), (50, 2)]
 
 
@@ -267,6 +267,6 @@ def test_an_interrupt_ends_it(log: list[tuple[int, int]], monkeypatch: pytest.Mo
             self.is_interrupted = True
             return super().climb(clock, is_patient=is_patient)
 
-    monkeypatch.setattr(module, "Stretches", Interrupted)
-    race_of([50, 80, 40]).run(Clock(), lambda better: None)
+    monkeypatch.setattr(module, "WindowLNS", Interrupted)
+    halving_of([50, 80, 40]).run(Clock(), lambda better: None)
     assert len(log) == 1

@@ -14,7 +14,7 @@ from ppsolve.models.core.result import Status, StopReason
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cpsat import constraints, demands
 from ppsolve.solver.cpsat.engine import solve
-from ppsolve.solver.cpsat.found import Found
+from ppsolve.solver.cpsat.found import SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.parameters import ModelTraits, configured
@@ -104,7 +104,9 @@ def test_questions_about_ops_that_differ_are_propagated_strongly(
     model = model_of(small(ops, families=families))
     assert model.traits.is_mostly_alike == is_mostly
     for is_question in (True, False):
-        run = SolverRun(model, Found(model), SearchLimits(dynamic_orders=is_question), 0.0)
+        run = SolverRun(
+            model, SharedIncumbent(model), SearchLimits(dynamic_orders=is_question), 0.0
+        )
         is_strong = run.solver.parameters.use_strong_propagation_in_disjunctive
         assert is_strong == (is_question and not is_mostly)
         assert run.wait(60.0)
@@ -119,7 +121,7 @@ def test_small_models_of_device_spans_are_minimised_linearly(objective: str, mos
     assert len(model.variables.orders) == (most if objective == "device_span" else 0)
     for is_question in (True, False):
         limits = SearchLimits(dynamic_orders=is_question, workers=2)
-        run = SolverRun(model, Found(model), limits, 0.0)
+        run = SolverRun(model, SharedIncumbent(model), limits, 0.0)
         parameters = run.solver.parameters
         is_linear = (parameters.num_workers, parameters.linearization_level) == (1, 2)
         assert is_linear == (not is_question and len(model.variables.orders) > 0)

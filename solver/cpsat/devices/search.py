@@ -11,7 +11,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer, Feed
+from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
 from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -91,7 +91,7 @@ class FewDevices:
     limits: SearchLimits
     on_bound: Callable[[int, bool], None] | None = None
     on_schedule: Callable[[Schedule], bool] | None = None
-    feed: Feed | None = None
+    feed: IncumbentSource | None = None
     spent: float = 0.0
     is_interrupted: bool = False
     parts: list[Open] = field(default_factory=list)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.bounds import work_by_resource
-from ppsolve.solver.cpsat.neighbourhood.part import Part
+from ppsolve.solver.cpsat.neighbourhood.part import Subproblem
 from ppsolve.solver.kernels.stretch import NEVER
 
 
@@ -18,18 +18,18 @@ class Held:
 
     Parameters
     ----------
-    part : Part
+    part : Subproblem
         Its problem has a window for each op of a full device.
     value : int
         Makespan of the known schedule there, in ticks: the longest path from the other devices,
         and a time that is the same for all paths.
     """
 
-    part: Part
+    part: Subproblem
     value: int
 
 
-def hold_full(part: Part, goal: int) -> Held | None:
+def hold_full(part: Subproblem, goal: int) -> Held | None:
     """Return a part that asks for shorter paths from all devices that are not full.
 
     The value of a schedule is its longest path of all. A stretch seldom shortens all long ones, as
@@ -40,7 +40,7 @@ def hold_full(part: Part, goal: int) -> Held | None:
 
     Parameters
     ----------
-    part : Part
+    part : Subproblem
         k ops.
     goal : int
         Ticks below which paths from other devices need not fall, less than the known value.
@@ -79,7 +79,7 @@ def hold_full(part: Part, goal: int) -> Held | None:
     return Held(replace(part, problem=held), value + beyond)
 
 
-def _deadlines(part: Part, left: IntArray, goal: int) -> IntArray:
+def _deadlines(part: Subproblem, left: IntArray, goal: int) -> IntArray:
     """Return until when the full device of each op must be left, -`NEVER` for others, int64[k].
 
     `left` is the longest path through the end of each op.

@@ -47,7 +47,7 @@ def _ends_on_devices(problem: Problem) -> bool:
     return bool((Dag.of(problem).tails(none) > NEVER // 2).all())
 
 
-class Whole:
+class FixedOrderGraph:
     """A schedule with the order of its ops as a graph, of which parts are taken.
 
     A span is the time from the start of a device to its end. When devices may start stays here, so
@@ -172,7 +172,7 @@ class Whole:
         )
         return around, empty_space(count, len(self.orders))
 
-    def part(self, first: int, last: int, slant: int = 0) -> Part:
+    def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
         """Return the ops between two places of a sequence of starts as a problem.
 
         All ops before stay where they are, so they give each op of the part a release time. Those
@@ -188,7 +188,7 @@ class Whole:
 
         Returns
         -------
-        Part
+        Subproblem
             Its problem has one op more: the end of the whole schedule.
         """
         place, sequence = np.zeros(self.problem.num_ops, dtype=np.int64), self.sequence(slant)
@@ -197,7 +197,7 @@ class Whole:
         ops = np.sort(sequence[first:last])
         head, tail, least = self._surroundings(place)
         problem = _problem(self, ops, place, (head[ops], tail[ops], least))
-        return Part(self, ops, place, problem, tail[ops])
+        return Subproblem(self, ops, place, problem, tail[ops])
 
     def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
         """Return release times, tails behind the ends, and the longest path that stays outside."""
@@ -224,12 +224,12 @@ class Whole:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Some ops of a schedule as a problem, see `Whole.part`.
+class Subproblem:
+    """Some ops of a schedule as a problem, see `FixedOrderGraph.part`.
 
     Parameters
     ----------
-    whole : Whole
+    whole : FixedOrderGraph
         The schedule.
     ops : int64[k]
         The ops of the part; op i of `problem` is ``ops[i]``, op k is the end.
@@ -242,7 +242,7 @@ class Part:
         wait for the op.
     """
 
-    whole: Whole
+    whole: FixedOrderGraph
     ops: IntArray
     place: IntArray
     problem: Problem
@@ -329,7 +329,7 @@ def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntAr
 
 
 def _problem(
-    whole: Whole, ops: IntArray, place: IntArray, around: tuple[IntArray, IntArray, int]
+    whole: FixedOrderGraph, ops: IntArray, place: IntArray, around: tuple[IntArray, IntArray, int]
 ) -> Problem:
     """Return the problem of a part."""
     problem, (head, tail, least) = whole.problem, around
@@ -365,7 +365,7 @@ def _problem(
     )
 
 
-def _precedences(whole: Whole, number: IntArray, tail: IntArray) -> Edges:
+def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Edges:
     """Return the precedences within a part, and those of the end."""
     full = whole.implied.full
     inside = (number[full.before] != FREE) & (number[full.after] != FREE)
@@ -379,7 +379,7 @@ def _precedences(whole: Whole, number: IntArray, tail: IntArray) -> Edges:
     )
 
 
-def _pools(whole: Whole, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
+def _pools(whole: FixedOrderGraph, number: IntArray, place: IntArray) -> tuple[Pool, ...]:
     """Return the pools of a part, those left out that say nothing beside its precedences."""
     pools = (_pool(stock, number, place) for stock in whole.stocks)
     return tuple(pool for pool in pools if pool is not None)

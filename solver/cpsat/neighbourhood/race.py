@@ -1,4 +1,4 @@
-"""A race of searches through stretches: many starts, of which the best ones go on."""
+"""Successive halving of searches through stretches: many starts, of which the best ones go on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threading import Lock
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.cpsat.neighbourhood.search import Exchange, Stretches
+from ppsolve.solver.cpsat.neighbourhood.search import Exchange, WindowLNS
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 PROMOTED = 4
@@ -28,7 +28,7 @@ LAST_SHARE = 0.5
 the same 80 searches 13 came to 0.3 % within 30 s, 35 within 50 s. Who finds nothing in a pass then
 turns to the best schedule of all."""
 
-TEAM_SIZE = 2
+GROUP_SIZE = 2
 """Workers that improve one schedule together, each with a search of its own. They come down sooner
 than one, and leave more of the schedules on which one is stuck: V 16 x 48 at 1.375p ended at 0.248,
 0.249 (three times), 0.254, 0.282, 0.283 and 0.308 % above the bound after 60 s of two workers; a
@@ -43,18 +43,18 @@ PAUSE = 0.05
 
 
 @dataclass(eq=False)
-class _Team:
+class _SearchGroup:
     """A schedule that one worker or more improve.
 
     Parameters
     ----------
     best : Schedule
         The best one that any of them found.
-    idle : list of Stretches
+    idle : list of WindowLNS
         Searches that no worker goes on with now.
     at_work : int
         Number of workers.
-    rung : int
+    level : int
         How often they found nothing better for long.
     has_stalled : bool
         Whether one of them did since all have left.
@@ -63,9 +63,9 @@ class _Team:
     """
 
     best: Schedule
-    idle: list[Stretches] = field(default_factory=list)
+    idle: list[WindowLNS] = field(default_factory=list)
     at_work: int = 0
-    rung: int = 0
+    level: int = 0
     has_stalled: bool = False
     is_exhausted: bool = False
 
@@ -75,7 +75,7 @@ class _Team:
         return self.best.value
 
 
-class Race:
+class SuccessiveHalving:
     """Searches from several starts, by one thread or more, of which the best go on.
 
     A search ends where no stretch can be better. Which schedule that is depends on chance more than
@@ -93,9 +93,9 @@ class Race:
         Gives a new start before a clock is over, None where it has none. One thread at a time
         calls it.
     bound : int
-        A lower bound on the objective in ticks; the race ends where it is met.
+        A lower bound on the objective in ticks; all end where it is met.
     clock : Clock
-        Of the whole race.
+        Of all searches.
     seed : int
         Each search has the next.
     workers : int
@@ -119,8 +119,8 @@ class Race:
         self._clocks: list[Clock] = []
         self._reached: dict[int, list[int]] = defaultdict(list)
         self._best = known
-        self._waiting = [_Team(known) for _ in range(0, workers, TEAM_SIZE)]
-        self._at_work: list[_Team] = []
+        self._waiting = [_SearchGroup(known) for _ in range(0, workers, GROUP_SIZE)]
+        self._at_work: list[_SearchGroup] = []
 
     @property
     def _early(self) -> float:
@@ -135,7 +135,7 @@ class Race:
         clock : Clock
             Ends the part that this thread takes.
         exchange : callable
-            Told of schedules that are better than all others of the race, and asked for better
+            Told of schedules that are better than all others here, and asked for better
             ones, which become starts.
         """
         own = clock.apart()
@@ -143,9 +143,9 @@ class Race:
         try:
             while not (own.is_over or self._best.value <= self._bound):
                 self._take(exchange(None))
-                team = self._next(own)
-                if team is not None:
-                    self._go_on(team, own, exchange)
+                group = self._next(own)
+                if group is not None:
+                    self._go_on(group, own, exchange)
                 elif not self._at_work:
                     return
                 else:
@@ -153,42 +153,42 @@ class Race:
         finally:
             self._clocks.remove(own)
 
-    def _go_on(self, team: _Team, clock: Clock, exchange: Exchange) -> None:
-        """Improve the schedule of a team until a pass brings nothing."""
+    def _go_on(self, group: _SearchGroup, clock: Clock, exchange: Exchange) -> None:
+        """Improve the schedule of a group until a pass brings nothing."""
 
         def trade(better: Schedule | None) -> Schedule:
             with self._lock:
-                team.best = min(team.best, better or team.best, key=lambda each: each.value)
+                group.best = min(group.best, better or group.best, key=lambda each: each.value)
             self._trade(better, exchange)
-            return team.best
+            return group.best
 
         early, ended = self._early, None
         try:
-            search = self._searching(team)
+            search = self._searching(group)
             search.exchange = trade
             trade(search.best)
             part = clock if early <= 0 else clock.within(early)
-            team.has_stalled |= search.climb(part, is_patient=early > 0)
+            group.has_stalled |= search.climb(part, is_patient=early > 0)
             ended = search
         finally:
-            self._put_back(team, ended)
+            self._put_back(group, ended)
         if search.is_interrupted:
             clock.stop()
 
-    def _searching(self, team: _Team) -> Stretches:
-        """Return a search that goes on from the best schedule of a team."""
+    def _searching(self, group: _SearchGroup) -> WindowLNS:
+        """Return a search that goes on from the best schedule of a group."""
         with self._lock:
-            search = team.idle.pop() if team.idle else None
+            search = group.idle.pop() if group.idle else None
             self._seed += search is None
             seed = self._seed
         if search is None:
             limits = SearchLimits(seconds=None, seed=seed)
-            return Stretches(self._implied, team.best, self._bound, limits)
-        search.adopt(team.best)
+            return WindowLNS(self._implied, group.best, self._bound, limits)
+        search.adopt(group.best)
         return search
 
     def _keeps(self, schedule: Schedule | None) -> bool:
-        """Keep a schedule if it is the best one, and end the race where it meets the bound."""
+        """Keep a schedule if it is the best one, and end all searches where it meets the bound."""
         with self._lock:
             if schedule is None or schedule.value >= self._best.value:
                 return False
@@ -202,52 +202,52 @@ class Race:
         """Let a schedule that was found elsewhere begin too if it is the best one."""
         if other is not None and self._keeps(other):
             with self._lock:
-                self._waiting.append(_Team(other))
+                self._waiting.append(_SearchGroup(other))
 
     def _trade(self, better: Schedule | None, exchange: Exchange) -> None:
-        """Tell of a schedule if it is the best one of the race, and take a better one."""
+        """Tell of a schedule if it is the best one here, and take a better one."""
         self._take(exchange(better if self._keeps(better) else None))
 
-    def _put_back(self, team: _Team, search: Stretches | None) -> None:
-        """Take a worker, whose search is None if it failed, from a team, which then may wait."""
+    def _put_back(self, group: _SearchGroup, search: WindowLNS | None) -> None:
+        """Take a worker, whose search is None if it failed, from a group, which then may wait."""
         with self._lock:
-            team.at_work -= 1
+            group.at_work -= 1
             if search is None or search.is_exhausted:
-                team.is_exhausted = True
+                group.is_exhausted = True
             else:
-                team.idle.append(search)
-            if team.at_work:
+                group.idle.append(search)
+            if group.at_work:
                 return
-            self._at_work.remove(team)
-            if team.has_stalled:
-                team.rung, team.has_stalled = team.rung + 1, False
-                self._reached[team.rung].append(team.value)
-            if not team.is_exhausted:
-                self._waiting.append(team)
+            self._at_work.remove(group)
+            if group.has_stalled:
+                group.level, group.has_stalled = group.level + 1, False
+                self._reached[group.level].append(group.value)
+            if not group.is_exhausted:
+                self._waiting.append(group)
             if len(self._waiting) > self._most:
                 self._waiting.remove(max(self._waiting, key=lambda each: each.value))
 
-    def _next(self, clock: Clock) -> _Team | None:
-        """Return a team that may go on, else one to join, else a new one, else the best one."""
+    def _next(self, clock: Clock) -> _SearchGroup | None:
+        """Return a group that may go on, else one to join, else a new one, else the best one."""
         if self._early > 0:
-            team = self._called(self._promoted) or self._called(self._open) or self._drawn(clock)
-            if team is not None:
-                return team
+            group = self._called(self._promoted) or self._called(self._open) or self._drawn(clock)
+            if group is not None:
+                return group
         return self._called(lambda: self._waiting + self._open())
 
-    def _open(self) -> list[_Team]:
-        """Return the teams that another worker may join."""
+    def _open(self) -> list[_SearchGroup]:
+        """Return the groups that another worker may join."""
         is_late = self._early <= 0
         return [
-            team
-            for team in self._at_work
-            if team.at_work < TEAM_SIZE
-            and not team.is_exhausted
-            and (is_late or not team.has_stalled)
+            group
+            for group in self._at_work
+            if group.at_work < GROUP_SIZE
+            and not group.is_exhausted
+            and (is_late or not group.has_stalled)
         ]
 
-    def _drawn(self, clock: Clock) -> _Team | None:
-        """Return a team from a new start; None while another thread draws and teams wait."""
+    def _drawn(self, clock: Clock) -> _SearchGroup | None:
+        """Return a group from a new start; None while another thread draws and groups wait."""
         if not self._drawing.acquire(blocking=not self._waiting):
             return None
         try:
@@ -257,27 +257,27 @@ class Race:
         if start is None or clock.is_over:
             return None
         with self._lock:
-            self._at_work.append(_Team(start, at_work=1))
+            self._at_work.append(_SearchGroup(start, at_work=1))
             return self._at_work[-1]
 
-    def _called(self, among: Callable[[], list[_Team]]) -> _Team | None:
-        """Return the best of some teams, at which one worker more is from now on."""
+    def _called(self, among: Callable[[], list[_SearchGroup]]) -> _SearchGroup | None:
+        """Return the best of some groups, at which one worker more is from now on."""
         with self._lock:
-            team = min(among(), key=lambda each: each.value, default=None)
-            if team is not None:
-                team.at_work += 1
-                if team in self._waiting:
-                    self._waiting.remove(team)
-                    self._at_work.append(team)
-            return team
+            group = min(among(), key=lambda each: each.value, default=None)
+            if group is not None:
+                group.at_work += 1
+                if group in self._waiting:
+                    self._waiting.remove(group)
+                    self._at_work.append(group)
+            return group
 
-    def _promoted(self) -> list[_Team]:
-        """Return the teams that wait and may go on, of those that came furthest."""
-        for rung in sorted({team.rung for team in self._waiting}, reverse=True):
-            reached = sorted(self._reached[rung])
+    def _promoted(self) -> list[_SearchGroup]:
+        """Return the groups that wait and may go on, of those that came furthest."""
+        for level in sorted({group.level for group in self._waiting}, reverse=True):
+            reached = sorted(self._reached[level])
             # Those that have not begun may.
-            best = reached[: len(reached) // PROMOTED] if rung else [math.inf]
-            waiting = [team for team in self._waiting if team.rung == rung]
-            if best and any(team.value <= best[-1] for team in waiting):
+            best = reached[: len(reached) // PROMOTED] if level else [math.inf]
+            waiting = [group for group in self._waiting if group.level == level]
+            if best and any(group.value <= best[-1] for group in waiting):
                 return waiting
         return []

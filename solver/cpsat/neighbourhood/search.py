@@ -18,7 +18,7 @@ from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
-from ppsolve.solver.cpsat.neighbourhood.part import Part, Whole
+from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem
 from ppsolve.solver.kernels.stretch import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -76,7 +76,7 @@ class _Question:
 
     Parameters
     ----------
-    part : Part
+    part : Subproblem
         The stretch.
     target : int
         Makespan of its problem to reach, in ticks.
@@ -86,13 +86,13 @@ class _Question:
         A lower bound on that makespan, in ticks.
     """
 
-    part: Part
+    part: Subproblem
     target: int
     most: int
     bound: int
 
 
-def _bound(part: Part, enough: int) -> int:
+def _bound(part: Subproblem, enough: int) -> int:
     """Return a lower bound on the makespan of a part, not the best one where `enough` is proved."""
     return best_bound(lower_bounds(part.implied, enough=enough)).value
 
@@ -108,7 +108,7 @@ class Counts:
 
 
 @dataclass
-class Stretches:
+class WindowLNS:
     """A search for better schedules, stretch by stretch of the sequence of starts.
 
     Bounds refute most stretches in a millisecond, CP-SAT many others: so they grow until they
@@ -291,7 +291,7 @@ class Stretches:
         step = max(1, int(LEAST_STEP * gap))
         return Aim(known, int(LEAST_GAIN * gap) + 1, known - int(HELD_GAIN * gap), step)
 
-    def _question(self, part: Part, aim: Aim) -> _Question:
+    def _question(self, part: Subproblem, aim: Aim) -> _Question:
         """Return the question about a stretch: a better schedule, or shorter paths for one."""
         bound = _bound(part, aim.known - aim.least + 1)
         if aim.known - bound >= aim.least:
@@ -333,7 +333,7 @@ class Stretches:
             self._gained = self.spent
 
     def _keep(self, schedule: Schedule) -> None:
-        self._whole = Whole(self.implied, index_ordered(self.implied, schedule))
+        self._whole = FixedOrderGraph(self.implied, index_ordered(self.implied, schedule))
         self.best = min(schedule, self._whole.schedule, key=lambda known: known.value)
 
     def _grow(self, before: Counts) -> None:

@@ -129,7 +129,7 @@ def _powers(limits: BatchLimits) -> list[int]:
 def _steps(batch: int, replicas: int, limits: BatchLimits) -> int:
     """Return the fewest micro-batches of a replica that make up just this batch, 0 where none do.
 
-    Of configurations of one batch size the one with the fewest is the best, see `Search`.
+    Of configurations of one batch size the one with the fewest is the best, see `BatchSizeSearch`.
     """
     local, rest = divmod(batch, replicas)
     if rest or not 0 < local <= MOST_SAMPLES:
