@@ -23,8 +23,8 @@ from ppsolve.solver.goodput.identify import (
     BETA_R,
     GAMMA,
     LOWER,
-    Box,
     Design,
+    ParameterBounds,
     unidentified,
 )
 
@@ -161,7 +161,7 @@ class FitObjective:
             column[order] for column in observed.columns()
         )
         self.design = Design(nodes, replicas, atomic)
-        self.box = Box.of(self.design, self.accum)
+        self.box = ParameterBounds.of(self.design, self.accum)
         self.log_accum, self.log_optim = np.log(self.accum), np.log(self.optim)
 
     def errors(self, params: Floats) -> tuple[Floats, Floats]:
@@ -320,7 +320,9 @@ def _descend(
     return params, False
 
 
-def _step(box: Box, params: Floats, gradient: Floats, curvature: Floats, damping: float) -> Floats:
+def _step(
+    box: ParameterBounds, params: Floats, gradient: Floats, curvature: Floats, damping: float
+) -> Floats:
     """Return a damped step [7] of the parameters that no bound holds back."""
     held = ((params <= box.lower) & (gradient >= 0)) | ((params >= box.upper) & (gradient <= 0))
     moving = np.flatnonzero(~held & (box.lower < box.upper))

@@ -92,7 +92,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Box:
+class ParameterBounds:
     """Bounds [7] of the parameters; where they meet the parameter is fixed, `fixed` says why."""
 
     lower: Floats
@@ -100,7 +100,7 @@ class Box:
     fixed: dict[str, str]
 
     @classmethod
-    def of(cls, design: Design, accum_times: Floats) -> Box:
+    def of(cls, design: Design, accum_times: Floats) -> ParameterBounds:
         """Return the published bounds for observations.
 
         Parameters
@@ -112,7 +112,7 @@ class Box:
 
         Returns
         -------
-        Box
+        ParameterBounds
             Parameters that no observation depends on are fixed at their lower bound, alpha_c at
             half of the mean time where there is one micro-batch size only (both as AdaptDL does).
         """
@@ -151,7 +151,7 @@ def _fixed(design: Design) -> Iterator[tuple[int, str]]:
         yield from ((BETA_N, reason), (BETA_R, reason))
 
 
-def unidentified(design: Design, box: Box, params: Floats) -> tuple[str, ...]:
+def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[str, ...]:
     """Return a warning for each free parameter, or group of them, that the data leave open.
 
     A group is found as the null space of the slopes of all predicted logarithms by the
@@ -162,7 +162,7 @@ def unidentified(design: Design, box: Box, params: Floats) -> tuple[str, ...]:
     ----------
     design : Design
         The configurations that were observed.
-    box : Box
+    box : ParameterBounds
         The bounds, and which parameters are free.
     params : float64[7]
         The fitted parameters.

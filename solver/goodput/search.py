@@ -181,7 +181,7 @@ def best_configurations(
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
     cases, place = np.unique(replicas + 1j * network, return_inverse=True)
-    search = Search(perf, grad, limits, cases.real, cases.imag)
+    search = BatchSizeSearch(perf, grad, limits, cases.real, cases.imag)
     found = search.published() if limits.compat else search.exact()
     return Best(*(values[place] for values in found))
 
@@ -210,7 +210,7 @@ def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> 
 
 
 @dataclass(frozen=True)
-class Search:
+class BatchSizeSearch:
     """The search over whole micro-batch sizes b and micro-batches s = accumulation steps + 1.
 
     With T the time of a micro-batch and N the gamma-norm of it and of the network time, a step

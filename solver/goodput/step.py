@@ -39,7 +39,7 @@ class Interval:
 
 
 @dataclass
-class Step:
+class StepTime:
     """The step time of one pipeline at one number of micro-batches, as far as runs have told.
 
     Parameters

@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.result import Result, Status
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.result import Configuration, Rule
-from ppsolve.solver.goodput.step import Interval, Step
+from ppsolve.solver.goodput.step import Interval, StepTime
 from ppsolve.solver.plan.outline import Outline
 from ppsolve.solver.plan.quick import Reached, walked_start
 from ppsolve.solver.plan.walk import NAME, WalkRule
@@ -39,7 +39,7 @@ class Candidate:
         Goodput of a step that takes one time unit: batch x efficiency x units per second.
     efficiency : float
         Of its batch size.
-    step : Step
+    step : StepTime
         What is known of its step time.
     level : Level
         How closely it has been looked at.
@@ -76,7 +76,7 @@ class Candidate:
     configuration: Configuration
     samples_per_time: float
     efficiency: float
-    step: Step
+    step: StepTime
     level: Level = Level.ENUMERATED
     is_final: bool = False
     is_stuck: bool = False

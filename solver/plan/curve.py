@@ -18,7 +18,7 @@ from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.goodput.curve import ScheduleCurve, timed_replicas
-from ppsolve.solver.goodput.step import Step
+from ppsolve.solver.goodput.step import StepTime
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.api import check, optimize
 from ppsolve.solver.optimize.kinds import lower as lower_instance
@@ -266,7 +266,9 @@ def work_time(instance: PipelineInstance) -> float:
     return problem.scale.time(max(0, work_bound(problem) - problem.tick_error))
 
 
-def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None, **options: Any) -> Step:
+def _quick(
+    instance: PipelineInstance, heuristics: Sequence[str] | None, **options: Any
+) -> StepTime:
     """Return the step of a pipeline by heuristics, by the first alone where that is optimal."""
     names = heuristics or quick_heuristics(instance)
     if instance.memory is None and len(names) > 1:
@@ -279,9 +281,9 @@ def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None, **optio
     return _measured(instance, exact=False, heuristics=names, **options, **QUICK)
 
 
-def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> Step:
+def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> StepTime:
     """Return the step of a pipeline by one run with these options of `ppsolve.optimize`."""
-    result, step = optimize(instance, **options), Step()
+    result, step = optimize(instance, **options), StepTime()
     step.learn(result)
     if result.stop_reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt
@@ -299,7 +301,7 @@ def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> Ste
     return step
 
 
-def _leave_out(steps: Sequence[Step]) -> None:
+def _leave_out(steps: Sequence[StepTime]) -> None:
     """Let fewer micro-batches take no longer than more: by their schedule, some left out."""
     for fewer, more in reversed(list(pairwise(steps))):
         if fewer.time.high > more.time.high:

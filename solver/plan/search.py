@@ -16,7 +16,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.goodput.step import Step
+from ppsolve.solver.goodput.step import StepTime
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
@@ -192,7 +192,7 @@ class PlanSearch:
             configuration=configuration,
             samples_per_time=configuration.batch_size * efficiency * units,
             efficiency=efficiency,
-            step=Step(self._floor(configuration)),
+            step=StepTime(self._floor(configuration)),
         )
         needed = self._builder.lack_of_memory(
             configuration.microbatch_size, configuration.pipeline_depth

@@ -56,7 +56,7 @@ def steadied(schedule: Schedule, jitter: Jitter, clock: Clock, seed: int) -> Sch
     InputError
         As `FixedOrders`.
     """
-    search = _Search(schedule, jitter, seed)
+    search = _RobustOrderSearch(schedule, jitter, seed)
     for _ in range(STEPS):
         if clock.is_over:
             break
@@ -73,7 +73,7 @@ def _lateness(makespans: FloatArray) -> float:
     return float(np.sort(makespans)[-max(1, round(TAIL * len(makespans))) :].mean())
 
 
-class _Search:
+class _RobustOrderSearch:
     """The orders found so far, and their runs; run 0 takes what was planned."""
 
     def __init__(self, schedule: Schedule, jitter: Jitter, seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.core.result import HeuristicStatus
-from ppsolve.solver.goodput.step import Interval, Step
+from ppsolve.solver.goodput.step import Interval, StepTime
 from ppsolve.solver.optimize.api import optimize
 from tests.goodput.curve_cases import pipeline
 
@@ -28,10 +28,10 @@ class TestIntervals:
 
 class TestSteps:
     def test_nothing_is_known_without_runs(self) -> None:
-        assert Step(3).time == Interval(3.0, float("inf"))
+        assert StepTime(3).time == Interval(3.0, float("inf"))
 
     def test_runs_only_add_to_what_is_known(self) -> None:
-        step, instance = Step(), pipeline(num_microbatches=16)
+        step, instance = StepTime(), pipeline(num_microbatches=16)
         first = optimize(instance, time_limit=0, heuristics=["1f1b"])
         step.learn(first)
         assert first.bound is not None
@@ -48,7 +48,7 @@ class TestSteps:
         assert step.method == "cp-sat"
 
     def test_what_is_proved_of_rounded_times_holds_for_the_given_ones(self) -> None:
-        step, times = Step(), {"forward": 1.0123456789012345, "backward": 2.3333333333333335}
+        step, times = StepTime(), {"forward": 1.0123456789012345, "backward": 2.3333333333333335}
         result = optimize(pipeline(times=times), time_limit=0)
         assert result.bound is not None
         assert result.tick_error > 0
@@ -56,7 +56,7 @@ class TestSteps:
         assert step.floor == result.bound - result.tick_error
 
     def test_failures_that_do_not_apply_come_last(self) -> None:
-        step, instance = Step(), pipeline(memory={"capacity": 3, "activation": 1})
+        step, instance = StepTime(), pipeline(memory={"capacity": 3, "activation": 1})
         names = ["chimera", "gpipe", "1f1b"]
         step.learn(optimize(instance, time_limit=0, heuristics=names))
         assert [(failed.name, failed.status) for failed in step.failures] == [
