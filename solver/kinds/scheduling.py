@@ -49,7 +49,7 @@ from ppsolve.solver.kinds.task import (
     WrongScheduleError,
     load_exact_solver,
 )
-from ppsolve.solver.kinds.watch import Watch
+from ppsolve.solver.kinds.watch import ProgressRelay
 from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
 from ppsolve.solver.stress.replay import refuse_unfit
 from ppsolve.solver.stress.steadier import steadied
@@ -376,7 +376,7 @@ class ScheduleTask(Task):
     ) -> StopReason:
         from ppsolve.solver.cpsat.exact import solve_exactly
 
-        watch = Watch(control.tell, self.value, self.bound.value)
+        watch = ProgressRelay(control.tell, self.value, self.bound.value)
         beside = companion(
             self.implied, control.options, control.clock, self.schedule, self.bound.value
         )
@@ -416,7 +416,7 @@ class ScheduleTask(Task):
     verify = prove_again
 
     def _listeners(
-        self, watch: Watch, learn: Callable[[Schedule], None] | None
+        self, watch: ProgressRelay, learn: Callable[[Schedule], None] | None
     ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
         """Return who takes each better value and schedule of CP-SAT, on its threads."""
         return watch.incumbent, learn

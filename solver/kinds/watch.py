@@ -8,7 +8,7 @@ from threading import Lock
 from ppsolve.solver.kinds.task import EXACT
 
 
-class Watch:
+class ProgressRelay:
     """Passes on what the exact search reports, from its threads, each with the latest of both.
 
     Parameters

@@ -16,7 +16,7 @@ from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.progress import ProgressListener
 from ppsolve.solver.optimize.readying import UnreadyTask, task_in_time
 from ppsolve.solver.optimize.registry import Named, chosen_heuristics, find_heuristic
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 
 
 def optimize(
@@ -117,7 +117,7 @@ def optimize(
         return task
 
     task = task_in_time(make, clock) or UnreadyTask(kind, instance)
-    return Run(task, chosen, options, on_progress, clock).execute()
+    return SolveRun(task, chosen, options, on_progress, clock).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

@@ -46,7 +46,7 @@ TICK = 0.9
 listener can tell work from a hang."""
 
 
-class Teller:
+class ProgressReporter:
     """Tells a listener what several threads report: one event at a time, figures never worse.
 
     Parameters

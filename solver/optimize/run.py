@@ -25,7 +25,7 @@ from ppsolve.solver.kernels.compilation import answering_within, expect, load_co
 from ppsolve.solver.kinds.entries import bound_entries, relative_gap, versions
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import EXACT, Task, load_exact_solver
-from ppsolve.solver.optimize.progress import ProgressListener, Teller
+from ppsolve.solver.optimize.progress import ProgressListener, ProgressReporter
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 RESERVED_SECONDS, RESERVED_PER_OP, MOST_RESERVED = 0.05, 2e-6, 0.25
@@ -99,7 +99,7 @@ class _Ending:
     words: str | None = None
 
 
-class Run:
+class SolveRun:
     """State of one run; `execute` returns its result.
 
     Parameters
@@ -133,7 +133,7 @@ class Run:
         self.ending = self.whole.before(min(reserve, MOST_RESERVED * limit))
         is_robust = options.robust is not None
         self.clock = self.ending.share(1 - STEADY_SHARE) if is_robust else self.ending
-        self._teller = Teller(listener, self.whole, task.shown)
+        self._teller = ProgressReporter(listener, self.whole, task.shown)
         self._end = _Ending()
         self._has_glanced = False
         self._is_verified: bool | None = None

@@ -18,7 +18,7 @@ from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import EXACT, Control, load_exact_solver
-from ppsolve.solver.kinds.watch import Watch
+from ppsolve.solver.kinds.watch import ProgressRelay
 from ppsolve.solver.overlap.claims import check_order
 from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
 from ppsolve.solver.overlap.programs import plan_of_order, plan_of_schedule
@@ -189,7 +189,7 @@ class ProgramTask(ScheduleTask):
         return found is not None and self.offer(found[1], by, found[0])
 
     def _listeners(
-        self, watch: Watch, learn: Callable[[Schedule], None] | None
+        self, watch: ProgressRelay, learn: Callable[[Schedule], None] | None
     ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
         """Return nobody for values, as not all are of programs, and who keeps the programs."""
 

@@ -28,7 +28,7 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.pipeline.kind import PipelineTask
 from ppsolve.solver.plan.building import Builder
@@ -275,4 +275,4 @@ def documented(instance: PipelineInstance, shown: Outline, start: IntArray, name
     kind = kind_of(instance)
     task = _KnownTask(kind, instance, kind.lower(instance))
     offer_start(task, shown, start, name)
-    return Run(task, (), Options(time_limit=0.0)).execute()
+    return SolveRun(task, (), Options(time_limit=0.0)).execute()

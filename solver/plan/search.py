@@ -22,7 +22,7 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.plan.building import Builder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
@@ -444,7 +444,7 @@ class PlanSearch:
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
-        run = Run(task, chosen, options, lambda _: self.tell(candidate), clock)
+        run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
         candidate.solved = None
         if task.schedule is not None and task.best_by is not None and not candidate.is_closed:

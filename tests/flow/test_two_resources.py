@@ -15,7 +15,7 @@ from ppsolve.solver.flow.two_resources import NAME, end_resources, reduced_to, t
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask
 from tests.clocks import CountingClock
 from tests.flow.drawn import drawn
@@ -136,7 +136,7 @@ def test_a_run_raises_its_bound_by_it_where_kernels_are_compiled(is_compiled, mo
     monkeypatch.setitem(compilation._state, "compiled", is_compiled)
     monkeypatch.setattr("ppsolve.solver.pipeline.kind.expect", lambda _: None)
     task.find_bounds()
-    task.raise_bound(Run(task, [], Options(time_limit=600)))
+    task.raise_bound(SolveRun(task, [], Options(time_limit=600)))
     # The best that is known of it, 491,296, is the least that its first and last device allow.
     expected = Bound(NAME, 491_296) if is_compiled else Bound("drain", 485_312)
     assert (task.bound.name, task.bound.value) == (expected.name, expected.value)

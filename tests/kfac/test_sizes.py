@@ -18,7 +18,7 @@ from ppsolve.solver.kfac.heuristics import CAUSAL, run_refresh_heuristic
 from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 from tests.kfac.cases import Timeline, pattern_of
 from tests.kfac.described_instances import described_instance
 
@@ -89,7 +89,7 @@ def test_a_plan_of_all_devices_that_has_too_many_ops_fails_too(monkeypatch):
 def test_an_exact_model_with_too_many_places_is_not_built(monkeypatch):
     monkeypatch.setattr(exact, "MAX_PLACES", 10)
     task = task_of(narrow(2), tie_break="none")
-    result = Run(task, [CAUSAL], Options(time_limit=5)).execute()
+    result = SolveRun(task, [CAUSAL], Options(time_limit=5)).execute()
     assert result.value == 6
     assert result.stop_reason is StopReason.TOO_LARGE
     component = exact.ComponentSearch(task.pattern, [0], task.instance.tie_break, task.budget)

@@ -18,7 +18,7 @@ from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 from tests.paths import DATA
 
 SHARE = 0.43243243243243246
@@ -221,7 +221,7 @@ def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatc
         heuristics=None,
     )
     with pytest.raises(WrongScheduleError, match="below the bound 1000000000 of wrong"):
-        Run(kind_of(instance).task(instance), [], options).execute()
+        SolveRun(kind_of(instance).task(instance), [], options).execute()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ppsolve.solver.kinds import scheduling
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize import run as runs
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.progress import TICK, Teller
+from ppsolve.solver.optimize.progress import TICK, ProgressReporter
 from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic
 from tests.clocks import CountingClock
 
@@ -43,7 +43,9 @@ def run(names: list[str], endless: str, clock: Clock) -> Any:
         for heuristic in chosen_heuristics(PIPELINE, names)
     ]
     options = Options(time_limit=clock.left)
-    return runs.Run(kind_of(PIPELINE).task(PIPELINE), heuristics, options, clock=clock).execute()
+    return runs.SolveRun(
+        kind_of(PIPELINE).task(PIPELINE), heuristics, options, clock=clock
+    ).execute()
 
 
 def test_a_heuristic_that_does_not_end_has_failed_and_the_run_goes_on() -> None:
@@ -120,7 +122,7 @@ class Told:
             def elapsed(self) -> float:
                 return told.seconds
 
-        self.teller = Teller(self.events.append, _Clock(), lambda value: value)
+        self.teller = ProgressReporter(self.events.append, _Clock(), lambda value: value)
 
 
 def test_a_phase_is_told_again_after_a_silent_second() -> None:
@@ -166,7 +168,7 @@ def test_a_search_tells_of_its_best_while_it_goes_on() -> None:
         find_heuristic("1f1b"),
         replace(find_heuristic("list-sweep"), propose=tells),
     ]
-    result = runs.Run(
+    result = runs.SolveRun(
         kind_of(PIPELINE).task(PIPELINE), heuristics, Options(time_limit=2.0), clock=Clock(2.0)
     ).execute()
     assert better.schedule.value < first.schedule.value

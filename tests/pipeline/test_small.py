@@ -13,7 +13,7 @@ from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.run import Run
+from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.pipeline import small
 from ppsolve.solver.pipeline.kind import PIPELINE
 from tests.paths import DATA
@@ -52,7 +52,7 @@ def searched(instance: PipelineInstance) -> tuple[int | None, int]:
     """Return value and bound of a task after the search through states alone."""
     task = PIPELINE.task(instance)
     assert task.flow is not None
-    small.search_states(task, task.flow, Run(task, [], Options(time_limit=60)))
+    small.search_states(task, task.flow, SolveRun(task, [], Options(time_limit=60)))
     return task.value, task.bound.value
 
 
