@@ -70,7 +70,7 @@ _Orders = Callable[[PipelineInstance, Request], list[Order]]
 
 
 @dataclass(frozen=True)
-class FixedOrders:
+class StaticOrders:
     """Runs orders that are known before time goes by; micro-batches go by their index.
 
     Parameters
@@ -113,7 +113,7 @@ def _fixed(
     return Heuristic(
         name,
         summary,
-        FixedOrders(orders),
+        StaticOrders(orders),
         A_PIPELINE,
         requirements,
         orders=lambda request: orders(request.instance, request),
@@ -221,7 +221,7 @@ PUBLISHED = (
     Heuristic(
         "chimera",
         "1F1B in both directions, merged on each device by earliest start",
-        FixedOrders(lambda instance, request: chimera(instance, request.problem)),
+        StaticOrders(lambda instance, request: chimera(instance, request.problem)),
         A_PIPELINE,
         (BIDIRECTIONAL,),
         source="Chimera: Li and Hoefler 2021",

@@ -11,7 +11,7 @@ from ppsolve.solver.pipeline.grammar import (
     Action,
     Overlap,
 )
-from ppsolve.solver.pipeline.zero_bubble import Emitter
+from ppsolve.solver.pipeline.zero_bubble import DeviceOrderWriter
 
 _BACKWARD_HALVES = (BACKWARD_INPUT, BACKWARD_WEIGHT)
 
@@ -37,7 +37,7 @@ def zbv(num_devices: int, num_microbatches: int) -> list[Order]:
 def _zbv_order(num_devices: int, num_microbatches: int, device: int) -> Order:
     a, b = device, 2 * num_devices - 1 - device
     padded = max(2 * num_devices - 1, num_microbatches)
-    out = Emitter(num_microbatches)
+    out = DeviceOrderWriter(num_microbatches)
     for _ in range(2 * (num_devices - device) - 1):
         out.emit(a, FORWARD)
     for _ in range(device):

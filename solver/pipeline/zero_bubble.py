@@ -6,7 +6,7 @@ from ppsolve.solver.pipeline.actions import Order
 from ppsolve.solver.pipeline.grammar import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 
-class Emitter:
+class DeviceOrderWriter:
     """Writer of one device's order: each kind of each stage in index order, while any is left.
 
     Parameters

@@ -10,7 +10,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.flow.trading import Exchange, sizes_of
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG
-from ppsolve.solver.pipeline.replicas.shape import Shape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 UNEQUAL = {
     "num_devices": 2,
@@ -24,7 +24,7 @@ UNEQUAL = {
 def search(way: int, members: list[list[int]], counts: str = "any") -> Exchange:
     replicas = {"count": 2, "assignment": "free", "counts": counts}
     instance = PipelineInstance.parse(UNEQUAL | {"replicas": replicas})
-    shape = Shape(instance, TimeScale.fit([], "us"))
+    shape = ReplicaShape(instance, TimeScale.fit([], "us"))
     return Exchange(
         shape.sample, shape.ways[0], sizes_of(shape.flow, shape.alone), members, way, seed=7
     )
@@ -76,7 +76,7 @@ def test_compiled_or_not_a_walk_takes_the_same_steps(monkeypatch: pytest.MonkeyP
 def test_an_order_that_overruns_a_pool_is_too_long():
     tight = UNEQUAL | {"memory": {"capacity": [100, 100], "activation": 1}}
     instance = PipelineInstance.parse(tight | {"replicas": {"count": 2, "assignment": "free"}})
-    shape = Shape(instance, TimeScale.fit([], "us"))
+    shape = ReplicaShape(instance, TimeScale.fit([], "us"))
     sizes = sizes_of(shape.flow, shape.alone)
     short = sizes._replace(room=np.zeros_like(sizes.room))
     members = [[0, 1, 2], [3, 4, 5]]

@@ -13,7 +13,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
-from ppsolve.solver.pipeline.event_driven.route import Route, Run, Shape
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, RouteShape
 from ppsolve.solver.pipeline.event_driven.rules import (
     fifo,
     interleaved_cyclic_1f1b,
@@ -33,7 +33,7 @@ def route(
     room: int | None = None,
 ) -> Route:
     """Return a route whose stages take the same times; each forward leaves as much as it takes."""
-    shape = Shape(len(devices))
+    shape = RouteShape(len(devices))
     rows, queue = [], []
     for position in range(shape.num_positions):
         stage = shape.stage(position)
@@ -50,7 +50,7 @@ def route(
     return Route(tuple(devices), table, np.array(queue), lag, amounts, amounts, size)
 
 
-def orders(run: Run) -> list[str]:
+def orders(run: RouteRun) -> list[str]:
     """Return what each device computes, e.g. ``F0 F1 B0 B1``."""
     shape = run.route.shape
     queues = [run.route.compute_queue(device) for device in range(run.route.num_devices)]
@@ -69,7 +69,7 @@ def pipeline(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("stages", [1, 2, 5])
 def test_positions_are_a_chain_there_and_back(stages: int) -> None:
     """Computed at: 0, 1, ..., S - 1, S - 1, ..., 1, 0; every transfer leaves the stage before."""
-    shape = Shape(stages)
+    shape = RouteShape(stages)
     positions = range(shape.num_positions)
     computed = [v for v in positions if not shape.is_transfer(v)]
     assert [shape.stage(v) for v in computed] == [*range(stages), *reversed(range(stages))]

@@ -15,7 +15,7 @@ from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
-from ppsolve.solver.pipeline.event_driven.route import Run
+from ppsolve.solver.pipeline.event_driven.route import RouteRun
 from ppsolve.solver.pipeline.event_driven.rules import (
     fifo,
     interleaved_cyclic_1f1b,
@@ -41,7 +41,7 @@ NEVER_ENDS = ("relaxed-1F1B", "interleaved-relaxed-1F1B")
 """Schedulers that stop half-way where there are more micro-batches than devices."""
 
 
-def computed(run: Run, given: list[int]) -> list[list[tuple[str, int, int]]]:
+def computed(run: RouteRun, given: list[int]) -> list[list[tuple[str, int, int]]]:
     """Return kind, stage and micro-batch of what each device computes."""
     route, shape = run.route, run.route.shape
     return [

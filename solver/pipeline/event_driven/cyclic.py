@@ -9,10 +9,10 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.solver.pipeline.event_driven.events import InTurn, serve
-from ppsolve.solver.pipeline.event_driven.route import Route, Run, Visit
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit
 
 
-def cyclic(route: Route, *, keeps_room: bool = False) -> Run:
+def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
     """Run all micro-batches in rounds (DynaPipe, Jiang et al., EuroSys 2024, section 5).
 
     In a round each queue serves the first waiting visit of each of its positions, backwards and
@@ -30,13 +30,13 @@ def cyclic(route: Route, *, keeps_room: bool = False) -> Run:
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders; not complete where all that is left is put off.
     """
     return _Rounds(route, keeps_room=keeps_room).run()
 
 
-def wait_free_cyclic(route: Route) -> Run:
+def wait_free_cyclic(route: Route) -> RouteRun:
     """Run the orders of `cyclic` without waiting for rounds.
 
     As published, the rounds know nothing about memory as long as their orders fit by themselves.
@@ -48,7 +48,7 @@ def wait_free_cyclic(route: Route) -> Run:
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders; one that does not fit where no order of the rounds fits.
     """
     rounds = cyclic(route)
@@ -80,7 +80,7 @@ class _Rounds:
         self.memory = _Levels(route) if keeps_room else None
         self.now = self.end = 0
 
-    def run(self) -> Run:
+    def run(self) -> RouteRun:
         queues = range(len(self.served))
         sending = queues[: -self.route.num_devices]
         moved = True
@@ -89,7 +89,7 @@ class _Rounds:
             # What a round computes is sent in that round.
             moved |= self._take_turns(sending)
             self.now = self.end
-        return Run(self.route, self.served, self.start)
+        return RouteRun(self.route, self.served, self.start)
 
     def _take_turns(self, queues: range) -> bool:
         """Let queues serve what waits, and say if any did; what becomes ready waits from then."""

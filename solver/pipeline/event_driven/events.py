@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from ppsolve.models.core.problem import FREE
-from ppsolve.solver.pipeline.event_driven.route import Route, Run, Visit
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit
 
 Waits = Mapping[Visit, Iterable[Visit]]
 """Visits, each with those that have to end before it."""
@@ -112,7 +112,7 @@ class _End:
         return self.time < other.time
 
 
-def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -> Run:
+def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -> RouteRun:
     """Run all micro-batches over a route, from one event to the next.
 
     At every event each idle queue may start one visit, by the number of the queue. What ends at
@@ -129,7 +129,7 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders; not complete where queues wait for each other.
     """
     return _Events(route, servers, waits or {}).run()
@@ -154,13 +154,13 @@ class _Events:
         self.ends: list[_End] = []
         self.now = 0
 
-    def run(self) -> Run:
+    def run(self) -> RouteRun:
         for microbatch in range(self.route.num_microbatches):
             self._arrive(Visit(0, microbatch))
         while self._start_all():
             for end in self._next_ends():
                 self._finish(end)
-        return Run(self.route, self.served, self.start)
+        return RouteRun(self.route, self.served, self.start)
 
     def _arrive(self, visit: Visit) -> None:
         if self.missing.get(visit):

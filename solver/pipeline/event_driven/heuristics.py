@@ -12,7 +12,7 @@ from ppsolve.models.documents.errors import HeuristicFailedError, NotApplicableE
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
 from ppsolve.solver.pipeline.actions import action_strings, schedule_actions
 from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
-from ppsolve.solver.pipeline.event_driven.route import Route, Run
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun
 from ppsolve.solver.pipeline.event_driven.rules import fifo, interleaved_cyclic_1f1b, relaxed_1f1b
 from ppsolve.solver.pipeline.event_driven.translation import (
     no_earlier,
@@ -51,7 +51,7 @@ class EventDriven:
         Whether transfers start together with the op that feeds them.
     """
 
-    rule: Callable[[Route], Run]
+    rule: Callable[[Route], RouteRun]
     has_barriers: bool = False
     sends_ahead: bool = False
 

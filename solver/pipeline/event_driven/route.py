@@ -18,7 +18,7 @@ class Visit(NamedTuple):
     microbatch: int
 
 
-class Shape(NamedTuple):
+class RouteShape(NamedTuple):
     """Positions of a route through S stages: F0, its transfer, F1, ..., B1, its transfer, B0.
 
     Every stage boundary has a transfer each way, between stages of one device too, where it takes
@@ -56,7 +56,7 @@ class Route:
     stage_to_device : sequence of int
         Device of each of the S stages.
     duration : int64[V, m]
-        Durations in ticks; see `Shape` for the positions.
+        Durations in ticks; see `RouteShape` for the positions.
     queue : int64[V]
         Queue of each position. Queues are asked in the order of their numbers: all that send
         first, then the compute queue of each device.
@@ -77,9 +77,9 @@ class Route:
     room: IntArray | None = None
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> RouteShape:
         """Which position is which."""
-        return Shape(len(self.stage_to_device))
+        return RouteShape(len(self.stage_to_device))
 
     @property
     def num_devices(self) -> int:
@@ -133,7 +133,7 @@ class Route:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class RouteRun:
     """What became of all micro-batches on a route.
 
     Parameters

@@ -13,13 +13,13 @@ from ppsolve.solver.pipeline.event_driven.events import (
     Waits,
     serve,
 )
-from ppsolve.solver.pipeline.event_driven.route import Route, Run, Visit
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit
 
 Turn = tuple[bool, int]
 """Whether a turn is a forward, and its micro-batch."""
 
 
-def fifo(route: Route) -> Run:
+def fifo(route: Route) -> RouteRun:
     """Let every queue serve what arrived first (DynaPipe, Jiang et al., EuroSys 2024).
 
     Parameters
@@ -29,13 +29,13 @@ def fifo(route: Route) -> Run:
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders.
     """
     return serve(route, [FirstCome() for _ in range(route.num_queues)])
 
 
-def strict_1f1b(route: Route) -> Run:
+def strict_1f1b(route: Route) -> RouteRun:
     """Run 1F1B, interleaved where devices have several stages; transfers go in the same order.
 
     The order of each device is one of micro-batches and directions; which of its stages has a turn
@@ -48,13 +48,13 @@ def strict_1f1b(route: Route) -> Run:
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders; not complete where the queues wait for each other.
     """
     return _strict(route, {})
 
 
-def relaxed_1f1b(route: Route) -> Run:
+def relaxed_1f1b(route: Route) -> RouteRun:
     """Run what is there, backwards first, at most p forwards more than backwards on any queue.
 
     As published, the cap holds for queues that send too: that of device 0 has no backwards, so that
@@ -67,14 +67,14 @@ def relaxed_1f1b(route: Route) -> Run:
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders; not complete beyond p micro-batches.
     """
     count, is_forward = route.num_devices, route.shape.is_forward
     return serve(route, [BackwardsFirst(is_forward, count) for _ in range(route.num_queues)])
 
 
-def interleaved_cyclic_1f1b(route: Route) -> Run:
+def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
     """Run interleaved 1F1B with a barrier between the backwards of a round and the next forwards.
 
     In round r, device d runs forward r of those that its lead leaves, counted from the p - d - 1
@@ -89,7 +89,7 @@ def interleaved_cyclic_1f1b(route: Route) -> Run:
 
     Returns
     -------
-    Run
+    RouteRun
         Starts and orders; not complete where the queues wait for each other.
     """
     chunks = route.shape.num_stages // route.num_devices
@@ -123,7 +123,7 @@ def _rounds(route: Route, *, is_forward: bool) -> dict[int, list[Visit]]:
     return found
 
 
-def _strict(route: Route, waits: Waits) -> Run:
+def _strict(route: Route, waits: Waits) -> RouteRun:
     is_forward = route.shape.is_forward
     last = route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]

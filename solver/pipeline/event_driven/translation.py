@@ -9,7 +9,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.pipeline.entries import entry_at
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.pipeline.actions import FULL, Order
-from ppsolve.solver.pipeline.event_driven.route import Route, Run, Shape
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, RouteShape
 from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ppsolve.solver.structure.tables import memory_of
 
@@ -35,7 +35,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     Route
         Durations in ticks, memory in whole units of each pool.
     """
-    devices, shape = instance.stage_to_device, Shape(instance.num_stages)
+    devices, shape = instance.stage_to_device, RouteShape(instance.num_stages)
     targets = [_target(devices, shape, v) for v in range(shape.num_positions)]
     places = [devices[shape.stage(v)] for v in range(shape.num_positions)]
     is_link = instance.p2p.mode == "link"
@@ -54,7 +54,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     return Route(devices, length, np.array(queue), np.array(lag), *_memory(problem, ops, devices))
 
 
-def _target(devices: tuple[int, ...], shape: Shape, position: int) -> int:
+def _target(devices: tuple[int, ...], shape: RouteShape, position: int) -> int:
     """Return the device that a transfer goes to; that of the stage for all else."""
     stage = shape.stage(position)
     if shape.is_transfer(position):
@@ -62,14 +62,14 @@ def _target(devices: tuple[int, ...], shape: Shape, position: int) -> int:
     return devices[stage]
 
 
-def visit_ops(problem: Problem, shape: Shape) -> IntArray:
+def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     """Return the ops of each visit: the first and the last, of split backwards.
 
     Parameters
     ----------
     problem : Problem
         The problem of a pipeline without collectives.
-    shape : Shape
+    shape : RouteShape
         Positions.
 
     Returns
@@ -112,12 +112,12 @@ def _memory(
     return totals[0], totals[0] - totals[1], memory.size
 
 
-def orders_of_run(run: Run, permutation: IntArray) -> list[Order]:
+def orders_of_run(run: RouteRun, permutation: IntArray) -> list[Order]:
     """Return the order of each device in a run.
 
     Parameters
     ----------
-    run : Run
+    run : RouteRun
         A complete run.
     permutation : int64[m]
         The micro-batch at each place of the run.
@@ -138,12 +138,12 @@ def orders_of_run(run: Run, permutation: IntArray) -> list[Order]:
     return orders
 
 
-def sending_orders(run: Run, ops: IntArray) -> Edges:
+def sending_orders(run: RouteRun, ops: IntArray) -> Edges:
     """Return the order of the transfers of each queue, as precedences.
 
     Parameters
     ----------
-    run : Run
+    run : RouteRun
         A complete run.
     ops : int64[2, V, m]
         Ops of each visit of the run, from `visit_ops`.
@@ -158,7 +158,7 @@ def sending_orders(run: Run, ops: IntArray) -> Edges:
     return chain_edges([chain[chain != FREE] for chain in chains])
 
 
-def no_earlier(run: Run, ops: IntArray) -> Edges:
+def no_earlier(run: RouteRun, ops: IntArray) -> Edges:
     """Return precedences that let no forward and backward start earlier than in a run.
 
     The first visit starts at time 0 and all others after its end, so that a lag behind it says
@@ -166,7 +166,7 @@ def no_earlier(run: Run, ops: IntArray) -> Edges:
 
     Parameters
     ----------
-    run : Run
+    run : RouteRun
         A complete run.
     ops : int64[2, V, m]
         Ops of each visit of the run, from `visit_ops`.

@@ -172,10 +172,10 @@ def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
     DeadlockError
         The steps wait for each other.
     """
-    yield from _Walk(rows, ends)
+    yield from _ProgramWalk(rows, ends)
 
 
-class _Walk:
+class _ProgramWalk:
     """Goes through all rows at once; a step is ready when all that it needs has run."""
 
     def __init__(self, rows: Rows, ends: Ends | None) -> None:

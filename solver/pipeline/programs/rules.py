@@ -30,7 +30,7 @@ MOST_MISSING = 1000
 
 
 @dataclass(frozen=True)
-class Shape:
+class PipelineShape:
     """The pipeline that a program must be of.
 
     Parameters
@@ -49,7 +49,7 @@ class Shape:
 
 
 def broken_rules(
-    rows: Sequence[Sequence[ComputeStep]], shape: Shape | None = None
+    rows: Sequence[Sequence[ComputeStep]], shape: PipelineShape | None = None
 ) -> Iterator[Violation]:
     """Yield the rules that the compute steps of a program break; a rule may hide those behind it.
 
@@ -57,7 +57,7 @@ def broken_rules(
     ----------
     rows : sequence of sequence of Action or Overlap
         The steps of each rank.
-    shape : Shape, optional
+    shape : PipelineShape, optional
         What the program is to be of; by default all stages and micro-batches up to the largest
         numbers that are there.
 
@@ -78,7 +78,7 @@ def broken_rules(
     yield from _deadlocks(rows)
 
 
-def _foreign(rows: Sequence[Sequence[Action]], shape: Shape) -> Iterator[Violation]:
+def _foreign(rows: Sequence[Sequence[Action]], shape: PipelineShape) -> Iterator[Violation]:
     """Yield ops that the pipeline does not have, and those on another rank than their stage."""
     ranks = max(shape.stage_to_rank) + 1
     if len(rows) != ranks:
@@ -114,7 +114,9 @@ def _misplaced(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
                 break
 
 
-def _miscounted(rows: Sequence[Sequence[Action]], shape: Shape | None) -> Iterator[Violation]:
+def _miscounted(
+    rows: Sequence[Sequence[Action]], shape: PipelineShape | None
+) -> Iterator[Violation]:
     counts = Counter(action for row in rows for action in row)
     for action, count in counts.items():
         if count > 1:

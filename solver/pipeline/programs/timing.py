@@ -14,11 +14,11 @@ from ppsolve.solver.pipeline.actions import Order
 from ppsolve.solver.pipeline.collectives import with_collectives
 from ppsolve.solver.pipeline.grammar import ComputeStep
 from ppsolve.solver.pipeline.kind import PIPELINE
-from ppsolve.solver.pipeline.programs.rules import Shape
-from ppsolve.solver.pipeline.published import A_PIPELINE, FixedOrders
+from ppsolve.solver.pipeline.programs.rules import PipelineShape
+from ppsolve.solver.pipeline.published import A_PIPELINE, StaticOrders
 
 
-def shape_of(instance: PipelineInstance) -> Shape:
+def shape_of(instance: PipelineInstance) -> PipelineShape:
     """Return the shape that programs of a pipeline must have.
 
     Raises
@@ -36,7 +36,9 @@ def shape_of(instance: PipelineInstance) -> Shape:
                 source=instance.name,
                 field=field,
             )
-    return Shape(instance.num_microbatches, instance.stage_to_device, instance.times.is_split)
+    return PipelineShape(
+        instance.num_microbatches, instance.stage_to_device, instance.times.is_split
+    )
 
 
 def simulated(
@@ -61,7 +63,7 @@ def simulated(
         The rules of the pipeline that it breaks, such as memory.
     """
     orders = [Order.of(row) for row in rows]
-    heuristic = Heuristic("program", "", FixedOrders(lambda _, __: orders), A_PIPELINE)
+    heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
     problem = PIPELINE.lower(instance, exact=exact)
     proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
     return proposal, check_schedule(problem, proposal.schedule)

@@ -12,17 +12,20 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.joint import join
 from ppsolve.solver.flow.lineups import ReplicaPattern
 from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, time_lineup
-from ppsolve.solver.pipeline.replicas.shape import Shape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 
 def schedule_of(
-    shape: Shape, choices: Sequence[Choice], sizes: ExchangeSizes, members: Sequence[Sequence[int]]
+    shape: ReplicaShape,
+    choices: Sequence[Choice],
+    sizes: ExchangeSizes,
+    members: Sequence[Sequence[int]],
 ) -> Schedule:
     """Return the schedule in which every replica runs its order as early as possible.
 
     Parameters
     ----------
-    shape : Shape
+    shape : ReplicaShape
         Structure of the pipeline.
     choices : sequence of Choice
         Of each replica: the order for each number of micro-batches.
@@ -55,14 +58,16 @@ def schedule_of(
     return Schedule(joint, np.concatenate(starts))
 
 
-def _ends(shape: Shape, sizes: ExchangeSizes, which: int, slots: IntArray) -> IntArray:
+def _ends(shape: ReplicaShape, sizes: ExchangeSizes, which: int, slots: IntArray) -> IntArray:
     end = np.zeros(len(shape.lineups[which].ops), dtype=np.int64)
     level = np.zeros(len(sizes.room), dtype=np.int64)
     time_lineup(shape.sample, sizes, which, slots, 0, end, level)
     return end
 
 
-def _problem(shape: Shape, lineup: ReplicaPattern, slots: IntArray, table: IntArray) -> Problem:
+def _problem(
+    shape: ReplicaShape, lineup: ReplicaPattern, slots: IntArray, table: IntArray
+) -> Problem:
     """Return the problem of one replica with its own durations and amounts."""
     sample = lineup.schedule.problem
     owner, position = np.empty_like(lineup.ops), np.empty_like(lineup.ops)
@@ -78,13 +83,13 @@ def _problem(shape: Shape, lineup: ReplicaPattern, slots: IntArray, table: IntAr
 
 
 def action_orders(
-    shape: Shape, choices: Sequence[Choice], members: Sequence[Sequence[int]]
+    shape: ReplicaShape, choices: Sequence[Choice], members: Sequence[Sequence[int]]
 ) -> list[list[list[str]]]:
     """Return the action strings of each device of each replica.
 
     Parameters
     ----------
-    shape : Shape
+    shape : ReplicaShape
         Structure of the pipeline.
     choices : sequence of Choice
         Of each replica: the order for each number of micro-batches.

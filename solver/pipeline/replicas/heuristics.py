@@ -19,7 +19,7 @@ from ppsolve.solver.pipeline.collectives import orders_if_whole
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ReplicaProblem:
     """One replica alone.
 
     Parameters
@@ -46,7 +46,7 @@ def members_of(problem: Problem) -> Members:
     return tuple(members)
 
 
-def parts_of(instance: PipelineInstance, members: Members) -> list[Part]:
+def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProblem]:
     """Return the replicas of a pipeline, each alone.
 
     Parameters
@@ -58,13 +58,13 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[Part]:
 
     Returns
     -------
-    list of Part
+    list of ReplicaProblem
         In the order of replicas.
     """
     problems = lower_replicas(instance, members)
     ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
     return [
-        Part(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
+        ReplicaProblem(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
         for those, problem, end in zip(members, problems, ends, strict=True)
     ]
 

@@ -16,7 +16,7 @@ from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
 from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
 from ppsolve.solver.pipeline.replicas.assembly import schedule_of
-from ppsolve.solver.pipeline.replicas.shape import Shape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 BOUNDS_SHARE = 0.1
 """Part of the time for bounds of fixed replicas, the slowest first. With 0.2, 0.1 and 0.05 of 0.2 s
@@ -32,12 +32,12 @@ the slowest of 32 replicas (2 stages, 8 micro-batches) is proved in all of 16 re
 2**11 in 11 of them; 0.16 and 0.14 s of processor time a step."""
 
 
-class Search:
+class ReplicaSearch:
     """A search over one step.
 
     Parameters
     ----------
-    shape : Shape
+    shape : ReplicaShape
         Structure of the pipeline.
     flow : Flow
         Durations and amounts of the step.
@@ -52,7 +52,9 @@ class Search:
         Work of each micro-batch on each device of a replica, in ticks.
     """
 
-    def __init__(self, shape: Shape, flow: Flow, seed: int, clock: Clock | None = None) -> None:
+    def __init__(
+        self, shape: ReplicaShape, flow: Flow, seed: int, clock: Clock | None = None
+    ) -> None:
         self.shape, self.flow, self.seed = shape, flow, seed
         self.sizes = sizes_of(flow, shape.alone)
         self.loads = self.sizes.load.reshape(flow.num_microbatches, -1)

@@ -48,7 +48,7 @@ SPREAD = 2
 all numbers."""
 
 
-class Shape:
+class ReplicaShape:
     """Positions, orders and structure of a pipeline with replicas.
 
     Parameters
@@ -82,9 +82,9 @@ class Shape:
                 'expected one pipe and p2p of mode "delay", "link" or "send_queue"', field="p2p"
             )
         self.flow: Flow = flow
-        self.amounts = [_Amounts(pool, flow, self.whole.num_ops) for pool in self.whole.pools]
+        self.amounts = [_AmountTables(pool, flow, self.whole.num_ops) for pool in self.whole.pools]
 
-    def with_lengths(self, lengths: Sequence[int | Sequence[int]]) -> Shape:
+    def with_lengths(self, lengths: Sequence[int | Sequence[int]]) -> ReplicaShape:
         """Return the same shape with micro-batches of other lengths.
 
         Raises
@@ -228,7 +228,7 @@ def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
     return sum(numbers, Decimal(0)) / len(numbers)
 
 
-class _Amounts:
+class _AmountTables:
     """Amounts of one pool by micro-batch and position, as numbers of its distinct ones."""
 
     def __init__(self, pool: Pool, flow: Flow, num_ops: int) -> None:

@@ -26,8 +26,8 @@ from ppsolve.solver.kernels.exchange import TOO_LONG
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.pipeline.replicas.assembly import action_orders
-from ppsolve.solver.pipeline.replicas.search import Search
-from ppsolve.solver.pipeline.replicas.shape import Shape
+from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 DIGITS = 6
 """Decimal digits of the time unit that are kept by default."""
@@ -125,8 +125,8 @@ class StepScheduler:
             raise InputError("expected none, as orders name whole ops", field="collectives")
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
         expect(float("inf"))
-        self._shape = Shape(pipeline, scale)
-        Search(self._shape, self._shape.flow, 1).warm_up()
+        self._shape = ReplicaShape(pipeline, scale)
+        ReplicaSearch(self._shape, self._shape.flow, 1).warm_up()
         # The second answer measures how long the end of one takes: the first may compile for it.
         for _ in range(2):
             self._finishing = 0.0
@@ -174,11 +174,11 @@ class StepScheduler:
                 raise InputError(f"expected seconds of at least 0, got {seconds}", field=name)
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = Search(shape, _flow(shape, times), seed, clock)
+        search = ReplicaSearch(shape, _flow(shape, times), seed, clock)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
-    def _answer(self, search: Search, clock: Clock) -> StepAnswer:
+    def _answer(self, search: ReplicaSearch, clock: Clock) -> StepAnswer:
         began, shape = clock.elapsed, search.shape
         members = search.members
         if search.value >= TOO_LONG:
@@ -204,12 +204,12 @@ class StepScheduler:
         return answer
 
 
-def _flow(shape: Shape, times: Mapping[str, Any] | None) -> Flow:
+def _flow(shape: ReplicaShape, times: Mapping[str, Any] | None) -> Flow:
     """Return the durations and amounts of one step."""
     return shape.flow if times is None else replace(shape.flow, duration=_with_times(shape, times))
 
 
-def _with_times(shape: Shape, times: Mapping[str, Any]) -> IntArray:
+def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> IntArray:
     """Return durations with those of a step in place of the pipeline's."""
     if not isinstance(times, Mapping):
         raise InputError(
@@ -235,7 +235,7 @@ def _fields(instance: PipelineInstance) -> list[str]:
     return ["forward", "backward"]
 
 
-def _ticks(shape: Shape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
+def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
     """Return times as ticks by stage and micro-batch."""
     try:
         table = np.asarray(given, dtype=np.float64)
@@ -255,7 +255,9 @@ def _ticks(shape: Shape, field: str, given: Any, size: tuple[int, int]) -> IntAr
     return ticks.astype(np.int64)
 
 
-def _refuse_wrong(search: Search, schedule: Schedule, members: Sequence[Sequence[int]]) -> None:
+def _refuse_wrong(
+    search: ReplicaSearch, schedule: Schedule, members: Sequence[Sequence[int]]
+) -> None:
     """Raise an error where the answer breaks a rule, or its value is another one."""
     shape, value = search.shape, search.value
     wrong = fault(shape.replicas, members, shape.instance.num_microbatches)

@@ -32,13 +32,13 @@ from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
 from ppsolve.solver.pipeline.replicas.every import NAME as EVERY
 from ppsolve.solver.pipeline.replicas.every import Every, has_few
 from ppsolve.solver.pipeline.replicas.heuristics import (
-    Part,
+    ReplicaProblem,
     members_of,
     parts_of,
     side_by_side,
 )
-from ppsolve.solver.pipeline.replicas.search import Search
-from ppsolve.solver.pipeline.replicas.shape import Shape
+from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 from ppsolve.solver.pipeline.small import NO_VALUE
 
 LEAST_SECONDS = 0.3
@@ -104,7 +104,7 @@ where their orders did."""
 
 
 @dataclass
-class _Share:
+class _ReplicaControl:
     """What a run lends to the search of one replica: a part of its time, and no listener."""
 
     options: Options
@@ -169,7 +169,7 @@ class FixedTask(ReplicasTask):
         """Whether the orders of all replicas are searched once there is any schedule."""
         return self.objective is Objective.MAKESPAN and self.size > SMALL_OPS
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[ReplicaProblem]:
         return parts_of(self.instance, members_of(self.problem))
 
     def glance(self, control: Control) -> StopReason | None:
@@ -177,7 +177,9 @@ class FixedTask(ReplicasTask):
         if self.objective is not Objective.MAKESPAN or control.options.deterministic:
             return super().glance(control)
         if self.size <= SMALL_OPS:
-            stop = self.solve_each(_Share(control.options, control.clock.share(PROVING_SHARE)))
+            stop = self.solve_each(
+                _ReplicaControl(control.options, control.clock.share(PROVING_SHARE))
+            )
             if self.is_closed or stop is StopReason.INTERRUPTED:
                 return stop
         self._order(control)
@@ -186,12 +188,12 @@ class FixedTask(ReplicasTask):
     def _order(self, control: Control) -> None:
         """Order the micro-batches of all replicas by a walk."""
         try:
-            shape = Shape(self.instance, self.scale)
+            shape = ReplicaShape(self.instance, self.scale)
         except InputError:  # its micro-batches are no flow
             return
         expect(EXCHANGE_STEPS)
         clock = control.clock.share(GLANCE_SHARE)
-        search = Search(shape, shape.flow, control.options.seed + 1, clock)
+        search = ReplicaSearch(shape, shape.flow, control.options.seed + 1, clock)
         for patience in GLANCE_PATIENCES:
             if search.value > search.bound:
                 search.run(clock, patience)
@@ -222,7 +224,7 @@ class FixedTask(ReplicasTask):
             left = control.clock.left
             share = control.clock.within(max(LEAST_SECONDS, left / max(1, open_ones)))
             before = task.value
-            stop = self._search(task, _Share(control.options, share))
+            stop = self._search(task, _ReplicaControl(control.options, share))
             if task.bound.value > self.bound.value:
                 self.bound = Bound(task.bound.name, task.bound.value)
             if task.schedule is not None:
@@ -238,16 +240,16 @@ class FixedTask(ReplicasTask):
                 return stop
         return StopReason.PROVED if self.is_closed else StopReason.TIME
 
-    def _task(self, part: Part, start: IntArray | None, control: Control) -> ScheduleTask:
+    def _task(self, part: ReplicaProblem, start: IntArray | None, control: Control) -> ScheduleTask:
         task = self._alone(self.kind, part.instance, part.problem)
         task.find_bounds(control.clock.share(0.1))
         if start is not None:
             task.hear(Schedule(part.problem, start), self.best_by or "")
         share = control.clock.within(max(LEAST_SECONDS, control.clock.left / 2))
-        task.glance(_Share(control.options, share))
+        task.glance(_ReplicaControl(control.options, share))
         return task
 
-    def _search(self, task: ScheduleTask, control: _Share) -> StopReason:
+    def _search(self, task: ScheduleTask, control: _ReplicaControl) -> StopReason:
         stop = StopReason.TIME
         for strategy in task.strategies(control.options):
             stop = strategy(control)
@@ -277,7 +279,7 @@ class FreeTask(ReplicasTask):
                 field="p2p.mode",
             )
         self._flow: Flow = flow
-        self._search: Search | None = None
+        self._search: ReplicaSearch | None = None
 
     def problem_of(self, given: Any) -> Problem:
         """Return the problem of the assignment that a document, or a `Schedule`, has."""
@@ -334,13 +336,13 @@ class FreeTask(ReplicasTask):
                 break
         return StopReason.PROVED if self.is_closed else StopReason.TIME
 
-    def _search_with(self, seed: int) -> Search:
+    def _search_with(self, seed: int) -> ReplicaSearch:
         """Return the search by exchange, which goes on where it was left."""
         if self._search is None:
-            self._search = Search(Shape(self.instance, self.scale), self._flow, seed)
+            self._search = ReplicaSearch(ReplicaShape(self.instance, self.scale), self._flow, seed)
         return self._search
 
-    def _hear(self, search: Search, control: Control) -> None:
+    def _hear(self, search: ReplicaSearch, control: Control) -> None:
         """Keep the best of a search, if it is valid for the pipeline lowered once more."""
         if search.value >= TOO_LONG:
             return
@@ -401,7 +403,7 @@ def _by_label(problem: Problem) -> IntArray:
     return np.lexsort((problem.microbatch, problem.stage, problem.kind, problem.replica))
 
 
-def _value(part: Part, start: IntArray | None) -> int:
+def _value(part: ReplicaProblem, start: IntArray | None) -> int:
     return NO_VALUE if start is None else Schedule(part.problem, start).value
 
 
