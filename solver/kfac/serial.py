@@ -18,7 +18,7 @@ LatestStart = Callable[[Hole, int], int]
 
 
 @dataclass(frozen=True)
-class _Item:
+class _JointWork:
     """Work that runs at one time on every device that meets in it."""
 
     members: tuple[Member, ...]
@@ -86,7 +86,7 @@ class SerialGenerator:
         self.data = {d: data_ends(pattern.devices[d]) for d in devices}
         self.items = self._in_order(rendezvous)
 
-    def _in_order(self, rendezvous: Rendezvous) -> list[_Item]:
+    def _in_order(self, rendezvous: Rendezvous) -> list[_JointWork]:
         found = {
             rendezvous[device, index]
             for device in self.devices
@@ -98,11 +98,11 @@ class SerialGenerator:
         works = [self.pattern.devices[device].work[index] for device, index in members]
         return work_class(works[0]), min(recorded_start(work) for work in works), members[0]
 
-    def _item(self, members: tuple[Member, ...]) -> _Item:
+    def _item(self, members: tuple[Member, ...]) -> _JointWork:
         device, index = members[0]
         work = self.pattern.devices[device].work[index]
         on_stream = work.label.kind == "sync" and not self.pattern.syncs_in_holes
-        return _Item(members, work.parts, rendezvous_length(self.pattern, members), on_stream)
+        return _JointWork(members, work.parts, rendezvous_length(self.pattern, members), on_stream)
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
         """Return the starts within so many iterations, and the first work that fits nowhere."""
@@ -121,7 +121,7 @@ class SerialGenerator:
                 return starts, item.members[0]
         return starts, None
 
-    def _place(self, item: _Item, starts: Starts) -> bool:
+    def _place(self, item: _JointWork, starts: Starts) -> bool:
         ready = max(
             (
                 self.ended[device, other]
@@ -143,7 +143,7 @@ class SerialGenerator:
         self.ended.update(dict.fromkeys(item.members, ready))
         return True
 
-    def _earliest(self, item: _Item, ready: int) -> int | None:
+    def _earliest(self, item: _JointWork, ready: int) -> int | None:
         """Return the first tick at which every device of the item is free, or None."""
         lanes = [self.lanes[device, item.on_stream] for device, _ in item.members]
         while True:

@@ -63,7 +63,7 @@ def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
     iteration = pinned_iteration(instance, instance.pattern)
     if not iteration.problem.scale.is_exact:
         raise no_common_tick("give fewer digits: pinned ops leave no room to round up")
-    return _Pattern(instance, iteration).run()
+    return _SimulatedPattern(instance, iteration).run()
 
 
 def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
@@ -90,7 +90,7 @@ def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
             )
 
 
-class _Pattern:
+class _SimulatedPattern:
     def __init__(self, instance: KfacInstance, iteration: PinnedIteration) -> None:
         assert instance.pipeline is not None
         self.instance = instance

@@ -6,29 +6,29 @@ import heapq
 from typing import Self
 
 from ppsolve.models.overlap.instance import NodeKind
-from ppsolve.solver.overlap.nodes import Program
+from ppsolve.solver.overlap.nodes import OverlapProgram
 
 Key = tuple[int, int, int]
 """First collective (raise), 1 for waits (sink), and place in the program; the smallest first."""
 
 
-def list_sink(program: Program) -> list[int]:
+def list_sink(program: OverlapProgram) -> list[int]:
     """Return the list order that puts waits last among ready nodes."""
     return _Listing.of(program, sinks=True).run()
 
 
-def list_raise(program: Program) -> list[int]:
+def list_raise(program: OverlapProgram) -> list[int]:
     """Return the list order that puts ancestors of the next collective first among ready nodes."""
     return _Listing.of(program, raises=True).run()
 
 
-def list_reorder(program: Program) -> list[int]:
+def list_reorder(program: OverlapProgram) -> list[int]:
     """Return the list order of both rules, with compute placed under each collective."""
     return _Listing.of(program, sinks=True, raises=True).run(fills=True)
 
 
 class _Listing:
-    def __init__(self, program: Program, keys: list[Key]) -> None:
+    def __init__(self, program: OverlapProgram, keys: list[Key]) -> None:
         self.program, self.keys = program, keys
         self.missing = [len(deps) for deps in program.deps]
         self.ready: dict[bool, list[Key]] = {True: [], False: []}
@@ -38,7 +38,7 @@ class _Listing:
                 self._push(node)
 
     @classmethod
-    def of(cls, program: Program, *, sinks: bool = False, raises: bool = False) -> Self:
+    def of(cls, program: OverlapProgram, *, sinks: bool = False, raises: bool = False) -> Self:
         first = program.first_collective() if raises else [len(program.comms)] * program.size
         is_wait = [kind is NodeKind.WAIT for kind in program.kind]
         return cls(program, [(first[i], int(sinks and is_wait[i]), i) for i in range(program.size)])

@@ -64,7 +64,7 @@ def least_bytes(
     LeastBytes
         The best order found and the proved bound.
     """
-    search = _Search(instance, makespan, limits)
+    search = _LeastBytesSearch(instance, makespan, limits)
     best = list(order)
     low, tried, high = 0, 0, search.peak(best)
     while tried < high and not search.is_out_of_time():
@@ -79,7 +79,7 @@ def least_bytes(
     return LeastBytes(best, low * search.unit)
 
 
-class _Search:
+class _LeastBytesSearch:
     def __init__(self, instance: OverlapInstance, makespan: int, limits: SearchLimits) -> None:
         self.instance, self.makespan, self.limits = instance, makespan, limits
         self.began = time.monotonic()

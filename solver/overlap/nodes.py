@@ -13,7 +13,7 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 
 
 @dataclass(frozen=True)
-class Program:
+class OverlapProgram:
     """The nodes 0..n-1 of an instance in program order.
 
     Parameters
@@ -50,7 +50,7 @@ class Program:
 
         Returns
         -------
-        Program
+        OverlapProgram
             Nodes by their place in the program.
         """
         deps = chained_deps(instance)

@@ -9,7 +9,7 @@ from functools import partial
 
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.overlap.inductor_lists import list_raise, list_reorder, list_sink
-from ppsolve.solver.overlap.nodes import Program
+from ppsolve.solver.overlap.nodes import OverlapProgram
 from ppsolve.solver.overlap.reorder import reorder_compute_for_overlap
 from ppsolve.solver.overlap.replay import broken_dependency
 
@@ -43,11 +43,11 @@ class PassError(Exception):
     """A pass cannot handle a program; the text is the pass's own."""
 
 
-Pass = Callable[[Program], list[int]]
+Pass = Callable[[OverlapProgram], list[int]]
 OverlapPass = Callable[[OverlapInstance], PassResult]
 
 
-def sink_waits(program: Program) -> list[int]:
+def sink_waits(program: OverlapProgram) -> list[int]:
     """Hold every wait back until a node that is no wait uses it directly (Inductor's pass)."""
     held: set[int] = set()
     order: list[int] = []
@@ -61,7 +61,7 @@ def sink_waits(program: Program) -> list[int]:
     return order + sorted(held, key=program.rank.__getitem__)
 
 
-def raise_comms(program: Program) -> list[int]:
+def raise_comms(program: OverlapProgram) -> list[int]:
     """Move collectives up to their last direct dependency, in their order (Inductor's pass).
 
     Raises
@@ -130,7 +130,7 @@ def run_passes(
     PassResult
         The final order, or the first failure.
     """
-    program = Program.of(instance, by_name=by_name)
+    program = OverlapProgram.of(instance, by_name=by_name)
     order = list(range(program.size))
     for number, step in enumerate(steps):
         try:

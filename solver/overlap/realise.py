@@ -102,10 +102,10 @@ def program_order(
     list of int
         Places in the program, in the new order.
     """
-    return _Emitter(instance, lowered, schedule, late=late).run()
+    return _ProgramEmitter(instance, lowered, schedule, late=late).run()
 
 
-class _Emitter:
+class _ProgramEmitter:
     def __init__(
         self, instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule, *, late: bool
     ) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ppsolve.models.overlap.instance import NodeKind
-from ppsolve.solver.overlap.nodes import Program
+from ppsolve.solver.overlap.nodes import OverlapProgram
 
 
-def reorder_compute_for_overlap(program: Program) -> list[int]:
+def reorder_compute_for_overlap(program: OverlapProgram) -> list[int]:
     """Return Inductor's order; a program without collectives stays as it is."""
     if not program.comms:
         return list(range(program.size))
@@ -26,7 +26,7 @@ class _Reordering:
     program order.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: OverlapProgram) -> None:
         self.program = program
         self.first = program.first_collective()
         self.missing = [len(deps) for deps in program.deps]

@@ -84,7 +84,7 @@ class ProgramReport:
     def _exposed(self) -> list[ExposedCollective]:
         lengths = self.replay.end - self.replay.start
         held = [(int(lengths[w]), w) for w in self.instance.of_kind(NodeKind.WAIT) if lengths[w]]
-        causes = Causes(self.instance, self.order, self.replay)
+        causes = NodeCauses(self.instance, self.order, self.replay)
         found = []
         for length, wait in sorted(held, key=lambda item: (-item[0], item[1]))[:MOST_EXPOSED]:
             collective = self.instance.collective_of[wait]
@@ -99,7 +99,7 @@ class ProgramReport:
         return found
 
 
-class Causes:
+class NodeCauses:
     """What holds back each node of a program order: the node that ends where it starts."""
 
     def __init__(self, instance: OverlapInstance, order: Sequence[int], replay: Replay) -> None:

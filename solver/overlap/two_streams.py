@@ -12,12 +12,12 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.solver.overlap.live_bytes import CapTracker
 from ppsolve.solver.overlap.nodes import chained_deps, inverse_permutation, users_of
 
-Urgency = Callable[["Graph"], list[tuple[int, ...]]]
+Urgency = Callable[["DependencyGraph"], list[tuple[int, ...]]]
 """From a graph to the key of each node; the smallest is the most urgent."""
 
 
 @dataclass(frozen=True)
-class Graph:
+class DependencyGraph:
     """Nodes in program order and their dependencies; frozen collectives are chained."""
 
     kind: list[NodeKind]
@@ -33,11 +33,11 @@ class Graph:
         return tail
 
 
-def _by_tail(graph: Graph) -> list[tuple[int, ...]]:
+def _by_tail(graph: DependencyGraph) -> list[tuple[int, ...]]:
     return [(-tail,) for tail in graph.longest(graph.duration)]
 
 
-def _by_communication(graph: Graph) -> list[tuple[int, ...]]:
+def _by_communication(graph: DependencyGraph) -> list[tuple[int, ...]]:
     lengths = [
         length if kind is NodeKind.COMM else 0
         for kind, length in zip(graph.kind, graph.duration, strict=True)
@@ -46,7 +46,7 @@ def _by_communication(graph: Graph) -> list[tuple[int, ...]]:
     return [(-comm, -tail) for comm, tail in zip(below, tails, strict=True)]
 
 
-def _by_next_collective(graph: Graph) -> list[tuple[int, ...]]:
+def _by_next_collective(graph: DependencyGraph) -> list[tuple[int, ...]]:
     first = [
         place if kind is NodeKind.COMM else len(graph.kind) for place, kind in enumerate(graph.kind)
     ]
@@ -58,7 +58,7 @@ def _by_next_collective(graph: Graph) -> list[tuple[int, ...]]:
     ]
 
 
-def _by_place(graph: Graph) -> list[tuple[int, ...]]:
+def _by_place(graph: DependencyGraph) -> list[tuple[int, ...]]:
     return [()] * len(graph.kind)
 
 
@@ -120,14 +120,14 @@ def list_overlap(
     is_frozen = instance.collective_order == "frozen"
     deps = chained_deps(instance) if is_frozen else [list(direct) for direct in instance.deps]
     kinds = [node.kind for node in instance.nodes]
-    graph = Graph(kinds, durations, deps, users_of(deps))
-    return _Builder(instance, graph, LIST_RULES[rule]).run()
+    graph = DependencyGraph(kinds, durations, deps, users_of(deps))
+    return _OrderBuilder(instance, graph, LIST_RULES[rule]).run()
 
 
-class _Builder:
+class _OrderBuilder:
     """The order so far and its replay; ready nodes are held by rank, the most urgent first."""
 
-    def __init__(self, instance: OverlapInstance, graph: Graph, rule: ListRule) -> None:
+    def __init__(self, instance: OverlapInstance, graph: DependencyGraph, rule: ListRule) -> None:
         self.instance, self.graph, self.fits = instance, graph, rule.fits
         keys = rule.urgency(graph)
         self.by_rank = sorted(range(len(keys)), key=lambda node: (keys[node], node))
