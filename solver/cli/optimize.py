@@ -23,7 +23,7 @@ from ppsolve.solver.cli.orders import expect_orders, order_of, print_order
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
 from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.plan.placements import Layout, placements_of
+from ppsolve.solver.plan.placements import NamedPlacement, placements_of
 from ppsolve.solver.render.reports import report, summary_line
 
 PrintOrder = Annotated[
@@ -111,7 +111,7 @@ def _on_placements(
 ) -> tuple[list[Case], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
     try:
-        layouts = [Layout.read(text) for text in placements.split(",")]
+        layouts = [NamedPlacement.read(text) for text in placements.split(",")]
     except InputError as error:
         raise InputError(error.message, field="--placements") from None
     with about_file(instance, file):

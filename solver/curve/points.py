@@ -14,7 +14,7 @@ from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import parse_instance
-from ppsolve.solver.plan.placements import Layout, figure_of, on_layout
+from ppsolve.solver.plan.placements import NamedPlacement, figure_of, on_layout
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _with_chunks(instance: PipelineInstance, value: Decimal | Multiple) -> Place
     count = _whole(value)
     if instance.num_stages != instance.num_devices or instance.placement != "linear":
         raise InputError("expected a pipeline with one stage per device, linear")
-    made = instance if count == 1 else on_layout(instance, Layout("interleaved", count))
+    made = instance if count == 1 else on_layout(instance, NamedPlacement("interleaved", count))
     return Place(count, None, made)
 
 

@@ -27,7 +27,7 @@ GROWTH = 1.5
 
 
 @dataclass
-class _State:
+class _PointState:
     """What is known of a point."""
 
     place: Place
@@ -103,7 +103,7 @@ class CurveSearch:
     def __post_init__(self) -> None:
         """Start the clock; nothing is known of any point."""
         self._clock = Clock(self.time_limit)
-        self._states = [_State(place) for place in self.places]
+        self._states = [_PointState(place) for place in self.places]
         self._interrupted = False
 
     def resume(self, known: Curve) -> None:
@@ -174,7 +174,7 @@ class CurveSearch:
         self._spread()
         self.tell(self.curve())
 
-    def _take(self, state: _State, result: Result) -> None:
+    def _take(self, state: _PointState, result: Result) -> None:
         if result.status is Status.INFEASIBLE:
             state.is_infeasible, state.reason = True, result.reason
             return

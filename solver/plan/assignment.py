@@ -51,7 +51,7 @@ def search_split(
     SplitUndecidedError
         The limit was reached with neither a split that fits nor a proof.
     """
-    model = _Model(problem)
+    model = _SplitModel(problem)
     best, fits = start, problem.fits(start)
     proved = fits and max(problem.device_times(start)) == device_floor
     if fits:
@@ -78,7 +78,7 @@ def _undecided(problem: SplitProblem, limit: float) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SplitOutcome:
     """What one search found."""
 
     boundaries: Boundaries | None
@@ -88,7 +88,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _AlikeLayers:
     """Neighbouring layers that are alike: which they are, and what each of them takes."""
 
     first: int
@@ -98,18 +98,18 @@ class _Run:
     activation: int
 
 
-def _runs(problem: SplitProblem) -> list[_Run]:
+def _runs(problem: SplitProblem) -> list[_AlikeLayers]:
     layers = zip(problem.times, problem.static, problem.activation, strict=True)
-    runs: list[_Run] = []
+    runs: list[_AlikeLayers] = []
     first = 0
     for alike, members in groupby(layers):
         length = sum(1 for _ in members)
-        runs.append(_Run(first, length, *alike))
+        runs.append(_AlikeLayers(first, length, *alike))
         first += length
     return runs
 
 
-class _Model:
+class _SplitModel:
     """How many layers of each run of alike layers lie before each boundary.
 
     Counts instead of one literal per layer: splits that only differ in which of several alike
@@ -197,7 +197,7 @@ class _Model:
 
     def minimise(
         self, value: cp_model.IntVar, floor: int, hint: Boundaries, limit: float
-    ) -> _Found:
+    ) -> _SplitOutcome:
         """Search for the split with the least slowest device or stage.
 
         Parameters
@@ -213,7 +213,7 @@ class _Model:
 
         Returns
         -------
-        _Found
+        _SplitOutcome
             The best boundaries found, and what is proved.
         """
         self.model.add(value >= floor)
@@ -225,7 +225,7 @@ class _Model:
         if status == cp_model.MODEL_INVALID:
             raise RuntimeError("CP-SAT refused the model as invalid")
         found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
-        return _Found(
+        return _SplitOutcome(
             self._boundaries(solver) if found else None,
             proved=status == cp_model.OPTIMAL,
             infeasible=status == cp_model.INFEASIBLE,

@@ -18,7 +18,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.cluster import Cluster
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration
-from ppsolve.solver.plan.layers import Layers, as_decimal
+from ppsolve.solver.plan.layers import LayerFigures, as_decimal
 from ppsolve.solver.plan.split import (
     Split,
     SplitProblem,
@@ -41,12 +41,12 @@ MOST_OPS = 100_000
 """Pipelines with more ops are not planned with: their heuristics take minutes."""
 
 
-class Builder:
+class PipelineBuilder:
     """Builds the pipelines of one request; profiles and splits are worked out once."""
 
     def __init__(self, request: PlanRequest) -> None:
         self.request = request
-        self._links = Links(request.cluster)
+        self._links = ClusterLinks(request.cluster)
         self.layers = lru_cache(maxsize=None)(self._layers)
         self.lack_of_memory = lru_cache(maxsize=None)(self._lack_of_memory)
         self.shortest_step = lru_cache(maxsize=None)(self._shortest_step)
@@ -55,7 +55,7 @@ class Builder:
         self._balanced = lru_cache(maxsize=None)(self._balanced_split)
         self._least_held = lru_cache(maxsize=None)(self._least_held_under_any_split)
 
-    def _layers(self, size: int) -> Layers:
+    def _layers(self, size: int) -> LayerFigures:
         model = self.request.model
         forward, backward = model.forward(size), model.backward(size)
         activation, state = model.activation_bytes(size), model.state_bytes()
@@ -66,7 +66,7 @@ class Builder:
 
         parts = rounded(model.backward_input(size)), rounded(model.backward_weight(size))
         both = [i + w for i, w in zip(*parts, strict=True)]
-        return Layers(
+        return LayerFigures(
             tick=tick,
             grain=_grain([*activation, *state]),
             forward=rounded(forward),
@@ -283,7 +283,7 @@ class Builder:
         return Pipeline(self.request, configuration, layers, boundaries, devices, self._links)
 
 
-class Links:
+class ClusterLinks:
     """The links of a cluster between the devices of a pipeline, each looked up once.
 
     Neither transfers nor all-reduces depend on the number of micro-batches, so both are kept.
@@ -301,10 +301,10 @@ class Pipeline:
 
     request: PlanRequest
     configuration: Configuration
-    layers: Layers
+    layers: LayerFigures
     boundaries: Sequence[int]
     devices: Sequence[int]
-    links: Links
+    links: ClusterLinks
 
     def instance(self) -> PipelineInstance:
         """Return the pipeline as an instance."""
@@ -348,7 +348,7 @@ class Pipeline:
         return [amounts[first:last] for first, last in pairwise(self.boundaries)]
 
     def sums(self, name: str) -> list[int]:
-        """Return a figure of every stage, see `Layers.sums`."""
+        """Return a figure of every stage, see `LayerFigures.sums`."""
         return self.layers.sums(name, self.boundaries)
 
     def _times(self, name: str) -> list[Decimal]:

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerFigures:
     """Figures of every layer at one micro-batch size.
 
     Times are rounded to a `tick`, so that those of stages and devices are sums without an error of

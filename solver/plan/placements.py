@@ -23,7 +23,7 @@ Convert = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
-class Layout:
+class NamedPlacement:
     """A named placement and the stages that each device has there.
 
     Parameters
@@ -38,7 +38,7 @@ class Layout:
     chunks: int | None = None
 
     @classmethod
-    def read(cls, text: str) -> Layout:
+    def read(cls, text: str) -> NamedPlacement:
         """Read ``vshape``, or ``interleaved:4`` for four stages per device.
 
         Raises
@@ -62,7 +62,7 @@ class Layout:
         return self.placement if self.chunks is None else f"{self.placement}:{self.chunks}"
 
 
-def on_layout(instance: Instance, layout: Layout) -> PipelineInstance:
+def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     """Return a pipeline on another placement.
 
     A pipeline with one stage per device keeps the work, activations, gradients and states of each
@@ -74,7 +74,7 @@ def on_layout(instance: Instance, layout: Layout) -> PipelineInstance:
     ----------
     instance : PipelineInstance
         Gives the times.
-    layout : Layout
+    layout : NamedPlacement
         Where stages are to lie.
 
     Returns
@@ -99,7 +99,7 @@ def on_layout(instance: Instance, layout: Layout) -> PipelineInstance:
         raise error.located(given.name) from None
 
 
-def _placed(instance: PipelineInstance, layout: Layout) -> PipelineInstance:
+def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInstance:
     data = instance_data(instance)
     shape = {name: data[name] for name in ("kind", "num_devices", "num_microbatches")}
     shape |= {"placement": layout.placement}
@@ -218,14 +218,16 @@ def _parsed(data: dict[str, Any]) -> PipelineInstance:
     return cast("PipelineInstance", parse_instance(data))
 
 
-def placements_of(instance: Instance, layouts: Sequence[Layout | str]) -> list[PipelineInstance]:
+def placements_of(
+    instance: Instance, layouts: Sequence[NamedPlacement | str]
+) -> list[PipelineInstance]:
     """Return a pipeline on several placements, each named after its own.
 
     Parameters
     ----------
     instance : PipelineInstance
         The pipeline.
-    layouts : sequence of Layout or str
+    layouts : sequence of NamedPlacement or str
         Placements, such as ``vshape`` or ``interleaved:4``; equal ones count once.
 
     Returns
@@ -236,9 +238,11 @@ def placements_of(instance: Instance, layouts: Sequence[Layout | str]) -> list[P
     Raises
     ------
     InputError
-        As `on_layout` and `Layout.read` do, or there is no placement.
+        As `on_layout` and `NamedPlacement.read` do, or there is no placement.
     """
-    read = [each if isinstance(each, Layout) else Layout.read(each) for each in layouts]
+    read = [
+        each if isinstance(each, NamedPlacement) else NamedPlacement.read(each) for each in layouts
+    ]
     if not read:
         raise InputError("expected at least one placement", field="placements")
     return [
@@ -249,7 +253,7 @@ def placements_of(instance: Instance, layouts: Sequence[Layout | str]) -> list[P
 
 def optimize_placements(
     instance: Instance,
-    placements: Sequence[Layout | str],
+    placements: Sequence[NamedPlacement | str],
     *,
     time_limit: float | None = 60.0,
     **options: Any,
@@ -260,7 +264,7 @@ def optimize_placements(
     ----------
     instance : PipelineInstance
         Gives times per device, or per layer where it has more stages than devices; see `on_layout`.
-    placements : sequence of Layout or str
+    placements : sequence of NamedPlacement or str
         Placements, such as ``vshape`` or ``interleaved:4``.
     time_limit : float or None
         Wall seconds in all; each placement has an equal part.

@@ -31,7 +31,7 @@ from ppsolve.solver.optimize.registry import chosen_heuristics
 from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.pipeline.kind import PipelineTask
-from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.floors import makespan_floor
 from ppsolve.solver.plan.outline import Outline, outline, outlined
 from ppsolve.solver.plan.walk import NAME, WalkRule, best_walk, refuse_wrong
@@ -58,7 +58,7 @@ class Reached(NamedTuple):
 class QuickScheduler:
     """Quick schedules of one request. Pipelines that are the same are scheduled once."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: PipelineBuilder) -> None:
         self._builder = builder
         self._known: dict[tuple[object, ...], Reached | None] = {}
         self._shape: PipelineInstance | None = None

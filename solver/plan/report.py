@@ -13,7 +13,7 @@ from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.kinds.entries import versions
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
-from ppsolve.solver.plan.space import Space
+from ppsolve.solver.plan.space import ConfigurationSpace
 
 RULE_OF_LEVEL = {
     Level.ENUMERATED: Rule.BOUND,
@@ -23,14 +23,14 @@ RULE_OF_LEVEL = {
 }
 
 
-def report(search: PlanSearch, space: Space) -> Plan:
+def report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
     """Return the plan that a search has come to.
 
     Parameters
     ----------
     search : PlanSearch
         A search that has ended, or was interrupted.
-    space : Space
+    space : ConfigurationSpace
         The configurations it chose from.
 
     Returns
@@ -171,7 +171,7 @@ def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
     return "proved: no other configuration has a higher goodput"
 
 
-def _counts(rows: list[PlanRow], space: Space, search: PlanSearch) -> PlanCounts:
+def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) -> PlanCounts:
     levels = [candidate.level for candidate in search.candidates]
     decided = Counter(row.lost_by for row in rows if row.verdict is Verdict.LOST)
     if search.winner is not None:

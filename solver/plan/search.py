@@ -23,13 +23,13 @@ from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.optimize.run import SolveRun
-from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
 from ppsolve.solver.plan.outline import Outline
 from ppsolve.solver.plan.progress import PHASES, News, PlanListener, PlanProgress
 from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
-from ppsolve.solver.plan.space import Space
+from ppsolve.solver.plan.space import ConfigurationSpace
 from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
 from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
 
@@ -73,14 +73,14 @@ class PlanSearch:
     def __init__(
         self,
         request: PlanRequest,
-        space: Space,
+        space: ConfigurationSpace,
         limits: PlanLimits,
         listener: PlanListener | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.request, self.limits = request, limits
         self.clock = clock or Clock(None if limits.deterministic else limits.seconds)
-        self._builder = Builder(request)
+        self._builder = PipelineBuilder(request)
         self.quick = QuickScheduler(self._builder)
         self.news = News(listener, self.clock, self._progress)
         self._solved = 0

@@ -21,7 +21,7 @@ MAX_BATCH = 10**12
 
 
 @dataclass(frozen=True)
-class Space:
+class ConfigurationSpace:
     """Configurations in a fixed order, and how many combinations form none, by reason."""
 
     configurations: tuple[Configuration, ...]
@@ -29,7 +29,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _ParallelLayout:
     depth: int
     replicas: int
     placement: Literal["linear", "interleaved", "vshape", "wave"]
@@ -37,7 +37,7 @@ class _Shape:
     rank_order: RankOrder
 
 
-def enumerate_space(request: PlanRequest) -> Space:
+def enumerate_space(request: PlanRequest) -> ConfigurationSpace:
     """Return every configuration of a request.
 
     Raises
@@ -73,12 +73,14 @@ def enumerate_space(request: PlanRequest) -> Space:
     if not found:
         reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
         raise InputError(f"expected at least one configuration: {reasons}", field="search")
-    return Space(tuple(found), dict(not_formed))
+    return ConfigurationSpace(tuple(found), dict(not_formed))
 
 
 def _combinations(
     request: PlanRequest, not_formed: Counter[str]
-) -> Iterator[tuple[_Shape, int, int, Literal["fused", "split"], Literal["balanced", "even"]]]:
+) -> Iterator[
+    tuple[_ParallelLayout, int, int, Literal["fused", "split"], Literal["balanced", "even"]]
+]:
     """Yield shape, micro-batch size, number of micro-batches or batch size, backward, split."""
     search = request.search
     backward = search.backward or (("split",) if request.model.is_split else ("fused",))
@@ -91,13 +93,13 @@ def _combinations(
             yield shape, size, count, kind, split
 
 
-def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[_Shape]:
+def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[_ParallelLayout]:
     search = request.search
     for depth, placement in product(_depths(request), dict.fromkeys(search.placements)):
         for virtual in _virtual_stages(request, depth, placement, not_formed):
             for replicas in _replicas(request, depth, not_formed):
                 for order in _rank_orders(request, depth, replicas):
-                    yield _Shape(depth, replicas, placement, virtual, order)
+                    yield _ParallelLayout(depth, replicas, placement, virtual, order)
 
 
 def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ NAME = "walk"
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class ListSchedule:
     """A checked schedule.
 
     Parameters
@@ -99,7 +99,7 @@ class Walk:
         return float(self.schedule.problem.scale.time(self.schedule.makespan))
 
 
-def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> Walk | None:
+def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> ListSchedule | None:
     """Return the shortest schedule by several rules, checked; by the first rule of equals.
 
     Parameters
@@ -111,7 +111,7 @@ def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> Walk | None:
 
     Returns
     -------
-    Walk or None
+    ListSchedule or None
         None where a device has no room for one micro-batch.
 
     Raises
@@ -131,7 +131,7 @@ def best_walk(shown: Outline, rules: tuple[WalkRule, ...]) -> Walk | None:
     assert start is not None
     schedule = Schedule(outlined(shown)[1], start)
     refuse_wrong(schedule, NAME)
-    return Walk(rule, schedule)
+    return ListSchedule(rule, schedule)
 
 
 def refuse_wrong(schedule: Schedule, name: str) -> None:

@@ -15,7 +15,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.request import PlanRequest, parse_request
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.optimize.kinds import lower as lower_instance
-from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.space import enumerate_space
 from tests.bruteforce import brute_force
 from tests.marks import first
@@ -51,7 +51,7 @@ def request_of(layers: list[dict[str, Any]], **fields: Any) -> PlanRequest:
 
 
 def pipeline(request: PlanRequest, **fields: Any) -> PipelineInstance:
-    builder, chosen = Builder(request), configuration(**fields)
+    builder, chosen = PipelineBuilder(request), configuration(**fields)
     boundaries = (builder.split(chosen) or (None,))[0]
     assert boundaries is not None
     return builder.instance(chosen, boundaries)
@@ -181,7 +181,7 @@ def test_split_and_fused_backwards_by_hand() -> None:
 
 def test_even_splits_count_layers() -> None:
     layers = [{"count": 6, "forward": 1, "backward": 1}, {"forward": 9, "backward": 9}]
-    builder = Builder(request_of(layers))
+    builder = PipelineBuilder(request_of(layers))
     assert (builder.split(configuration(layer_split="even")) or (None,))[0] == (0, 4, 7)
     assert (builder.split(configuration()) or (None,))[0] == (0, 6, 7)
 
@@ -206,7 +206,7 @@ def test_times_keep_eight_digits_of_a_pass_at_each_size() -> None:
 
 def test_pipelines_too_large_for_an_instance_are_named() -> None:
     request = request_of([{"count": 2, "forward": 9e14, "backward": 0}])
-    builder = Builder(request)
+    builder = PipelineBuilder(request)
     with pytest.raises(InputError, match=r"times\.forward\[0\]: expected at most 1E\+15"):
         builder.instance(configuration(pipeline_depth=1), (0, 2))
 
@@ -340,7 +340,7 @@ class Plain:
         return 2 * (count - 1) * (latency + amount / count / bandwidth) if amount else Fraction(0)
 
 
-def check_pipeline(data: dict[str, Any], builder: Builder, chosen: Configuration) -> None:
+def check_pipeline(data: dict[str, Any], builder: PipelineBuilder, chosen: Configuration) -> None:
     plain = Plain(data, chosen.microbatch_size)
     bounds = (builder.split(chosen) or (None,))[0]
     if bounds is None:
@@ -399,7 +399,7 @@ def test_pipelines_are_what_the_request_says(seed: int) -> None:
     rng = random.Random(seed)
     data = random_document(rng)
     request = parse_request(data)
-    builder = Builder(request)
+    builder = PipelineBuilder(request)
     chosen = enumerate_space(request).configurations
     for one in rng.sample(chosen, min(len(chosen), 24)):
         check_pipeline(data, builder, one)
@@ -435,7 +435,7 @@ def test_no_split_fits_where_none_is_found_and_the_best_one_is_taken(seed: int) 
     data["cluster"]["memory"] = rng.choice([40, 80, 120.5, 200, 400])
     data["search"] |= {"layer_splits": ["balanced"], "microbatches": [3], "replicas": [1]}
     request = parse_request(data)
-    builder = Builder(request)
+    builder = PipelineBuilder(request)
     room = Fraction(str(data["cluster"]["memory"]))
     for chosen in enumerate_space(request).configurations:
         plain = Plain(data, chosen.microbatch_size)
@@ -483,7 +483,7 @@ def test_memory_proofs_hold_for_every_schedule_of_every_split(
         request = request_of(
             layers, model={"released_by_backward_weight": share}, cluster={"memory": room}
         )
-        builder = Builder(request)
+        builder = PipelineBuilder(request)
         bounds = (builder.split(chosen) or (None,))[0]
         stages = chosen.pipeline_depth * chosen.virtual_stages
         schedules = [

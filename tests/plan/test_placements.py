@@ -5,7 +5,12 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import Collectives, ExplicitPlacement, PipelineInstance
-from ppsolve.solver.plan.placements import Layout, on_layout, optimize_placements, placements_of
+from ppsolve.solver.plan.placements import (
+    NamedPlacement,
+    on_layout,
+    optimize_placements,
+    placements_of,
+)
 
 TWO = PipelineInstance(
     name="two",
@@ -29,41 +34,41 @@ def layers(forward, **fields):
 
 
 def test_each_device_keeps_its_work_split_evenly_over_its_stages():
-    found = on_layout(TWO, Layout("vshape"))
+    found = on_layout(TWO, NamedPlacement("vshape"))
     assert found.stage_to_device == (0, 1, 1, 0)
     assert found.times.forward == (2, 1, 1, 2)
     assert found.times.backward == 4
     assert found.memory.activation == (1, 0.5, 0.5, 1)
     assert (found.memory.static, found.allreduce) == (0.5, 3)
     assert found.memory.capacity == 4
-    four = on_layout(TWO, Layout("interleaved", 4))
+    four = on_layout(TWO, NamedPlacement("interleaved", 4))
     assert four.times.forward == (1, 0.5) * 4
 
 
 @pytest.mark.parametrize("name", ["linear", "bidirectional"])
 def test_one_stage_per_device_stays_as_it_is(name):
-    found = on_layout(TWO, Layout(name))
+    found = on_layout(TWO, NamedPlacement(name))
     assert (found.times, found.memory, found.placement) == (TWO.times, TWO.memory, name)
 
 
 def test_the_stage_of_a_device_is_found_where_placements_are_written_out():
     placement = ExplicitPlacement(stage_to_device=(1, 0))
     turned = TWO.model_copy(update={"placement": placement})
-    assert on_layout(turned, Layout("linear")).times.forward == (2, 4)
+    assert on_layout(turned, NamedPlacement("linear")).times.forward == (2, 4)
 
 
 def test_layers_form_stages_whose_slowest_device_is_fastest():
     """1 + 1 + 1 | 4 + 1 | is 5 at most; no device can do with 4 of 8, as 4 stands alone or not."""
-    found = on_layout(layers([1, 1, 1, 4, 1]), Layout("linear"))
+    found = on_layout(layers([1, 1, 1, 4, 1]), NamedPlacement("linear"))
     assert found.times.forward == (3, 5)
     assert found.times.backward == (0, 0)
 
 
 def test_layers_of_a_v_balance_devices_not_stages():
     """Stages 0 and 3 lie on device 0, stages 1 and 2 on device 1: 1 + 3 beside 2 + 2."""
-    found = on_layout(layers([1, 2, 2, 3]), Layout("vshape"))
+    found = on_layout(layers([1, 2, 2, 3]), NamedPlacement("vshape"))
     assert found.times.forward == (1, 2, 2, 3)
-    uneven = on_layout(layers([3, 1, 1, 1, 1, 1]), Layout("vshape")).times.forward
+    uneven = on_layout(layers([3, 1, 1, 1, 1, 1]), NamedPlacement("vshape")).times.forward
     assert uneven[0] + uneven[3] == uneven[1] + uneven[2] == 4
 
 
@@ -74,7 +79,7 @@ def test_figures_of_a_stage_are_sums_over_its_layers_and_transfers_those_between
         optimizer=1,
         p2p={"mode": "link", "bytes": [10, 20], "bandwidth": 1},
     )
-    found = on_layout(given, Layout("linear"))
+    found = on_layout(given, NamedPlacement("linear"))
     assert found.times.forward == (4, 4)
     assert (found.memory.activation, found.memory.static) == ((3, 3), (2, 1))
     assert (found.optimizer, found.p2p.bytes) == ((2, 1), (20,))
@@ -146,7 +151,7 @@ def test_times_per_microbatch_or_over_lengths_have_no_parts():
             times={"forward": entry, "backward": 8},
         )
         with pytest.raises(InputError, match="alike for all micro-batches"):
-            on_layout(given, Layout("interleaved"))
+            on_layout(given, NamedPlacement("interleaved"))
 
 
 def test_no_placement_at_all():

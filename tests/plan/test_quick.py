@@ -17,7 +17,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.registry import chosen_heuristics, run_heuristic
-from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.floors import makespan_floor, memory_floor, work_floor
 from ppsolve.solver.plan.outline import Outline, outline, outlined
 from ppsolve.solver.plan.quick import QuickScheduler, documented, walked_start
@@ -28,13 +28,13 @@ from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.plan.cases import reduced_document, tiny_document
 
-Shown = tuple[PlanRequest, Builder, Configuration, tuple[int, ...], Outline]
+Shown = tuple[PlanRequest, PipelineBuilder, Configuration, tuple[int, ...], Outline]
 
 
 def outlines(data: dict[str, Any]) -> list[Shown]:
     """Return every configuration of a request that has a quick split."""
     request = parse_request(data)
-    builder, found = Builder(request), list[Shown]()
+    builder, found = PipelineBuilder(request), list[Shown]()
     for chosen in enumerate_space(request).configurations:
         try:
             split = builder.split(chosen, quick=True)

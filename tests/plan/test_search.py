@@ -21,7 +21,7 @@ from ppsolve.models.plan.result import Configuration, Plan, Range, Rule, Verdict
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.optimize.kinds import lower as lower_instance
-from ppsolve.solver.plan.building import Builder
+from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.service import plan
 from tests.bruteforce import brute_force
@@ -77,7 +77,7 @@ class Truth:
     """The best step time of every configuration, and of any split of its layers."""
 
     def __init__(self, request: PlanRequest) -> None:
-        self.request, self.builder = request, Builder(request)
+        self.request, self.builder = request, PipelineBuilder(request)
 
     def step(self, chosen: Configuration, bounds: tuple[int, ...]) -> Fraction | None:
         problem = lower_instance(self.builder.instance(chosen, bounds))
@@ -273,7 +273,7 @@ def test_the_best_of_the_allowed_schedules_wins(seed: int) -> None:
     names = ["1f1b", "interleaved-1f1b", "zb-h1"][seed % 2 :]
     data = reduced_document(seed)
     data["search"]["schedules"] = names
-    builder, reached = Builder(parse_request(data)), [0.0]
+    builder, reached = PipelineBuilder(parse_request(data)), [0.0]
     found = planned(data)
     for row in found.table:
         bounds = (builder.split(row.configuration) or (None,))[0]

@@ -16,7 +16,7 @@ from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.plan import space as space_module
 from ppsolve.solver.plan.service import plan
-from ppsolve.solver.plan.space import Space, enumerate_space
+from ppsolve.solver.plan.space import ConfigurationSpace, enumerate_space
 from tests.plan.cases import check_plan, document
 from tests.plan.test_documents import spoilt
 
@@ -25,11 +25,11 @@ BELOW, ABOVE = "batch below the initial batch size", "batch above the maximum"
 DEVICES, LAYERS = "more devices than the cluster has", "more stages than layers"
 
 
-def space_of(**request: Any) -> Space:
+def space_of(**request: Any) -> ConfigurationSpace:
     return enumerate_space(parse_request(document(**request)))
 
 
-def rows(space: Space) -> list[tuple[Any, ...]]:
+def rows(space: ConfigurationSpace) -> list[tuple[Any, ...]]:
     return [tuple(dict(configuration).values()) for configuration in space.configurations]
 
 
