@@ -25,7 +25,7 @@ from typing import Any
 
 from ppsolve.models.instances import Instance
 from ppsolve.solver.bench.engine import Limits
-from ppsolve.solver.bench.item import Item, solve_item
+from ppsolve.solver.bench.item import BenchItem, solve_item
 from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import memory_share
 from ppsolve.solver.generate.flags import PerDevice
@@ -56,15 +56,15 @@ class Times:
     solving: float
 
 
-def items(sort: str, count: int) -> list[Item]:
+def items(sort: str, count: int) -> list[BenchItem]:
     """Return `count` items of a sort."""
     return list(islice(_items(sort), count))
 
 
-def _items(sort: str) -> Iterator[Item]:
+def _items(sort: str) -> Iterator[BenchItem]:
     seed = 0
     while True:
-        yield Item(*_asked(sort, seed))
+        yield BenchItem(*_asked(sort, seed))
         seed += 1
 
 
@@ -80,7 +80,7 @@ def _asked(sort: str, seed: int) -> tuple[Instance, str, None, dict[str, Any]]:
     return drawn, sort, None, options | {"time_limit": 1.0}
 
 
-def alone(asked: Sequence[Item]) -> Times:
+def alone(asked: Sequence[BenchItem]) -> Times:
     """Solve items in this process."""
     for item in asked[:START]:
         solve_item(item)
@@ -89,7 +89,7 @@ def alone(asked: Sequence[Item]) -> Times:
     return Times(time.perf_counter() - began, _processor() - spent, sum(seconds))
 
 
-def engine(asked: Sequence[Item], processes: int) -> tuple[Times, float]:
+def engine(asked: Sequence[BenchItem], processes: int) -> tuple[Times, float]:
     """Solve items in watched processes; return also the seconds of a run of `START` items.
 
     Both are whole runs, as processor time of a process is counted when it has ended.
@@ -100,7 +100,7 @@ def engine(asked: Sequence[Item], processes: int) -> tuple[Times, float]:
     return Times(wall, every.processor - first.processor, every.solving - first.solving), first.wall
 
 
-def _engine(asked: Sequence[Item], processes: int) -> Times:
+def _engine(asked: Sequence[BenchItem], processes: int) -> Times:
     began, spent = time.perf_counter(), _processor()
     limits = Limits(60.0, memory_share(processes))
     done = list(LocalEngine(processes).map(solve_item, asked, limits))

@@ -27,7 +27,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Item:
+class BenchItem:
     """An instance with the options of `ppsolve.optimize` that it is solved with.
 
     Parameters
@@ -113,7 +113,7 @@ class Item:
         )
 
 
-def solve_item(item: Item) -> dict[str, Any]:
+def solve_item(item: BenchItem) -> dict[str, Any]:
     """Solve an item; return the fields of its record that say what was found.
 
     Raises

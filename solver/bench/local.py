@@ -12,7 +12,7 @@ from ppsolve.models.bench.record import Failure
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.solver.bench.engine import Finished, Limits
 from ppsolve.solver.bench.machine import group_memory
-from ppsolve.solver.bench.watched import Nursery, WatchedCall
+from ppsolve.solver.bench.watched import ForkServer, WatchedCall
 
 LOOK = 0.1
 """Seconds between two looks at time and memory. A process that fills memory at 3 GB/s takes 0.3 GB
@@ -26,7 +26,7 @@ class LocalEngine:
     ----------
     processes : int
         Calls side by side.
-    nursery : Nursery, optional
+    nursery : ForkServer, optional
         Helper to fork from, which stays; one for each `map` by default.
     is_wanted : callable, optional
         Asked at each look; once it returns false, calls are ended and no more answers come.
@@ -35,7 +35,7 @@ class LocalEngine:
     def __init__(
         self,
         processes: int = 1,
-        nursery: Nursery | None = None,
+        nursery: ForkServer | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         if processes < 1:
@@ -62,11 +62,11 @@ class LocalEngine:
         Finished
             One for each item.
         """
-        nursery = self._nursery or Nursery()
+        nursery = self._nursery or ForkServer()
         waiting = enumerate(items)
         running: list[WatchedCall] = []
         over: list[WatchedCall] = []
-        watch = _Watch(limits)
+        watch = _CallMonitor(limits)
         with selectors.DefaultSelector() as selector:
             try:
                 while True:
@@ -87,7 +87,7 @@ class LocalEngine:
                     nursery.close()
 
 
-class _Watch:
+class _CallMonitor:
     """Reads what calls send, and kills those that break their limits."""
 
     def __init__(self, limits: Limits) -> None:

@@ -60,7 +60,7 @@ def main(handle: int) -> None:
     gc.freeze()
     with socket.socket(fileno=handle) as control:
         control.sendall(READY)
-        _Nursery(control).serve()
+        _ForkLoop(control).serve()
 
 
 def _import_library() -> None:
@@ -97,7 +97,7 @@ def _load_kernels() -> None:
         thread.join()
 
 
-class _Nursery:
+class _ForkLoop:
     """Forks a process for each socket that comes, and tells each how its process ended."""
 
     def __init__(self, control: socket.socket) -> None:

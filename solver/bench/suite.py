@@ -10,7 +10,7 @@ from ppsolve.models.bench.file import BenchFile
 from ppsolve.models.bench.record import BenchRecord
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.bench.engine import Engine, Limits
-from ppsolve.solver.bench.item import Item, solve_item
+from ppsolve.solver.bench.item import BenchItem, solve_item
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,16 @@ class Shard:
             raise InputError(f'expected a part such as 1/4 or 4/4, got "{text}"', field="--shard")
         return cls(int(match[1]), int(match[2]))
 
-    def has(self, item: Item) -> bool:
+    def has(self, item: BenchItem) -> bool:
         """Return true if an item is in this part."""
         return int(item.key, 16) % self.of == self.number - 1
 
 
-def distinct(items: Iterable[Item]) -> tuple[list[Item], list[tuple[Item, Item]]]:
+def distinct(
+    items: Iterable[BenchItem],
+) -> tuple[list[BenchItem], list[tuple[BenchItem, BenchItem]]]:
     """Return items whose questions differ, and each other item with the one that it equals."""
-    first: dict[str, Item] = {}
+    first: dict[str, BenchItem] = {}
     doubles = []
     for item in items:
         same = first.setdefault(item.key, item)
@@ -55,7 +57,7 @@ class Suite:
 
     Parameters
     ----------
-    items : sequence of Item
+    items : sequence of BenchItem
         Items with different keys.
     file : BenchFile
         Open file; its records of these items are not run again.
@@ -64,7 +66,7 @@ class Suite:
     """
 
     def __init__(
-        self, items: Sequence[Item], file: BenchFile, *, retry_failed: bool = False
+        self, items: Sequence[BenchItem], file: BenchFile, *, retry_failed: bool = False
     ) -> None:
         self._items, self._file = items, file
         self._attempts: dict[str, int] = {}

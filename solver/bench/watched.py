@@ -29,7 +29,7 @@ ENDING_SECONDS = 0.2
 and calls that are watched are killed by those who watch. Ctrl-C is answered within a second."""
 
 
-class Nursery:
+class ForkServer:
     """The helper that processes are forked from, started with the first call, and again if killed.
 
     Threads may share it.
@@ -106,9 +106,9 @@ class Nursery:
 
 
 @cache
-def shared_nursery() -> Nursery:
+def shared_nursery() -> ForkServer:
     """Return the one helper of this process, which ends with it."""
-    nursery = Nursery()
+    nursery = ForkServer()
     atexit.register(nursery.close)
     return nursery
 
@@ -125,7 +125,7 @@ class WatchedCall:
     limits : Limits
         Kept by `watch`.
     connection : socket
-        From `Nursery.begin`.
+        From `ForkServer.begin`.
     """
 
     def __init__(

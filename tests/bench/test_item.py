@@ -9,16 +9,16 @@ import pytest
 from ppsolve.models.core.result import Result
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.bench.engine import Finished, wall_cap
-from ppsolve.solver.bench.item import History, Item, thinned
+from ppsolve.solver.bench.item import BenchItem, History, thinned
 from ppsolve.solver.bench.suite import Shard, distinct
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.tally import duration
 
 
-def item(name: str = "a", forward: int = 10, **options: Any) -> Item:
+def item(name: str = "a", forward: int = 10, **options: Any) -> BenchItem:
     times = {"forward": forward, "backward": 20}
     document = {"name": name, "num_devices": 2, "num_microbatches": 2, "times": times}
-    return Item(PipelineInstance.parse(document), "tiny", None, {"time_limit": 1.0, **options})
+    return BenchItem(PipelineInstance.parse(document), "tiny", None, {"time_limit": 1.0, **options})
 
 
 def test_keys_are_of_the_question() -> None:

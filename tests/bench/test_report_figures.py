@@ -8,10 +8,10 @@ import pytest
 
 from ppsolve.models.bench.record import BenchRecord
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.bench.report.cases import Method, Role, State
+from ppsolve.solver.bench.report.cases import Method, OutcomeState, Role
 from ppsolve.solver.bench.report.curves import MOST_TIMES
 from ppsolve.solver.bench.report.findings import MOST_NAMED, Sort
-from ppsolve.solver.bench.report.report import Part, Report, bench_report
+from ppsolve.solver.bench.report.report import FamilyFigures, Report, bench_report
 from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow, Spread
 from tests.bench.results import bounds, crashed, heuristic, peer, proved, results, unproved
 
@@ -21,16 +21,16 @@ def report_of(*records: BenchRecord) -> Report:
 
 
 @pytest.fixture
-def part() -> Part:
+def part() -> FamilyFigures:
     """Return the figures of family a: one record proved 100, one with 200 where 190 is best."""
     return report_of().families[0]
 
 
-def method(part: Part, name: str) -> MethodRow:
+def method(part: FamilyFigures, name: str) -> MethodRow:
     return next(row for row in part.methods if row.method.name == name)
 
 
-def bound(part: Part, name: str) -> BoundRow:
+def bound(part: FamilyFigures, name: str) -> BoundRow:
     return next(row for row in part.bounds if row.name == name)
 
 
@@ -44,7 +44,7 @@ def test_spread_has_mean_median_and_the_place_of_the_worst() -> None:
     assert Spread.of([(None, "a")]) == Spread(0, None, None, None, None)
 
 
-def test_family_row(part: Part) -> None:
+def test_family_row(part: FamilyFigures) -> None:
     assert part.total == FamilyRow(
         "a", instances=2, solved=2, proved=1, failures=0,
         gap=spread(2, 0.05, 0.05, 0.1, "two"),
@@ -69,7 +69,7 @@ def test_every_family_together() -> None:
     assert [part.total.family for part in report_of().families] == ["a", "b"]
 
 
-def test_method_rows(part: Part) -> None:
+def test_method_rows(part: FamilyFigures) -> None:
     """Best are 100 and 190: gpipe is 50 and 60 above, ours 0 and 10, the peer never."""
     none = Spread(0, None, None, None, None)
     assert part.methods == (
@@ -127,7 +127,7 @@ def test_a_proof_that_there_is_no_schedule_is_an_answer() -> None:
     assert part.curve.points == ((1.0, 0.0),)
 
 
-def test_bound_rows(part: Part) -> None:
+def test_bound_rows(part: FamilyFigures) -> None:
     """Work is 20 of 100 and 10 of 190 below, path 0 of 100 and 90 of 190."""
     work, path = (0.2 + 10 / 190) / 2, 45 / 190
     assert bound(part, "work") == BoundRow(
@@ -151,15 +151,15 @@ def test_reasons_are_counted_without_their_numbers() -> None:
     other = unproved(heuristics=[fuller, heuristic("x", None, status="failed")])
     rows = report_of(proved(), other).reasons
     assert [(row.state, row.reason, row.count, row.methods) for row in rows] == [
-        (State.FAILED, "no reason given", 1, ("x",)),
-        (State.INFEASIBLE, "memory: device # holds # of #", 1, ("gpipe",)),
-        (State.INFEASIBLE, "memory: device # holds # of # at # us", 1, ("1f1b",)),
+        (OutcomeState.FAILED, "no reason given", 1, ("x",)),
+        (OutcomeState.INFEASIBLE, "memory: device # holds # of #", 1, ("gpipe",)),
+        (OutcomeState.INFEASIBLE, "memory: device # holds # of # at # us", 1, ("1f1b",)),
     ]
     twice = report_of(proved(), proved(key="k4", instance="four")).reasons
     assert [(row.count, row.methods) for row in twice] == [(2, ("1f1b",))]
 
 
-def test_profiles_are_shares_within_a_ratio(part: Part) -> None:
+def test_profiles_are_shares_within_a_ratio(part: FamilyFigures) -> None:
     found = {profile.method.name: profile.steps for profile in part.profiles}
     assert found["other"] == ((1.0, 1.0),)
     assert found["ppsolve"] == ((1.0, 0.5), (pytest.approx(200 / 190), 1.0))
@@ -168,13 +168,13 @@ def test_profiles_are_shares_within_a_ratio(part: Part) -> None:
     assert found["zbv"] == ()
 
 
-def test_profiles_count_what_a_method_did_not_solve(part: Part) -> None:
+def test_profiles_count_what_a_method_did_not_solve(part: FamilyFigures) -> None:
     profile = next(one for one in part.profiles if one.method.name == "1f1b")
     shares = [profile.share(excess) for excess in (0, 0.05, 0.06, 9)]
     assert shares == [0, 0, 0.5, 0.5]
 
 
-def test_mean_gap_over_time(part: Part) -> None:
+def test_mean_gap_over_time(part: FamilyFigures) -> None:
     """At 1 s: 0 and 120 of 220; from 4 s on: 0 and 20 of 200."""
     assert part.curve.points == ((1, pytest.approx(60 / 220)), (4, 0.05), (10, 0.05))
 

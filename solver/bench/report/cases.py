@@ -30,7 +30,7 @@ class Role(StrEnum):
     HEURISTIC = "heuristic"
 
 
-class State(StrEnum):
+class OutcomeState(StrEnum):
     """What a method made of an instance."""
 
     SOLVED = "solved"
@@ -55,7 +55,7 @@ class Outcome:
     ----------
     method : Method
         The method.
-    state : State
+    state : OutcomeState
         Solved: it has a valid schedule, or proved that there is none.
     value : float, optional
         Objective of its schedule, in the unit of the instance's objective.
@@ -70,7 +70,7 @@ class Outcome:
     """
 
     method: Method
-    state: State
+    state: OutcomeState
     value: float | None = None
     bound: float | None = None
     proved: bool = False
@@ -79,7 +79,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Case:
+class ScoredRecord:
     """A record beside the best value of its instance in all records.
 
     Parameters
@@ -225,7 +225,7 @@ def by_identity(
     return found
 
 
-def cases_of(records: Sequence[BenchRecord]) -> list[Case]:
+def cases_of(records: Sequence[BenchRecord]) -> list[ScoredRecord]:
     """Return the case of every record; records of one instance share their best value."""
     outcomes = [tuple(_outcomes(record)) for record in records]
     best: dict[Identity, float] = {}
@@ -234,7 +234,7 @@ def cases_of(records: Sequence[BenchRecord]) -> list[Case]:
         if values:
             best[identity(record)] = min(*values, best.get(identity(record), values[0]))
     return [
-        Case(record, own, best.get(identity(record)))
+        ScoredRecord(record, own, best.get(identity(record)))
         for record, own in zip(records, outcomes, strict=True)
     ]
 
@@ -247,7 +247,7 @@ def _outcomes(record: BenchRecord) -> Iterator[Outcome]:
         is_solved = entry.status is HeuristicStatus.FEASIBLE
         yield Outcome(
             Method(Role.HEURISTIC, entry.name),
-            State.SOLVED if is_solved else State(entry.status.value),
+            OutcomeState.SOLVED if is_solved else OutcomeState(entry.status.value),
             value=_number(entry.value) if is_solved else None,
             seconds=entry.seconds,
             reason=entry.reason,
@@ -260,7 +260,7 @@ def _ours(record: BenchRecord) -> Outcome:
     reason = f"{record.failure}: {record.error or 'no message'}" if failed else "no schedule found"
     return Outcome(
         Method(Role.OURS, OURS),
-        State.SOLVED if is_solved else State.FAILED,
+        OutcomeState.SOLVED if is_solved else OutcomeState.FAILED,
         value=_number(record.value),
         bound=_number(record.bound),
         proved=record.status in PROVED and not failed,
@@ -274,11 +274,11 @@ def _of_peer(peer: BenchPeer) -> Outcome:
     status = peer.status.upper()
     is_found = status in {Status.OPTIMAL, Status.FEASIBLE} and peer.value is not None
     is_proved = is_found if status == Status.OPTIMAL else status == Status.INFEASIBLE
-    is_made_for_others = peer.status == State.NOT_APPLICABLE
-    unsolved = State.NOT_APPLICABLE if is_made_for_others else State.FAILED
+    is_made_for_others = peer.status == OutcomeState.NOT_APPLICABLE
+    unsolved = OutcomeState.NOT_APPLICABLE if is_made_for_others else OutcomeState.FAILED
     return Outcome(
         Method(Role.PEER, peer.name),
-        State.SOLVED if is_found or is_proved else unsolved,
+        OutcomeState.SOLVED if is_found or is_proved else unsolved,
         value=_number(peer.value) if is_found else None,
         bound=_number(peer.bound),
         proved=is_proved,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsolve.models.bench.record import BenchRecord
 from ppsolve.models.core.result import Status
-from ppsolve.solver.bench.report.cases import Case, Method
+from ppsolve.solver.bench.report.cases import Method, ScoredRecord
 
 WITHIN = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Excess of the columns in which a profile is written as a table."""
@@ -22,7 +22,7 @@ LEAST_TIME = 0.01
 
 
 @dataclass(frozen=True)
-class Profile:
+class PerformanceProfile:
     """Performance profile of a method (Dolan and Moré, Mathematical Programming 91, 2002).
 
     Parameters
@@ -66,7 +66,7 @@ class GapCurve:
         return self.points[-1][1]
 
 
-def profiles(cases: Sequence[Case]) -> list[Profile]:
+def profiles(cases: Sequence[ScoredRecord]) -> list[PerformanceProfile]:
     """Return the profile of every method, over all cases that any method solved."""
     known = [case for case in cases if case.best is not None]
     ratios: dict[Method, list[float]] = {}
@@ -76,7 +76,9 @@ def profiles(cases: Sequence[Case]) -> list[Profile]:
             own = ratios.setdefault(outcome.method, [])
             if excess is not None:
                 own.append(1 + excess)
-    return [Profile(method, tuple(_steps(own, len(known)))) for method, own in ratios.items()]
+    return [
+        PerformanceProfile(method, tuple(_steps(own, len(known)))) for method, own in ratios.items()
+    ]
 
 
 def _steps(ratios: Sequence[float], count: int) -> Iterator[tuple[float, float]]:
@@ -85,14 +87,14 @@ def _steps(ratios: Sequence[float], count: int) -> Iterator[tuple[float, float]]
     yield from zip(found.tolist(), (np.cumsum(times) / count).tolist(), strict=True)
 
 
-def gap_curve(family: str, cases: Sequence[Case]) -> GapCurve:
+def gap_curve(family: str, cases: Sequence[ScoredRecord]) -> GapCurve:
     """Return the mean gap over time of some cases.
 
     Parameters
     ----------
     family : str
         Name of the curve.
-    cases : sequence of Case
+    cases : sequence of ScoredRecord
         At least one.
 
     Returns

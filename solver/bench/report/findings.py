@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from ppsolve.solver.attended import PATIENCE
-from ppsolve.solver.bench.report.cases import Case, is_above
+from ppsolve.solver.bench.report.cases import ScoredRecord, is_above
 
 FENCE = 1.5
 """Times the interquartile range above the third quartile (Tukey, Exploratory Data Analysis, 1977):
@@ -72,7 +72,7 @@ class Contradiction:
     text: str
 
 
-def outliers(families: dict[str, list[Case]]) -> Outliers:
+def outliers(families: dict[str, list[ScoredRecord]]) -> Outliers:
     """Return failures, better values of others, and unusual gaps and times within each family."""
     found: dict[Sort, list[Outlier]] = {sort: [] for sort in Sort}
     for cases in families.values():
@@ -84,7 +84,7 @@ def outliers(families: dict[str, list[Case]]) -> Outliers:
     return Outliers(tuple(named), {sort: len(own) for sort, own in found.items() if own})
 
 
-def _outliers(cases: Sequence[Case]) -> Iterator[Outlier]:
+def _outliers(cases: Sequence[ScoredRecord]) -> Iterator[Outlier]:
     for case in cases:
         failure = case.record.failure
         if failure is not None:
@@ -97,7 +97,7 @@ def _outliers(cases: Sequence[Case]) -> Iterator[Outlier]:
     yield from _late(cases)
 
 
-def _late(cases: Sequence[Case]) -> Iterator[Outlier]:
+def _late(cases: Sequence[ScoredRecord]) -> Iterator[Outlier]:
     """Yield runs that kept no limit; with a limit of 0 bounds and heuristics run to their end."""
     for case in cases:
         limit, seconds = case.record.time_limit, case.record.seconds
@@ -106,7 +106,7 @@ def _late(cases: Sequence[Case]) -> Iterator[Outlier]:
             yield Outlier(Sort.LATE, case.family, case.name, seconds - limit, text)
 
 
-def _beaten(case: Case) -> Outlier:
+def _beaten(case: ScoredRecord) -> Outlier:
     winners = [outcome.method.name for outcome in case.outcomes if case.is_best(outcome)]
     by = ", ".join(winners) or "another run of the instance"
     text = f"{by} has {case.best:,.10g}, ours is {_written(case.outcomes[0].value)}"
@@ -119,7 +119,7 @@ def _written(value: float | None) -> str:
 
 
 def _beyond_fence(
-    sort: Sort, cases: Sequence[Case], measure: Callable[[Case], float | None]
+    sort: Sort, cases: Sequence[ScoredRecord], measure: Callable[[ScoredRecord], float | None]
 ) -> Iterator[Outlier]:
     known = [(figure, case) for case in cases if (figure := measure(case)) is not None]
     if len(known) < FEWEST:
@@ -133,7 +133,7 @@ def _beyond_fence(
             yield Outlier(sort, case.family, case.name, figure, text)
 
 
-def contradictions(cases: Sequence[Case]) -> list[Contradiction]:
+def contradictions(cases: Sequence[ScoredRecord]) -> list[Contradiction]:
     """Return bounds above values, and proofs of infeasibility beside schedules."""
     return [
         Contradiction(case.family, case.name, text)
@@ -143,7 +143,7 @@ def contradictions(cases: Sequence[Case]) -> list[Contradiction]:
     ]
 
 
-def _contradictions(case: Case, best: float) -> Iterator[str]:
+def _contradictions(case: ScoredRecord, best: float) -> Iterator[str]:
     names = [outcome.method.name for outcome in case.outcomes if case.is_best(outcome)]
     by = f"the value {best:,.10g} of {', '.join(names) or 'another run'}"
     for name, bound in case.bounds.items():

@@ -9,9 +9,9 @@ from typing import Any
 from ppsolve.models.bench.file import Records
 from ppsolve.models.bench.record import Machine
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.bench.report.cases import Case, cases_of
+from ppsolve.solver.bench.report.cases import ScoredRecord, cases_of
 from ppsolve.solver.bench.report.comparison import Comparison, Judgement, compare
-from ppsolve.solver.bench.report.curves import GapCurve, Profile, gap_curve, profiles
+from ppsolve.solver.bench.report.curves import GapCurve, PerformanceProfile, gap_curve, profiles
 from ppsolve.solver.bench.report.findings import (
     Contradiction,
     Outliers,
@@ -33,7 +33,7 @@ EVERY_FAMILY = "all"
 
 
 @dataclass(frozen=True)
-class Part:
+class FamilyFigures:
     """Figures over one family, or over all of them.
 
     Parameters
@@ -44,7 +44,7 @@ class Part:
         A row for every method.
     bounds : tuple of BoundRow
         A row for every named bound.
-    profiles : tuple of Profile
+    profiles : tuple of PerformanceProfile
         One for every method.
     curve : GapCurve
         The mean gap over time.
@@ -53,7 +53,7 @@ class Part:
     total: FamilyRow
     methods: tuple[MethodRow, ...]
     bounds: tuple[BoundRow, ...]
-    profiles: tuple[Profile, ...]
+    profiles: tuple[PerformanceProfile, ...]
     curve: GapCurve
 
 
@@ -67,9 +67,9 @@ class Report:
         Name of the file.
     baseline : str, optional
         Name of the earlier file that it is compared with.
-    every : Part
+    every : FamilyFigures
         Figures over all families.
-    families : tuple of Part
+    families : tuple of FamilyFigures
         Figures of each family, sorted by name.
     reasons : tuple of ReasonRow
         Why methods have no schedule.
@@ -87,8 +87,8 @@ class Report:
 
     source: str
     baseline: str | None
-    every: Part
-    families: tuple[Part, ...]
+    every: FamilyFigures
+    families: tuple[FamilyFigures, ...]
     reasons: tuple[ReasonRow, ...]
     outliers: Outliers
     contradictions: tuple[Contradiction, ...]
@@ -139,7 +139,7 @@ def bench_report(
     """
     _refuse_empty(records, source)
     cases = cases_of(records.records)
-    families: dict[str, list[Case]] = {}
+    families: dict[str, list[ScoredRecord]] = {}
     for case in sorted(cases, key=lambda case: case.family):
         families.setdefault(case.family, []).append(case)
     comparison = None
@@ -164,8 +164,8 @@ def bench_report(
     )
 
 
-def _part(name: str, cases: Sequence[Case]) -> Part:
-    return Part(
+def _part(name: str, cases: Sequence[ScoredRecord]) -> FamilyFigures:
+    return FamilyFigures(
         family_row(name, cases),
         tuple(method_rows(cases)),
         tuple(bound_rows(cases)),

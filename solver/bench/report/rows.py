@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsolve.solver.bench.report.cases import Case, Method, Outcome, Role, State, is_equal
+from ppsolve.solver.bench.report.cases import (
+    Method,
+    Outcome,
+    OutcomeState,
+    Role,
+    ScoredRecord,
+    is_equal,
+)
 
 LONGEST_REASON = 120
 """Characters of a reason that are counted as one; the rest names places inside the instance."""
@@ -132,20 +139,20 @@ class BoundRow:
 class ReasonRow:
     """How often methods gave one reason for having no schedule, its numbers replaced by #."""
 
-    state: State
+    state: OutcomeState
     reason: str
     count: int
     methods: tuple[str, ...]
 
 
-def family_row(family: str, cases: Sequence[Case]) -> FamilyRow:
+def family_row(family: str, cases: Sequence[ScoredRecord]) -> FamilyRow:
     """Return our figures over the cases of a family.
 
     Parameters
     ----------
     family : str
         Its name.
-    cases : sequence of Case
+    cases : sequence of ScoredRecord
         Its cases.
 
     Returns
@@ -159,7 +166,7 @@ def family_row(family: str, cases: Sequence[Case]) -> FamilyRow:
     return FamilyRow(
         family,
         instances=len(cases),
-        solved=sum(outcome.state is State.SOLVED for outcome in ours),
+        solved=sum(outcome.state is OutcomeState.SOLVED for outcome in ours),
         proved=sum(outcome.proved for outcome in ours),
         failures=sum(record.failure is not None for record in records),
         gap=Spread.of(zip((record.gap for record in records), names, strict=True)),
@@ -169,9 +176,9 @@ def family_row(family: str, cases: Sequence[Case]) -> FamilyRow:
     )
 
 
-def method_rows(cases: Sequence[Case]) -> list[MethodRow]:
+def method_rows(cases: Sequence[ScoredRecord]) -> list[MethodRow]:
     """Return a row for every method: ours, peers, then heuristics, the most useful first."""
-    found: dict[Method, list[tuple[Case, Outcome]]] = {}
+    found: dict[Method, list[tuple[ScoredRecord, Outcome]]] = {}
     for case in cases:
         for outcome in case.outcomes:
             found.setdefault(outcome.method, []).append((case, outcome))
@@ -188,25 +195,25 @@ def method_rows(cases: Sequence[Case]) -> list[MethodRow]:
     )
 
 
-def _method_row(method: Method, pairs: Sequence[tuple[Case, Outcome]]) -> MethodRow:
+def _method_row(method: Method, pairs: Sequence[tuple[ScoredRecord, Outcome]]) -> MethodRow:
     states = Counter(outcome.state for _, outcome in pairs)
     return MethodRow(
         method,
         instances=len(pairs),
-        solved=states[State.SOLVED],
+        solved=states[OutcomeState.SOLVED],
         proved=sum(outcome.proved for _, outcome in pairs),
         wins=sum(case.is_best(outcome) for case, outcome in pairs),
-        infeasible=states[State.INFEASIBLE],
-        failed=states[State.FAILED],
-        not_applicable=states[State.NOT_APPLICABLE],
+        infeasible=states[OutcomeState.INFEASIBLE],
+        failed=states[OutcomeState.FAILED],
+        not_applicable=states[OutcomeState.NOT_APPLICABLE],
         excess=Spread.of((case.excess(outcome.value), _label(case)) for case, outcome in pairs),
         seconds=Spread.of((outcome.seconds, _label(case)) for case, outcome in pairs),
     )
 
 
-def bound_rows(cases: Sequence[Case]) -> list[BoundRow]:
+def bound_rows(cases: Sequence[ScoredRecord]) -> list[BoundRow]:
     """Return a row for every named bound, the nearest to the best values first."""
-    found: dict[str, list[tuple[Case, float, float]]] = {}
+    found: dict[str, list[tuple[ScoredRecord, float, float]]] = {}
     for case in cases:
         if case.best is not None:
             for name, bound in case.bounds.items():
@@ -215,7 +222,7 @@ def bound_rows(cases: Sequence[Case]) -> list[BoundRow]:
     return sorted(rows, key=lambda row: (row.deviation.mean or 0.0, row.name))
 
 
-def _bound_row(name: str, triples: Sequence[tuple[Case, float, float]]) -> BoundRow:
+def _bound_row(name: str, triples: Sequence[tuple[ScoredRecord, float, float]]) -> BoundRow:
     return BoundRow(
         name,
         instances=len(triples),
@@ -233,9 +240,9 @@ def _deviation(best: float, bound: float) -> float | None:
     return (best - bound) / best if best else None
 
 
-def reason_rows(cases: Sequence[Case]) -> list[ReasonRow]:
+def reason_rows(cases: Sequence[ScoredRecord]) -> list[ReasonRow]:
     """Return the reasons why methods are infeasible or failed, the most frequent first."""
-    found: dict[tuple[State, str], Counter[str]] = {}
+    found: dict[tuple[OutcomeState, str], Counter[str]] = {}
     for state, reason, method in _reasons(cases):
         found.setdefault((state, reason), Counter())[method] += 1
     rows = [
@@ -245,8 +252,8 @@ def reason_rows(cases: Sequence[Case]) -> list[ReasonRow]:
     return sorted(rows, key=lambda row: (-row.count, row.state, row.reason))
 
 
-def _reasons(cases: Sequence[Case]) -> Iterator[tuple[State, str, str]]:
-    told = (State.INFEASIBLE, State.FAILED)
+def _reasons(cases: Sequence[ScoredRecord]) -> Iterator[tuple[OutcomeState, str, str]]:
+    told = (OutcomeState.INFEASIBLE, OutcomeState.FAILED)
     for case in cases:
         for outcome in case.outcomes:
             if outcome.state in told:
@@ -259,5 +266,5 @@ def _general(reason: str | None) -> str:
     return _NUMBER.sub("#", text)[:LONGEST_REASON]
 
 
-def _label(case: Case) -> str:
+def _label(case: ScoredRecord) -> str:
     return f"{case.family}/{case.name}"

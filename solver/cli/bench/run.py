@@ -16,7 +16,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.bench.code import code_of
 from ppsolve.solver.bench.collect import collect
 from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
-from ppsolve.solver.bench.item import Item
+from ppsolve.solver.bench.item import BenchItem
 from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import GIB, memory_share
 from ppsolve.solver.bench.settings import checked_options
@@ -155,15 +155,15 @@ def _items(
     recipe_files: list[str],
     count: int,
     keywords: dict[str, Any],
-) -> Iterator[Item]:
+) -> Iterator[BenchItem]:
     code = code_of(keywords)
     for source in collect(paths, say):
-        yield Item(source.instance, source.family, source.path, keywords, code)
+        yield BenchItem(source.instance, source.family, source.path, keywords, code)
     for name, instance in instances_of(recipes, recipe_files, count):
-        yield Item(instance, name, None, keywords, code)
+        yield BenchItem(instance, name, None, keywords, code)
 
 
-def _tell_doubles(doubles: list[tuple[Item, Item]]) -> None:
+def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
     for item, same in doubles[:1]:
         more = f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
         say(

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from ppsolve.solver.bench.report.report import Part, Report
+from ppsolve.solver.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.bench.report.rows import BoundRow, MethodRow, Spread
 
 COUNTS = ("instances", "solved", "proved", "wins", "infeasible", "failed", "not_applicable")
@@ -38,7 +38,7 @@ def csv_report(report: Report) -> str:
     return stream.getvalue()
 
 
-def _rows(part: Part) -> Iterator[dict[str, Any]]:
+def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
     total = part.total
     for method in part.methods:
         row = _method(method)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.cases import Role
-from ppsolve.solver.bench.report.curves import GapCurve, Profile
-from ppsolve.solver.bench.report.report import Part, Report
+from ppsolve.solver.bench.report.curves import GapCurve, PerformanceProfile
+from ppsolve.solver.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.render.bench.sections import ANYTIME, PROFILES
 from ppsolve.solver.render.figure_file import PANEL_INCHES, STYLE, figure_bytes
 from ppsolve.solver.render.figures import shorten
@@ -92,13 +92,13 @@ def draw_pictures(report: Report) -> Iterator[Picture]:
             yield from _profiles(f"{PROFILES}-{name}", part, f"Performance profiles, {name}")
 
 
-def _profiles(name: str, part: Part, title: str) -> Iterator[Picture]:
+def _profiles(name: str, part: FamilyFigures, title: str) -> Iterator[Picture]:
     chosen = _chosen_profiles(part)
     if chosen:
         yield Picture(name, title, _svg(title, lambda axes: _draw_profiles(axes, chosen)))
 
 
-def _chosen_profiles(part: Part) -> list[Profile]:
+def _chosen_profiles(part: FamilyFigures) -> list[PerformanceProfile]:
     """Return ours, those of peers, and the heuristics that reach most, in a steady order."""
     order = list(Role)
     known = [profile for profile in part.profiles if profile.steps]
@@ -106,7 +106,7 @@ def _chosen_profiles(part: Part) -> list[Profile]:
     return known[:MOST_LINES]
 
 
-def _area(profile: Profile) -> float:
+def _area(profile: PerformanceProfile) -> float:
     """Return the area under a profile up to the edge of the picture."""
     return sum(
         share * (min(right, WIDEST_RATIO) - ratio)
@@ -146,7 +146,7 @@ def _label(text: str, longest: int = LONGEST_LABEL) -> str:
     return shorten(printable(text), longest)
 
 
-def _draw_profiles(axes: Axes, chosen: Sequence[Profile]) -> None:
+def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
     farthest = max(profile.steps[-1][0] for profile in chosen)
     edge = min(max(farthest**1.05, LEAST_RATIO), WIDEST_RATIO)
     lines = []

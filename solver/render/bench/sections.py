@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ppsolve.models.bench.record import Machine
 from ppsolve.solver.bench.report.comparison import Comparison, Difference
-from ppsolve.solver.bench.report.curves import WITHIN, Profile
+from ppsolve.solver.bench.report.curves import WITHIN, PerformanceProfile
 from ppsolve.solver.bench.report.findings import Contradiction, Outlier, Sort
-from ppsolve.solver.bench.report.report import Part, Report
+from ppsolve.solver.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow, ReasonRow, Spread
 from ppsolve.solver.render.bench.sheets import (
     Field,
@@ -97,7 +97,7 @@ def _totals(report: Report) -> list[FamilyRow]:
     return rows if len(rows) == 1 else [*rows, report.every.total]
 
 
-def _methods(title: str, part: Part) -> Section:
+def _methods(title: str, part: FamilyFigures) -> Section:
     """Return the table of methods, without those that no instance is made for."""
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
@@ -105,13 +105,13 @@ def _methods(title: str, part: Part) -> Section:
     return Section(title, notes, sheet(METHODS, shown))
 
 
-def _ordered(part: Part) -> list[Profile]:
+def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
     """Return the profiles of methods that solved something, in the order of the table."""
     found = {profile.method: profile for profile in part.profiles if profile.steps}
     return [found[row.method] for row in part.methods if row.method in found]
 
 
-def _family(part: Part) -> Iterator[Section]:
+def _family(part: FamilyFigures) -> Iterator[Section]:
     name = part.total.family
     found = _methods(f"Methods on {name}", part)
     yield replace(found, family=name, picture=f"{PROFILES}-{name}")
@@ -242,13 +242,13 @@ BOUNDS: tuple[Field[BoundRow], ...] = (
 )
 
 
-def _within(excess: float) -> Field[Profile]:
+def _within(excess: float) -> Field[PerformanceProfile]:
     name = "best" if excess == 0 else f"{excess:.0%} over"
     place = WITHIN.index(excess) // 4
     return figures(name, lambda profile: profile.share(excess), place, lambda x: f"{100 * x:.3g} %")
 
 
-WITHIN_FIELDS: tuple[Field[Profile], ...] = (
+WITHIN_FIELDS: tuple[Field[PerformanceProfile], ...] = (
     texts("method", lambda profile: profile.method.name),
     *(_within(excess) for excess in WITHIN),
 )
