@@ -12,7 +12,7 @@ from typing import Any
 from shipped import run_writer
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.generate.flags import PerDevice, Range
+from ppsolve.solver.generate.flags import IntegerRange, PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.generate.profiles import LARGE_MODEL_SHARE
 
@@ -214,7 +214,7 @@ def step_end() -> Instances:
 
 def large() -> Instances:
     """Heterogeneous stages in large shapes, up to 24,576 ops."""
-    times = split(Range(90, 110), Range(90, 110), Range(60, 80))
+    times = split(IntegerRange(90, 110), IntegerRange(90, 110), IntegerRange(60, 80))
     for devices, microbatches, factor in ((16, 128, "1"), (32, 128, "1"), (32, 256, "1.5")):
         yield pipeline(
             f"random-{devices}x{microbatches}-{factor}p",

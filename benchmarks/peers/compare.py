@@ -20,7 +20,7 @@ from typing import Any
 
 from ppsolve import optimize
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.generate.flags import PerDevice, Range
+from ppsolve.solver.generate.flags import IntegerRange, PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.optimize.kinds import lower
 
@@ -36,9 +36,9 @@ UNEQUAL, UNEQUAL_SEEDS = "unequal", 3
 """Family of log-normal micro-batches, and instances of each of its sizes (`unequal.SIZES`)."""
 
 ALIKE: Mapping[str, Any] = {
-    "forward": Range(90, 110),
-    "backward_input": Range(95, 115),
-    "backward_weight": Range(60, 80),
+    "forward": IntegerRange(90, 110),
+    "backward_input": IntegerRange(95, 115),
+    "backward_weight": IntegerRange(60, 80),
 }
 TWO_CHUNKS: Mapping[str, Any] = {**ALIKE, "stages_per_device": 2}
 FAMILIES: Mapping[str, Mapping[str, Any]] = {

@@ -17,7 +17,7 @@ from ppsolve.solver.cli.pictures import export_picture, refuse_given
 from ppsolve.solver.cli.pipelines import load_pipeline
 from ppsolve.solver.convert.data_order import DATA_ORDER
 from ppsolve.solver.export.pictures import PICTURES
-from ppsolve.solver.export.program import Program, in_data_order, read_program
+from ppsolve.solver.export.program import RuntimeProgram, in_data_order, read_program
 from ppsolve.solver.export.split import counts_of, parse_counts
 from ppsolve.solver.export.targets import NOT_TESTED, chosen
 
@@ -162,7 +162,7 @@ def export_command(
         say(f"note: {target.name}: {NOT_TESTED}")
 
 
-def _tell_order(program: Program, path: Path | None) -> None:
+def _tell_order(program: RuntimeProgram, path: Path | None) -> None:
     """Report at which index each micro-batch stands."""
     if path is not None:
         write_text(path, json.dumps(list(program.microbatches)) + "\n")

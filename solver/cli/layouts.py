@@ -12,7 +12,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, read_text, source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli.output import check_writable
-from ppsolve.solver.convert.megatron.layout import Layout, parse_layout
+from ppsolve.solver.convert.megatron.layout import MegatronLayout, parse_layout
 from ppsolve.solver.convert.megatron.times import LayerTimes, instance_of
 
 LayoutText = Annotated[
@@ -80,7 +80,7 @@ def _text(layout: str) -> tuple[str, str | None]:
     return read_text(layout).removesuffix("\n"), source_name(layout)
 
 
-def _split(layout: Layout) -> dict[str, object]:
+def _split(layout: MegatronLayout) -> dict[str, object]:
     return {
         "layout": layout.text(),
         "pipeline_size": layout.num_ranks,

@@ -9,7 +9,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cli.guard import say
-from ppsolve.solver.export.perfetto import Shown
+from ppsolve.solver.export.perfetto import TracedSchedule
 from ppsolve.solver.export.pictures import picture, shown_in
 from ppsolve.solver.optimize.kinds import load_instance
 
@@ -75,7 +75,7 @@ def export_picture(
     write_text(output, picture(to, shown, names))
 
 
-def _warn(shown: Shown, source: str) -> None:
+def _warn(shown: TracedSchedule, source: str) -> None:
     """Warn of a schedule that breaks a rule."""
     broken = check_schedule(shown.schedule.problem, shown.schedule)
     if broken:

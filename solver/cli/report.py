@@ -16,7 +16,7 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.optimize.kinds import CARRIED, NO_INSTANCES, is_result
 from ppsolve.solver.render.page.document import page
-from ppsolve.solver.render.page.shown import Shown, read_shown
+from ppsolve.solver.render.page.shown import PageSchedule, read_shown
 
 BENCH_SUFFIX = ".jsonl"
 """End of the names of files that `ppsolve bench` writes."""
@@ -52,7 +52,7 @@ def report_command(files: Files, output: Output, heuristic: Names = None) -> Non
     of bounds, heuristics, idle time and memory are there without any script.
     """
     check_writable(output, *files)
-    shown: list[Shown] = []
+    shown: list[PageSchedule] = []
     plans: list[Plan] = []
     for file in files:
         data, source = _read(file), source_name(file)
@@ -103,7 +103,7 @@ def _plan(data: dict[str, Any], source: str) -> Plan:
         raise explain(error, Plan, source) from None
 
 
-def _winner(data: dict[str, Any], source: str, heuristics: list[str]) -> list[Shown]:
+def _winner(data: dict[str, Any], source: str, heuristics: list[str]) -> list[PageSchedule]:
     """Return the winner's schedule, if there is one."""
     if data.get("instance") is None or data.get("result") is None:
         return []

@@ -27,7 +27,7 @@ from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawing import Frame, Shown
+from ppsolve.solver.render.drawing import ScheduleView, ViewOptions
 from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
 from ppsolve.solver.render.plot.drawn import Drawn
@@ -97,7 +97,7 @@ def show_command(
     wanted.check(*files)
     given = read_given(files)
     window = (first, None if last == inf else last)
-    frame = Frame(links, window, _iterations(iteration, window))
+    frame = ViewOptions(links, window, _iterations(iteration, window))
     _refuse_contradictions(given, heuristic, window)
     if order and wanted.is_any:
         raise InputError("expected either an order or a picture", field="--order")
@@ -118,7 +118,7 @@ class _How:
 
     heuristic: str | None
     group_size: int | None
-    frame: Frame
+    frame: ViewOptions
     exact: bool
 
 
@@ -250,7 +250,7 @@ def _of_instance_and_result(instance: Instance, given: Given, how: _How) -> Draw
     if warning is not None:
         say(f"warning: {given.source}: {warning}")
     document = ScheduleDocument.of(schedule)
-    return Drawn(Shown(title, document, claimed, how.frame, instance, schedule), drawing)
+    return Drawn(ScheduleView(title, document, claimed, how.frame, instance, schedule), drawing)
 
 
 def _warn_of_broken(violations: Sequence[Violation], source: str) -> None:
@@ -272,7 +272,7 @@ def _of_entry(instance: Instance, entry: HeuristicEntry, how: _How) -> Drawn:
         raise InputError(f"{entry.name} gives no schedule: {entry.reason}", source=instance.name)
     _warn_of_reason(entry)
     title, shown = _title(instance.name, entry.name), ScheduleDocument.of(schedule)
-    return Drawn(Shown(title, shown, entry, how.frame, instance, schedule), drawing)
+    return Drawn(ScheduleView(title, shown, entry, how.frame, instance, schedule), drawing)
 
 
 def _warn_of_reason(entry: HeuristicEntry) -> None:
@@ -280,7 +280,7 @@ def _warn_of_reason(entry: HeuristicEntry) -> None:
         say(f"warning: {entry.status.value}: {drawing_of(entry.kind).reason(entry)}")
 
 
-def _of_result(given: Given, frame: Frame) -> Drawn:
+def _of_result(given: Given, frame: ViewOptions) -> Drawn:
     document = given.document
     title = _title(
         given.data.get("instance", "schedule"), given.data.get("best_by") or given.data.get("name")
@@ -288,7 +288,7 @@ def _of_result(given: Given, frame: Frame) -> Drawn:
     source = given.owner
     if source is not None:
         note_rounding(source.tick_error, document.time_unit)
-    return Drawn(Shown(title, document, source, frame), drawing_of_document(document))
+    return Drawn(ScheduleView(title, document, source, frame), drawing_of_document(document))
 
 
 def _title(name: Any, by: Any) -> str:

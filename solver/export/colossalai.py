@@ -12,7 +12,7 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.export.placement import folded, refuse_elsewhere
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.pipeline.grammar import (
     BACKWARD_INPUT,
@@ -39,12 +39,12 @@ TYPES = {
 }
 
 
-def colossalai_nodes(program: Program, settings: Settings) -> str:
+def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as lists of nodes, one list per rank.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program, on a V placement, each kind of op in index order per stage.
     settings : Settings
         Not used.
@@ -78,7 +78,7 @@ def colossalai_nodes(program: Program, settings: Settings) -> str:
     return json.dumps(found | {"scheduler_nodes": nodes}) + "\n"
 
 
-def _refuse_steps(program: Program) -> None:
+def _refuse_steps(program: RuntimeProgram) -> None:
     """Refuse whole backwards, pairs, and ops that do not go by the index of their micro-batch."""
     counts: Counter[tuple[int, str]] = Counter()
     for row in program.rows:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.export.orders import refuse_other_orders
 from ppsolve.solver.export.placement import chunks_if_looped
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import required_counts
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
@@ -20,12 +20,12 @@ from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 NAME = "DeepSpeed"
 
 
-def deepspeed_parts(program: Program, settings: Settings) -> str:
+def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as the parts of the list of layers given to ``PipelineModule``.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program, in the order 1F1B.
     settings : Settings
         Not used.

@@ -10,7 +10,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.megatron.layout import parse_layout
 from ppsolve.solver.export.orders import refuse_other_orders
 from ppsolve.solver.export.placement import chunks_if_looped
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.recompute import FIELD, decoders_of
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import letters_of
@@ -21,12 +21,12 @@ from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 NAME = "Megatron-LM"
 
 
-def megatron_flags(program: Program, settings: Settings) -> str:
+def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as flags, one a line.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program, in the order that Megatron-LM runs.
     settings : Settings
         Says which layers the model has.
@@ -60,7 +60,7 @@ def megatron_flags(program: Program, settings: Settings) -> str:
     return "\n".join([*flags, *_batch(program)]) + "\n"
 
 
-def _group(program: Program) -> int:
+def _group(program: RuntimeProgram) -> int:
     """Return the micro-batches per group of an interleaved order.
 
     Raises
@@ -87,7 +87,7 @@ def _group(program: Program) -> int:
     return size
 
 
-def _recomputation(program: Program, settings: Settings) -> list[str]:
+def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     """Return the flags of recomputed layers: one number for all stages.
 
     Of each stage the first n layers are recomputed, or all where there are fewer (method
@@ -115,7 +115,7 @@ def _recomputation(program: Program, settings: Settings) -> list[str]:
     return [f"--recompute-{name} {value}" for name, value in names.items()]
 
 
-def _batch(program: Program) -> list[str]:
+def _batch(program: RuntimeProgram) -> list[str]:
     """Return the flags of the batch, of a plan."""
     size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
     if size is None or batch is None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import counts_of
 from ppsolve.solver.pipeline.programs.communications import with_communications
 
 
-def neutral_json(program: Program, settings: Settings) -> str:
+def neutral_json(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program with and without communications, its placement, split and data order.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     settings : Settings
         Says whether parameters are gathered and dropped.

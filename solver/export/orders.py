@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.pipeline.actions import Order
 
 
-def refuse_other_orders(program: Program, orders: Sequence[Order], rule: str) -> None:
+def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: str) -> None:
     """Refuse a program that is not in a fixed order.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     orders : sequence of Order
         The order of each rank that the runtime runs.

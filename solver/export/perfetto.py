@@ -30,7 +30,7 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Shown:
+class TracedSchedule:
     """A schedule in a trace.
 
     Parameters
@@ -48,12 +48,12 @@ class Shown:
     bound: float | None = None
 
 
-def perfetto_json(shown: Sequence[Shown]) -> str:
+def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
     """Return the trace of schedules as JSON text.
 
     Parameters
     ----------
-    shown : sequence of Shown
+    shown : sequence of TracedSchedule
         Schedules, each a group of processes of its own.
 
     Returns
@@ -70,7 +70,7 @@ def perfetto_json(shown: Sequence[Shown]) -> str:
 class _Group:
     """The events of one schedule."""
 
-    def __init__(self, shown: Shown, group: int) -> None:
+    def __init__(self, shown: TracedSchedule, group: int) -> None:
         self.shown, self.schedule = shown, shown.schedule
         self.problem: Problem = shown.schedule.problem
         self.first = group * GROUP_SIZE + 1

@@ -13,11 +13,11 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.export.perfetto import Shown, perfetto_json
+from ppsolve.solver.export.perfetto import TracedSchedule, perfetto_json
 from ppsolve.solver.export.program import entry_in, winner_in
 from ppsolve.solver.optimize.kinds import instance_in, kind_of, schedule_in
 
-PICTURES: Mapping[str, Callable[[Sequence[Shown]], str]] = {"perfetto": perfetto_json}
+PICTURES: Mapping[str, Callable[[Sequence[TracedSchedule]], str]] = {"perfetto": perfetto_json}
 """What writes the file of a viewer, by the name that ``--to`` says."""
 
 
@@ -27,7 +27,7 @@ def shown_in(
     *,
     heuristic: str | None = None,
     otherwise: Instance | None = None,
-) -> tuple[Instance, Shown]:
+) -> tuple[Instance, TracedSchedule]:
     """Read the schedule of a document, for a picture.
 
     Parameters
@@ -43,7 +43,7 @@ def shown_in(
 
     Returns
     -------
-    Instance, Shown
+    Instance, TracedSchedule
         What was solved, and its schedule under the name of the method, else of the status. The
         bound is there where it is one of the makespan.
 
@@ -64,17 +64,17 @@ def shown_in(
     except InputError as error:
         raise error.located(source) from None
     title = data.get("name") or data.get("best_by") or data.get("status") or "schedule"
-    return instance, Shown(str(title), schedule, _makespan_bound(data))
+    return instance, TracedSchedule(str(title), schedule, _makespan_bound(data))
 
 
-def picture(name: str, shown: Sequence[Shown], sources: Sequence[str]) -> str:
+def picture(name: str, shown: Sequence[TracedSchedule], sources: Sequence[str]) -> str:
     """Return schedules as the file of a viewer; those of one title are told apart by their sources.
 
     Parameters
     ----------
     name : str
         One of `PICTURES`.
-    shown : sequence of Shown
+    shown : sequence of TracedSchedule
         The schedules.
     sources : sequence of str
         Where each comes from.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 
 
 def looped(num_stages: int, num_ranks: int) -> tuple[int, ...]:
@@ -27,18 +27,18 @@ def folded(num_ranks: int) -> tuple[int, ...]:
     return (*range(num_ranks), *reversed(range(num_ranks)))
 
 
-def is_folded(program: Program) -> bool:
+def is_folded(program: RuntimeProgram) -> bool:
     """Whether stages are placed in a V over several ranks."""
     ranks = len(program.rows)
     return ranks > 1 and program.stage_to_rank == folded(ranks)
 
 
-def chunks_if_looped(program: Program, runtime: str) -> int:
+def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
     """Return the stages per rank of a program whose stages go round.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     runtime : str
         Name of the runtime that asks for it, for the error.
@@ -69,12 +69,12 @@ def chunks_if_looped(program: Program, runtime: str) -> int:
     return stages // ranks
 
 
-def refuse_elsewhere(program: Program, wanted: tuple[int, ...], rule: str) -> None:
+def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str) -> None:
     """Refuse a program whose stages are elsewhere.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     wanted : tuple of int
         Ranks of as many stages as the runtime has.

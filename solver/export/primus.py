@@ -11,7 +11,7 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.export.placement import chunks_if_looped, is_folded
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.recompute import decoders_of
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.pipeline.grammar import (
@@ -46,12 +46,12 @@ NEIGHBOUR = {SEND_F: 1, RECV_F: -1, SEND_B: -1, RECV_B: 1}
 """Stages from the own one to the other end of a transfer."""
 
 
-def primus_table(program: Program, settings: Settings) -> str:
+def primus_table(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as a table of nodes, one list per rank.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program; its first stage must run micro-batches in order too, which Primus takes from
         the data in the order of forwards.
     settings : Settings
@@ -87,7 +87,7 @@ def primus_table(program: Program, settings: Settings) -> str:
     return json.dumps(found | _recomputation(program, settings)) + "\n"
 
 
-def _recomputation(program: Program, settings: Settings) -> dict[str, Any]:
+def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
     """Return the settings of recomputed layers, the first ones of each stage; none by default."""
     if settings.recomputed is None:
         return {}
@@ -104,7 +104,7 @@ def _recomputation(program: Program, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _refuse_data_order(program: Program) -> None:
+def _refuse_data_order(program: RuntimeProgram) -> None:
     forwards = [a for a in program.actions(program.stage_to_rank[0]) if a.kind == FORWARD]
     first = [action for action in forwards if action.stage == 0]
     for index, action in enumerate(first):

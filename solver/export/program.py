@@ -36,7 +36,7 @@ Rows = tuple[tuple[ComputeStep, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class RuntimeProgram:
     """What each rank of a pipeline runs.
 
     Parameters
@@ -97,7 +97,7 @@ def read_program(
     *,
     heuristic: str | None = None,
     replica: int | None = None,
-) -> Program:
+) -> RuntimeProgram:
     """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
 
     Parameters
@@ -114,7 +114,7 @@ def read_program(
 
     Returns
     -------
-    Program
+    RuntimeProgram
         With the steps of every rank.
 
     Raises
@@ -146,7 +146,7 @@ def read_program(
         refuse(PIPELINE.check(instance, data))
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
-    return Program(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
+    return RuntimeProgram(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
 
 
 def refuse(violations: Any) -> None:
@@ -363,20 +363,20 @@ def _halves(action: Action) -> list[Action]:
     return [action._replace(kind=BACKWARD_INPUT), action._replace(kind=BACKWARD_WEIGHT)]
 
 
-def in_data_order(program: Program, *, may_permute: bool) -> Program:
+def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
     """Renumber micro-batches in the order in which the last stage runs them forwards.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     may_permute : bool
         Renumber micro-batches that may differ from each other: the data must then be fed in
-        another order, that of `Program.microbatches`.
+        another order, that of `RuntimeProgram.microbatches`.
 
     Returns
     -------
-    Program
+    RuntimeProgram
         Forwards of the last stage run in the order 0, 1, 2, ...
 
     Raises
@@ -403,7 +403,7 @@ def in_data_order(program: Program, *, may_permute: bool) -> Program:
     return _renumbered(program, order)
 
 
-def _renumbered(program: Program, order: Sequence[int]) -> Program:
+def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
     index = {microbatch: place for place, microbatch in enumerate(order)}
     ends = program.ends
     return replace(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.megatron.layout import DECODER
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import letters_of
 
 FIELD = "--recompute"
 
 
-def decoders_of(program: Program, settings: Settings) -> tuple[int, ...]:
+def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     """Return the decoder layers of each stage, which counts of recomputed layers are of.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     settings : Settings
         Says which layers the model has.

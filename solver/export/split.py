@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.megatron.layout import DECODER, EMBEDDING, LOSS, parse_layout
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 
 
 def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def counts_of(program: Program) -> tuple[int, ...] | None:
+def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
     """Return the layers of each stage, None where they are not known.
 
     Raises
@@ -55,12 +55,12 @@ def counts_of(program: Program) -> tuple[int, ...] | None:
     return counts
 
 
-def required_counts(program: Program, runtime: str) -> tuple[int, ...]:
+def required_counts(program: RuntimeProgram, runtime: str) -> tuple[int, ...]:
     """Return the layers of each stage.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program.
     runtime : str
         Name of the runtime, for the error.
@@ -84,12 +84,12 @@ def required_counts(program: Program, runtime: str) -> tuple[int, ...]:
     return counts
 
 
-def letters_of(program: Program, model: str | None) -> tuple[str, ...] | None:
+def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | None:
     """Return the layers of each stage as letters of Megatron-LM's layouts.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program, with the number of layers of each stage where it is known.
     model : str, optional
         All layers in order, such as ``Et*10L``. By default all that are counted are decoder

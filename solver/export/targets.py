@@ -14,7 +14,7 @@ from ppsolve.solver.export.megatron import megatron_flags
 from ppsolve.solver.export.neutral import neutral_json
 from ppsolve.solver.export.pictures import PICTURES
 from ppsolve.solver.export.primus import primus_table
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.recompute import FIELD as RECOMPUTE
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import layers_of
@@ -22,7 +22,7 @@ from ppsolve.solver.export.torch import FORMATS, Format, torch_csv
 from ppsolve.solver.export.torchtitan import torchtitan_files
 
 Files = dict[Path, str]
-Writer = Callable[[Program, Settings, Path], Files]
+Writer = Callable[[RuntimeProgram, Settings, Path], Files]
 
 EVERY = (
     "bidirectional pipes and several replicas: a stage lives on one rank",
@@ -44,8 +44,8 @@ class Target:
     name : str
         What ``--to`` says.
     files : callable
-        Returns the texts of the files for a `Program`, `Settings` and a path; raises `InputError`
-        with the rule and the first op that the runtime cannot say.
+        Returns the texts of the files for a `RuntimeProgram`, `Settings` and a path; raises
+        `InputError` with the rule and the first op that the runtime cannot say.
     cannot : tuple of str
         What the runtime cannot say, beside `EVERY`.
     is_tested : bool
@@ -109,7 +109,7 @@ class Target:
         return Settings(known[0] if known else FORMATS[0], fsdp, model, recomputed)
 
 
-def _single(write: Callable[[Program, Settings], str]) -> Writer:
+def _single(write: Callable[[RuntimeProgram, Settings], str]) -> Writer:
     return lambda program, settings, path: {path: write(program, settings)}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.pipeline.grammar import Step
 from ppsolve.solver.pipeline.programs.communications import with_communications
 
@@ -23,14 +23,16 @@ def csv_text(rows: Iterable[Sequence[Step]]) -> str:
     return "".join(",".join(map(str, row)) + "\n" for row in rows)
 
 
-def torch_csv(program: Program, form: Format = "compute_only", *, shards: bool = False) -> str:
+def torch_csv(
+    program: RuntimeProgram, form: Format = "compute_only", *, shards: bool = False
+) -> str:
     """Write a program as PyTorch's schedule file.
 
     Cells say an order, so idle time needs none.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         A program whose last stage runs micro-batches in order.
     form : str
         ``compute_only``: the runtime adds sends, receives and reductions; ``compute_comms``: they

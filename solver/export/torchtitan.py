@@ -13,7 +13,7 @@ from typing import Any
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.convert.megatron.layout import DECODER, EMBEDDING, LOSS, MTP
 from ppsolve.solver.export.placement import chunks_if_looped, is_folded
-from ppsolve.solver.export.program import Program
+from ppsolve.solver.export.program import RuntimeProgram
 from ppsolve.solver.export.settings import Settings
 from ppsolve.solver.export.split import letters_of
 from ppsolve.solver.export.torch import torch_csv
@@ -21,12 +21,12 @@ from ppsolve.solver.export.torch import torch_csv
 NAME = "torchtitan"
 
 
-def torchtitan_files(program: Program, settings: Settings, path: Path) -> dict[Path, str]:
+def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) -> dict[Path, str]:
     """Write a program as PyTorch's file, a snippet of Python and a TOML file.
 
     Parameters
     ----------
-    program : Program
+    program : RuntimeProgram
         The program, on a looped or a V placement.
     settings : Settings
         Says which layers the model has.
@@ -64,7 +64,7 @@ def torchtitan_files(program: Program, settings: Settings, path: Path) -> dict[P
     }
 
 
-def _modules(program: Program, model: str | None) -> list[list[str]] | None:
+def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | None:
     """Return the names of the modules of each stage, None where the split is not known."""
     letters = letters_of(program, model)
     if letters is None:
@@ -83,7 +83,7 @@ def _modules(program: Program, model: str | None) -> list[list[str]] | None:
     return names
 
 
-def _python(keys: dict[str, Any], program: Program, modules: list[list[str]] | None) -> str:
+def _python(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
     """Return assignments for the function that returns the config."""
     lines = [f"config.parallelism.{name} = {json.dumps(value)}" for name, value in keys.items()]
     lines.insert(1, f"config.parallelism.num_pp_microbatches = {program.num_microbatches}")
@@ -93,7 +93,7 @@ def _python(keys: dict[str, Any], program: Program, modules: list[list[str]] | N
     return "\n".join(lines) + "\n"
 
 
-def _toml(keys: dict[str, Any], program: Program, modules: list[list[str]] | None) -> str:
+def _toml(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
     """Return the tables of a TOML file; the last linear layer had another name up to v0.2.2."""
     size = program.chosen.get("microbatch_size") or 1
     lines = ["[training]", f"local_batch_size = {size * program.num_microbatches}", ""]

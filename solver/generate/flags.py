@@ -23,7 +23,7 @@ TIMES = ("forward", "backward", "backward_input", "backward_weight")
 
 
 @dataclass(frozen=True)
-class Range:
+class IntegerRange:
     """Whole numbers from `low` to `high`, both included, to be drawn from."""
 
     low: int
@@ -81,13 +81,13 @@ def parse_numbers(text: str) -> Numbers:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def parse_times(text: str) -> Numbers | Range:
+def parse_times(text: str) -> Numbers | IntegerRange:
     """Read numbers as `parse_numbers` does, or a range ``50..150`` (also ``50-150``)."""
     span = _range(text)
     return parse_numbers(text) if span is None else span
 
 
-def parse_count(text: str) -> int | Range:
+def parse_count(text: str) -> int | IntegerRange:
     """Read a whole number >= 1, or a range of them."""
     span = _range(text)
     if span is None and not re.fullmatch(r"\d{1,15}", text.strip()):
@@ -98,7 +98,7 @@ def parse_count(text: str) -> int | Range:
     return low if span is None else span
 
 
-def _range(text: str) -> Range | None:
+def _range(text: str) -> IntegerRange | None:
     match = RANGE.fullmatch(text.strip())
     if match is None:
         return None
@@ -109,7 +109,7 @@ def _range(text: str) -> Range | None:
         raise InputError(
             f"expected the smaller number first, got {text}; did you mean {high}..{low}?"
         )
-    return Range(low, high)
+    return IntegerRange(low, high)
 
 
 def parse_unequal(text: str) -> Unequal:

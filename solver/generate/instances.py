@@ -23,17 +23,17 @@ import numpy as np
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.costs import EXACT
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.generate.flags import TIMES, PerDevice, Range, Unequal, option_of
-from ppsolve.solver.generate.profiles import Profile, find_profile
+from ppsolve.solver.generate.flags import TIMES, IntegerRange, PerDevice, Unequal, option_of
+from ppsolve.solver.generate.profiles import PublishedProfile, find_profile
 
 Options = Mapping[str, Any]
 
 RANDOM: Options = {
-    "devices": Range(4, 8),
-    "microbatches": Range(8, 12),
-    "forward": Range(50, 150),
-    "backward_input": Range(50, 150),
-    "backward_weight": Range(30, 100),
+    "devices": IntegerRange(4, 8),
+    "microbatches": IntegerRange(8, 12),
+    "forward": IntegerRange(50, 150),
+    "backward_input": IntegerRange(50, 150),
+    "backward_weight": IntegerRange(30, 100),
     "p2p": Decimal(10),
     "capacity": PerDevice(Decimal(1)),
 }
@@ -85,7 +85,7 @@ def generate(
     **options
         Those of ``ppsolve generate``, `stages_per_device` for example, with numbers as `Decimal`;
         they override the profile and the random family. Times per stage are one number, a tuple
-        of numbers, or a `Range` to be drawn from.
+        of numbers, or an `IntegerRange` to be drawn from.
 
     Returns
     -------
@@ -210,7 +210,7 @@ def _require(options: Options) -> None:
 
 def _refuse_ranges(options: Options) -> None:
     for name, value in options.items():
-        if isinstance(value, Range):
+        if isinstance(value, IntegerRange):
             raise InputError(
                 f"the range {value} needs --seed N to draw from; or give a number",
                 field=option_of(name),
@@ -231,19 +231,22 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
         raise InputError(f"expected a whole number >= 0, got {seed}", field="--seed")
     random = np.random.default_rng(seed)
 
-    def draw(span: Range, size: int) -> list[int]:
+    def draw(span: IntegerRange, size: int) -> list[int]:
         numbers = random.integers(span.low, span.high, size=size, endpoint=True, dtype=np.int64)
         return [int(number) for number in numbers]
 
     drawn = dict(options)
     for name in COUNTS:
-        if isinstance(span := options[name], Range):
+        if isinstance(span := options[name], IntegerRange):
             (drawn[name],) = draw(span, 1)
-    if isinstance(options["microbatches"], Range) and options.get("placement") == "bidirectional":
+    if (
+        isinstance(options["microbatches"], IntegerRange)
+        and options.get("placement") == "bidirectional"
+    ):
         drawn["microbatches"] += drawn["microbatches"] % 2
     stages = _num_stages(drawn)
     for name in TIMES:
-        if isinstance(span := options.get(name), Range):
+        if isinstance(span := options.get(name), IntegerRange):
             drawn[name] = tuple(map(Decimal, draw(span, stages)))
     name = f"random-{_shape_word(drawn)}-seed{seed}"
     unequal = drawn.pop("unequal", None)
@@ -282,7 +285,7 @@ def _per_token(time: Decimal) -> dict[str, Decimal]:
         return {"per_token": time * PER_TOKEN}
 
 
-def _from_profile(profile: Profile, options: Options) -> dict[str, Any]:
+def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]:
     """Return options over a profile, whose times the stages of a device share evenly."""
     _refuse_ranges(options)
     shape = {"devices": profile.num_devices, "microbatches": profile.num_microbatches}

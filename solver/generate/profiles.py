@@ -25,7 +25,7 @@ Zero Bubble Pipeline Parallelism), for a heads and sequences of s tokens, as a d
 
 
 @dataclass(frozen=True)
-class Profile:
+class PublishedProfile:
     """Measured times of one model on one number of devices.
 
     Parameters
@@ -50,18 +50,18 @@ class Profile:
     share: Decimal = LARGE_MODEL_SHARE
 
 
-PROFILES: Mapping[str, Profile] = MappingProxyType(
+PROFILES: Mapping[str, PublishedProfile] = MappingProxyType(
     {
         profile.name: profile
         for profile in (
-            Profile("zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE),
-            Profile("zb-8x64", 8, 64, 18546, 18097, 9321, 762, SMALL_MODEL_SHARE),
-            Profile("zb-6.2b-8x24", 8, 24, 29718, 29444, 19927, 527),
-            Profile("zb-16x48-a", 16, 48, 11347, 11248, 8132, 377),
-            Profile("zb-16x48-b", 16, 48, 28814, 28760, 19352, 1610),
-            Profile("zb-32x96-a", 32, 96, 10419, 10207, 7715, 408),
-            Profile("zb-32x96-b", 32, 96, 18916, 19496, 14576, 879),
-            Profile("zb-32x256", 32, 256, 10402, 10248, 7698, 460),
+            PublishedProfile("zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE),
+            PublishedProfile("zb-8x64", 8, 64, 18546, 18097, 9321, 762, SMALL_MODEL_SHARE),
+            PublishedProfile("zb-6.2b-8x24", 8, 24, 29718, 29444, 19927, 527),
+            PublishedProfile("zb-16x48-a", 16, 48, 11347, 11248, 8132, 377),
+            PublishedProfile("zb-16x48-b", 16, 48, 28814, 28760, 19352, 1610),
+            PublishedProfile("zb-32x96-a", 32, 96, 10419, 10207, 7715, 408),
+            PublishedProfile("zb-32x96-b", 32, 96, 18916, 19496, 14576, 879),
+            PublishedProfile("zb-32x256", 32, 256, 10402, 10248, 7698, 460),
         )
     }
 )
@@ -69,7 +69,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 ALIASES: Mapping[str, str] = MappingProxyType({"1.5b": "zb-1.5b-8x24", "6.2b": "zb-6.2b-8x24"})
 
 
-def find_profile(name: str) -> Profile:
+def find_profile(name: str) -> PublishedProfile:
     """Return the profile of that name or alias, whatever its case.
 
     Raises

@@ -8,12 +8,12 @@ from rich.console import RenderableType
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.solver.render.figures import figures, percent
-from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import ENTRY_STYLE, spaced
 
 
 def heuristic_table(
-    entries: Sequence[HeuristicEntry], result: Result, *columns: Column
+    entries: Sequence[HeuristicEntry], result: Result, *columns: TableColumn
 ) -> RenderableType:
     """Return a table of heuristics: names, values, and what else their kind says.
 
@@ -23,7 +23,7 @@ def heuristic_table(
         One row each.
     result : Result
         Its objective names the values.
-    *columns : Column
+    *columns : TableColumn
         Further columns with their cells.
 
     Returns
@@ -32,8 +32,8 @@ def heuristic_table(
         The table, indented.
     """
     found = table(
-        Column("heuristic", [entry.name for entry in entries], is_text=True),
-        Column(spaced(result.objective), figures(*(e.value for e in entries))),
+        TableColumn("heuristic", [entry.name for entry in entries], is_text=True),
+        TableColumn(spaced(result.objective), figures(*(e.value for e in entries))),
         *columns,
         styles=[ENTRY_STYLE[entry.status] for entry in entries],
     )
@@ -42,7 +42,7 @@ def heuristic_table(
 
 def distances(
     entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
-) -> list[Column]:
+) -> list[TableColumn]:
     """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
@@ -58,14 +58,16 @@ def distances(
 
     Returns
     -------
-    list of Column
+    list of TableColumn
         One column, two where the best is not proved to be optimal.
     """
-    over = Column("over\nbest", [percent(entry.gap) for entry in entries], expendable=expendable)
+    over = TableColumn(
+        "over\nbest", [percent(entry.gap) for entry in entries], expendable=expendable
+    )
     if result.bound is None or result.status is Status.OPTIMAL:
         return [over]
     gaps = [percent(_gap(entry, result.bound)) for entry in entries]
-    return [over, Column("gap", gaps, expendable=expendable)]
+    return [over, TableColumn("gap", gaps, expendable=expendable)]
 
 
 def _gap(entry: HeuristicEntry, bound: float) -> float | None:

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ppsolve.solver.render.figures import ABSENT, figure, figures
-from ppsolve.solver.render.tables import Column, FittingTable
+from ppsolve.solver.render.tables import FittingTable, TableColumn
 
 MOST_SERIES = 6
 """Lines of one chart at most: as many colours as most colour-blind people tell apart."""
@@ -137,9 +137,9 @@ class LineChart:
         """Yield the title and a table: a row for each named or marked place, a column a series."""
         few = self.marks if len(self.marks) <= MOST_TICKS else []
         table = FittingTable(
-            Column(self.x_name),
+            TableColumn(self.x_name),
             *(
-                Column(series.name.replace(" on ", "\non "), expendable=place)
+                TableColumn(series.name.replace(" on ", "\non "), expendable=place)
                 for place, series in enumerate(self.series)
             ),
         )

@@ -11,7 +11,7 @@ from rich.text import Text
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figures, percent, seconds
-from ppsolve.solver.render.tables import Column, table
+from ppsolve.solver.render.tables import TableColumn, table
 from ppsolve.solver.render.wording import unit_of, with_unit
 
 Pair = tuple[Result, HeuristicEntry]
@@ -59,14 +59,14 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
     entries = [best_entry(result) for result in results]
     names = [entry.name if entry else ABSENT for entry in entries]
     return table(
-        Column("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
-        Column("status", [r.status.value for r in results], is_text=True, expendable=1),
-        Column("best", best),
-        Column("bound", bounds, expendable=5),
-        Column("gap", [percent(r.gap) for r in results]),
-        Column("best heuristic", names, is_text=True, expendable=2),
-        Column("over\nbest", [percent(e.gap if e else None) for e in entries], expendable=3),
-        Column("time", [seconds(r.wall_seconds) for r in results], expendable=4),
+        TableColumn("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
+        TableColumn("status", [r.status.value for r in results], is_text=True, expendable=1),
+        TableColumn("best", best),
+        TableColumn("bound", bounds, expendable=5),
+        TableColumn("gap", [percent(r.gap) for r in results]),
+        TableColumn("best heuristic", names, is_text=True, expendable=2),
+        TableColumn("over\nbest", [percent(e.gap if e else None) for e in entries], expendable=3),
+        TableColumn("time", [seconds(r.wall_seconds) for r in results], expendable=4),
     )
 
 
@@ -140,16 +140,18 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
     ]
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
     return table(
-        Column("heuristic", list(shown), is_text=True),
+        TableColumn("heuristic", list(shown), is_text=True),
         *(
-            Column(
+            TableColumn(
                 "n.a." if status is HeuristicStatus.NOT_APPLICABLE else status.value,
                 _counts_of(status, list(shown.values()), results),
                 expendable=place,
             )
             for status, place in expendable.items()
         ),
-        Column("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
-        Column("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
-        Column("worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1),
+        TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
+        TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
+        TableColumn(
+            "worst\nover best", [percent(max(own, default=None)) for own in gaps], expendable=1
+        ),
     )

@@ -8,7 +8,7 @@ from rich.text import Text
 from ppsolve.models.core.result import Figure
 from ppsolve.models.curve.document import Curve, CurvePoint, Over
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import Column, FittingTable, indented
+from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 
 NAMES = {
     Over.CAPACITY: "capacity",
@@ -23,14 +23,14 @@ def curve_report(found: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
     per_microbatch = found.over is Over.MICROBATCHES
     table = FittingTable(
-        Column(NAMES[found.over]),
-        Column(f"value ({found.time_unit})"),
-        Column("bound", expendable=1),
-        Column("gap"),
-        Column("over least"),
-        *([Column("per micro-batch")] if per_microbatch else []),
-        Column("found by", is_text=True, is_cut=True, expendable=3),
-        Column("", is_text=True, expendable=2),
+        TableColumn(NAMES[found.over]),
+        TableColumn(f"value ({found.time_unit})"),
+        TableColumn("bound", expendable=1),
+        TableColumn("gap"),
+        TableColumn("over least"),
+        *([TableColumn("per micro-batch")] if per_microbatch else []),
+        TableColumn("found by", is_text=True, is_cut=True, expendable=3),
+        TableColumn("", is_text=True, expendable=2),
     )
     shown = [_height(point, per_microbatch=per_microbatch) for point in found.points]
     known = [each for each in shown if each is not None]

@@ -15,7 +15,7 @@ _TOUCH = 1e-9
 
 
 @dataclass(frozen=True)
-class Curve:
+class AmountCurve:
     """An amount over time.
 
     Parameters

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ppsolve.solver.render.curves import BLOCKS, DIGITS
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import Column, FittingTable, indented
+from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 
 MOST_STEPS = 20
@@ -127,9 +127,10 @@ def _sentence(found: Diagnosis) -> Text:
 def _steps(found: Diagnosis) -> RenderableType:
     """Return the table of steps: seconds of the slowest replica of each."""
     columns = [
-        Column(header, expendable=place) for header, place in zip(HEADERS, EXPENDABLE, strict=True)
+        TableColumn(header, expendable=place)
+        for header, place in zip(HEADERS, EXPENDABLE, strict=True)
     ]
-    table = FittingTable(Column("step (s)", is_text=True), *columns)
+    table = FittingTable(TableColumn("step (s)", is_text=True), *columns)
     for step in found.steps if len(found.steps) <= MOST_STEPS else ():
         table.add_row(str(step.step), *(_seconds(getattr(step, name)) for name in FIGURES))
     table.add_row("mean", *(_seconds(found.mean(name)) for name in FIGURES), style="bold")
@@ -138,12 +139,12 @@ def _steps(found: Diagnosis) -> RenderableType:
 
 def _helps(helps: Sequence[Help]) -> RenderableType:
     table = FittingTable(
-        Column("change", is_text=True),
-        Column("s"),
-        Column("bound", expendable=2),
-        Column("saves"),
-        Column("steps", expendable=3),
-        Column("assumed", is_text=True, wraps=True, expendable=1),
+        TableColumn("change", is_text=True),
+        TableColumn("s"),
+        TableColumn("bound", expendable=2),
+        TableColumn("saves"),
+        TableColumn("steps", expendable=3),
+        TableColumn("assumed", is_text=True, wraps=True, expendable=1),
     )
     for one in helps:
         count = str(len(one.steps)) if one.steps else ABSENT
@@ -154,7 +155,9 @@ def _helps(helps: Sequence[Help]) -> RenderableType:
 
 
 def _bubble(found: Diagnosis) -> RenderableType:
-    table = FittingTable(Column("part", is_text=True), Column("s"), Column("of the span"))
+    table = FittingTable(
+        TableColumn("part", is_text=True), TableColumn("s"), TableColumn("of the span")
+    )
     span = found.mean("recorded")
     whole = sum(found.bubble.values())
     for name, part in (*found.bubble.items(), ("in all", whole)):

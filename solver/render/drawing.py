@@ -21,10 +21,10 @@ from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.page.strips import Strip, pool_strips
-from ppsolve.solver.render.schedule_view import Frame as Frame
-from ppsolve.solver.render.schedule_view import Shown as Shown
+from ppsolve.solver.render.schedule_view import ScheduleView as ScheduleView
+from ppsolve.solver.render.schedule_view import ViewOptions as ViewOptions
 from ppsolve.solver.render.schedule_view import chart_of_schedule, view_of_schedule
-from ppsolve.solver.render.tables import Column, facts, indented
+from ppsolve.solver.render.tables import TableColumn, facts, indented
 from ppsolve.solver.render.wording import (
     bubble_name,
     entry_status,
@@ -113,8 +113,8 @@ class Drawing:
                 shown,
                 result,
                 *distances(shown, result),
-                Column("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
-                Column(
+                TableColumn("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
+                TableColumn(
                     "status",
                     [entry_status(e, result, verbose=verbose) for e in shown],
                     is_text=True,
@@ -245,7 +245,7 @@ class Drawing:
         instance: Instance,
         schedule: Schedule,
         source: Result | HeuristicEntry | None,
-        frame: Frame,
+        frame: ViewOptions,
     ) -> RenderableType:
         """Return the view of a schedule of a known instance.
 
@@ -259,7 +259,7 @@ class Drawing:
             A schedule of it.
         source : Result or HeuristicEntry, optional
             What the schedule is from.
-        frame : Frame
+        frame : ViewOptions
             What is drawn.
 
         Returns
@@ -273,14 +273,14 @@ class Drawing:
             Iterations are asked for that are not there.
         """
         document = ScheduleDocument.of(schedule)
-        return self.drawn(Shown(title, document, source, frame, instance, schedule))
+        return self.drawn(ScheduleView(title, document, source, frame, instance, schedule))
 
     def view_alone(
         self,
         title: str,
         document: ScheduleDocument,
         source: Result | HeuristicEntry | None,
-        frame: Frame,
+        frame: ViewOptions,
     ) -> RenderableType:
         """Return the view of a schedule without its instance; as `view`.
 
@@ -292,7 +292,7 @@ class Drawing:
             The schedule.
         source : Result or HeuristicEntry, optional
             What the schedule is from.
-        frame : Frame
+        frame : ViewOptions
             What is drawn.
 
         Returns
@@ -300,14 +300,14 @@ class Drawing:
         RenderableType
             A title, a chart, figures and tables.
         """
-        return self.drawn(Shown(title, document, source, frame))
+        return self.drawn(ScheduleView(title, document, source, frame))
 
-    def chart(self, shown: Shown) -> Gantt:
+    def chart(self, shown: ScheduleView) -> Gantt:
         """Return the chart of a schedule, with or without its instance; errors as in `view`."""
         shown.frame.refuse_iterations()
         return chart_of_schedule(shown)
 
-    def drawn(self, shown: Shown) -> RenderableType:
+    def drawn(self, shown: ScheduleView) -> RenderableType:
         """Return the view of a schedule, with or without its instance."""
         shown.frame.refuse_iterations()
         return view_of_schedule(shown)

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.text import Text
 
 from ppsolve.solver.render.axis import Axis, Segment, Window
-from ppsolve.solver.render.curves import Curve
+from ppsolve.solver.render.curves import AmountCurve
 from ppsolve.solver.render.figures import compact, figure, shorten
 from ppsolve.solver.render.looks import WAIT_KIND, look_of
 from ppsolve.solver.render.rows import Bar, Row, has_chunks, kinds_of
@@ -28,7 +28,7 @@ READABLE = 3
 
 
 @dataclass(frozen=True)
-class Cell:
+class GanttCell:
     """A run of columns that belong to one bar, or to nothing (a bubble)."""
 
     bar: Bar | None
@@ -53,7 +53,7 @@ class Gantt:
         Times at which iterations of the pipeline begin, the first of them 0.
     small_letters : str
         What small letters stand for.
-    curves : sequence of Curve
+    curves : sequence of AmountCurve
         Amounts over time that are drawn below the rows, with their largest value.
     idle : str
         What it is called that nothing runs in a row.
@@ -65,7 +65,7 @@ class Gantt:
     part: tuple[float, float | None] = (0, None)
     iterations: Sequence[float] = ()
     small_letters: str = "2nd, 4th ... stage of a device"
-    curves: Sequence[Curve] = ()
+    curves: Sequence[AmountCurve] = ()
     idle: str = "bubble"
 
     @property
@@ -164,7 +164,7 @@ def _dot(plain: bool) -> str:
     return "." if plain else "·"
 
 
-def _drawn(cell: Cell, *, plain: bool) -> tuple[str, Style | str]:
+def _drawn(cell: GanttCell, *, plain: bool) -> tuple[str, Style | str]:
     if cell.bar is None:
         return _dot(plain) * cell.width, "dim"
     label = cell.bar.text(cell.width)
@@ -181,12 +181,12 @@ def _draw(line: Text, row: Row, segment: Segment, *, plain: bool) -> None:
     at = 0
     for cell in columns(row.bars, segment.first, segment.last, segment.width):
         blank = min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
-        line.append(*_drawn(Cell(cell.bar, cell.width - blank), plain=plain))
+        line.append(*_drawn(GanttCell(cell.bar, cell.width - blank), plain=plain))
         line.append(" " * blank)
         at += cell.width
 
 
-def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell]:
+def columns(bars: list[Bar], first: float, last: float, width: int) -> list[GanttCell]:
     """Divide the time from `first` to `last` into `width` columns and say what each shows.
 
     A column shows the kind that fills most of it, or a bubble if idle time does; an op that
@@ -204,7 +204,7 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell
 
     Returns
     -------
-    list of Cell
+    list of GanttCell
         Runs of columns from left to right, `width` columns in all.
     """
     scale = width / (last - first) if last > first else 0.0
@@ -226,7 +226,7 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Cell
     ]
     if not crowded:
         _keep_short_ops(longest, owners)
-    return [Cell(run[0], len(run)) for run in (list(g) for _, g in groupby(owners, key=id))]
+    return [GanttCell(run[0], len(run)) for run in (list(g) for _, g in groupby(owners, key=id))]
 
 
 def _largest(shares: list[dict[str | None, float]]) -> list[str | None]:

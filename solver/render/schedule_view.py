@@ -19,14 +19,14 @@ from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import COLLECTIVES
 from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
-from ppsolve.solver.render.tables import Column, facts, indented, table
+from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import bubble_name
 
 Window = tuple[float, float | None]
 
 
 @dataclass(frozen=True)
-class Frame:
+class ViewOptions:
     """What of a schedule is drawn.
 
     Parameters
@@ -59,7 +59,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ScheduleView:
     """A schedule that is drawn, and what is known of it.
 
     Parameters
@@ -70,7 +70,7 @@ class Shown:
         Its ops with their times.
     source : Result or HeuristicEntry, optional
         What it is from.
-    frame : Frame
+    frame : ViewOptions
         What of it is drawn.
     instance : Instance, optional
         What it schedules.
@@ -81,7 +81,7 @@ class Shown:
     title: str
     document: ScheduleDocument
     source: Result | HeuristicEntry | None
-    frame: Frame
+    frame: ViewOptions
     instance: Instance | None = None
     schedule: Schedule | None = None
 
@@ -133,13 +133,13 @@ class Shown:
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
 
 
-def chart_of_schedule(shown: Shown) -> Gantt:
+def chart_of_schedule(shown: ScheduleView) -> Gantt:
     """Return the chart of a schedule of any kind."""
     rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
     return Gantt(rows, shown.end, shown.unit, shown.frame.window)
 
 
-def view_of_schedule(shown: Shown) -> RenderableType:
+def view_of_schedule(shown: ScheduleView) -> RenderableType:
     """Return the view of a schedule of any kind."""
     frame, end, chart = shown.frame, shown.end, chart_of_schedule(shown)
     devices = [row for row in chart.rows if row.is_device]
@@ -160,7 +160,7 @@ def _hidden(kinds: set[str | None]) -> Iterator[str]:
         yield HIDDEN_SYNCS
 
 
-def _known(shown: Shown) -> tuple[dict[str, str], dict[str, str]]:
+def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
     """Return bubble ratios and peak memory; without the instance, what the file says of them."""
     source = shown.source
     if shown.schedule is not None:
@@ -224,17 +224,19 @@ def busy_table(
         The table, indented; times in the unit of the rows.
     """
     found = table(
-        Column(head, [row.name for row in rows], is_text=True),
-        Column("busy", [figure(row.busy) for row in rows]),
-        Column("idle", [figure(makespan - row.busy) for row in rows]),
-        Column(
+        TableColumn(head, [row.name for row in rows], is_text=True),
+        TableColumn("busy", [figure(row.busy) for row in rows]),
+        TableColumn("idle", [figure(makespan - row.busy) for row in rows]),
+        TableColumn(
             "busy %",
             [f"{row.busy / makespan:.1%}" if makespan else ABSENT for row in rows],
             expendable=3,
         ),
-        Column("first start", [figure(_first(row)) for row in rows], expendable=1),
-        Column("last end", [figure(_last(row)) for row in rows], expendable=2),
-        Column("peak memory", [peaks.get(row.name, ABSENT) for row in rows] if peaks else None),
+        TableColumn("first start", [figure(_first(row)) for row in rows], expendable=1),
+        TableColumn("last end", [figure(_last(row)) for row in rows], expendable=2),
+        TableColumn(
+            "peak memory", [peaks.get(row.name, ABSENT) for row in rows] if peaks else None
+        ),
     )
     return indented(found)
 

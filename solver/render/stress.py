@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ppsolve.models.stress.report import StressEntry, StressReport
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import Column, FittingTable, indented
+from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 
 BAR_COLUMNS = 24
 """Columns of the bars from the 5th to the 99th percentile; half of them tell fewer apart."""
@@ -18,15 +18,15 @@ def stress_report(found: StressReport) -> RenderableType:
     best, *others = found.entries
     ordered = [best, *sorted(others, key=lambda entry: (entry.p95, entry.mean))]
     table = FittingTable(
-        Column(f"schedule ({found.time_unit})", is_text=True, is_cut=True),
-        Column("planned"),
-        Column("mean"),
-        Column("p5", expendable=3),
-        Column("p95"),
-        Column("p99", expendable=2),
-        Column("worst", expendable=4),
-        Column("best is\nnot later"),
-        Column("p5 ━ mean ● p99", is_text=True, expendable=1),
+        TableColumn(f"schedule ({found.time_unit})", is_text=True, is_cut=True),
+        TableColumn("planned"),
+        TableColumn("mean"),
+        TableColumn("p5", expendable=3),
+        TableColumn("p95"),
+        TableColumn("p99", expendable=2),
+        TableColumn("worst", expendable=4),
+        TableColumn("best is\nnot later"),
+        TableColumn("p5 ━ mean ● p99", is_text=True, expendable=1),
     )
     low, high = min(e.p5 for e in ordered), max(e.p99 for e in ordered)
     for entry in ordered:

@@ -22,7 +22,7 @@ MIN_WRAPPED, MIN_CUT = 24, 36
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a `FittingTable`.
 
     Parameters
@@ -55,7 +55,7 @@ class FittingTable:
     A line below says which, and from which width on all are shown.
     """
 
-    def __init__(self, *columns: Column) -> None:
+    def __init__(self, *columns: TableColumn) -> None:
         self._columns = [
             replace(c, header=printable_lines(c.header, LONGEST_PART)) for c in columns
         ]
@@ -138,12 +138,12 @@ def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
     return indented(grid)
 
 
-def table(*columns: Column, styles: Sequence[str] | None = None) -> FittingTable:
+def table(*columns: TableColumn, styles: Sequence[str] | None = None) -> FittingTable:
     """Return a table of columns with their cells; those without any are left out.
 
     Parameters
     ----------
-    *columns : Column
+    *columns : TableColumn
         Columns from left to right, all with as many cells.
     styles : sequence of str, optional
         Style of each row.

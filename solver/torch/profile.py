@@ -34,7 +34,7 @@ class Repeats:
 
 
 @dataclass
-class _Times:
+class _StageSeconds:
     """Seconds of each run of the ops of a stage."""
 
     forward: list[float] = field(default_factory=list)
@@ -130,7 +130,7 @@ def profile_stages(
     )
 
 
-def _entries(found: Sequence[_Times], *, is_split: bool) -> dict[str, list[int]]:
+def _entries(found: Sequence[_StageSeconds], *, is_split: bool) -> dict[str, list[int]]:
     """Return the medians of each kind of op, whole microseconds per stage."""
     backwards = ("backward_input", "backward_weight") if is_split else ("backward",)
     return {
@@ -206,16 +206,16 @@ class _Stage:
         self.is_first, self.is_split = is_first, is_split
         self.outputs: tuple[Any, ...] = ()
 
-    def measured(self, repeats: Repeats) -> _Times:
+    def measured(self, repeats: Repeats) -> _StageSeconds:
         """Run the ops of the stage and return the seconds of the runs that count."""
-        times = _Times()
+        times = _StageSeconds()
         for number in range(repeats.warm + repeats.counted):
             if number == repeats.warm:
-                times = _Times()
+                times = _StageSeconds()
             self._run_once(times)
         return times
 
-    def _run_once(self, times: _Times) -> None:
+    def _run_once(self, times: _StageSeconds) -> None:
         from torch.distributed.pipelining._backward import (
             stage_backward,
             stage_backward_input,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.export.program import Program, in_data_order, read_program
+from ppsolve.solver.export.program import RuntimeProgram, in_data_order, read_program
 from ppsolve.solver.export.torch import FORMATS, Format, torch_csv
 from ppsolve.solver.torch.version import require_tested_torch
 
@@ -72,11 +72,11 @@ def build_schedule(
     return runtime
 
 
-def _program(result: Result | HeuristicEntry) -> Program:
+def _program(result: Result | HeuristicEntry) -> RuntimeProgram:
     return in_data_order(read_program(result.model_dump(mode="json")), may_permute=True)
 
 
-def _check_stages(program: Program, stages: Sequence[Any]) -> None:
+def _check_stages(program: RuntimeProgram, stages: Sequence[Any]) -> None:
     """Refuse stages that are not those of their rank."""
     if not stages:
         raise InputError("expected the stages of this rank, got none", field="stages")

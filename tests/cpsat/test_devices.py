@@ -18,7 +18,7 @@ from ppsolve.solver.cpsat.devices.part import Machines, obstacle
 from ppsolve.solver.cpsat.devices.search import FewDevices
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.generate.flags import PerDevice, Range
+from ppsolve.solver.generate.flags import IntegerRange, PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.heuristics import order_search
 from ppsolve.solver.heuristics.list_rules import list_tail
@@ -41,9 +41,9 @@ def uneven(seed: int, placement: str = "linear") -> Problem:
             seed=seed,
             devices=devices,
             microbatches=int(rng.integers(2, 4 if placement == "linear" else 3)),
-            forward=Range(1, 9),
-            backward_input=Range(1, 9),
-            backward_weight=Range(1, 9),
+            forward=IntegerRange(1, 9),
+            backward_input=IntegerRange(1, 9),
+            backward_weight=IntegerRange(1, 9),
             p2p=Decimal(int(rng.integers(0, 3))),
             capacity=PerDevice(Decimal(str(rng.choice(["0.5", "0.75", "1"])))),
             placement=placement,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import ppsolve
-from ppsolve.solver.export.perfetto import Shown, perfetto_json
+from ppsolve.solver.export.perfetto import TracedSchedule, perfetto_json
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from tests.paths import ROOT
 
@@ -24,7 +24,7 @@ SHIPPED = (
 def shown(instance, heuristic, title="best", bound=None):
     kind = kind_of(instance)
     entry = ppsolve.simulate(instance, heuristic).model_dump(mode="json")
-    return Shown(title, kind.read(instance, lower(instance), entry)[0], bound)
+    return TracedSchedule(title, kind.read(instance, lower(instance), entry)[0], bound)
 
 
 def events_of(*each):

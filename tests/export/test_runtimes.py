@@ -13,7 +13,7 @@ import pytest
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.convert.megatron.layout import parse_layout
-from ppsolve.solver.export.program import Program, read_program
+from ppsolve.solver.export.program import RuntimeProgram, read_program
 from ppsolve.solver.export.targets import EVERY, TARGETS, chosen
 from ppsolve.solver.optimize.api import simulate
 from tests.export.cases import FOLDED, TWO_RANKS, schedule
@@ -34,7 +34,7 @@ def looped(chunks):
     return {"placement": "interleaved", "stages_per_device": chunks}
 
 
-def written(to, made: Program, model=None, recomputed=None):
+def written(to, made: RuntimeProgram, model=None, recomputed=None):
     target = chosen(to)
     settings = target.settings(model=model, recomputed=recomputed)
     files = target.files(made, settings, Path("out.json"))

@@ -16,8 +16,8 @@ from ppsolve.models.documents.text import fingerprint, instance_text
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli import generate as command
 from ppsolve.solver.generate.flags import (
+    IntegerRange,
     PerDevice,
-    Range,
     Unequal,
     parse_capacity,
     parse_count,
@@ -84,8 +84,8 @@ def test_options_override_the_random_family() -> None:
     instance = generate(
         seed=9,
         devices=3,
-        microbatches=Range(2, 2),
-        forward=Range(7, 7),
+        microbatches=IntegerRange(2, 2),
+        forward=IntegerRange(7, 7),
         backward_weight=Decimal(5),
         capacity=PerDevice(Decimal("1.5")),
         share=Decimal("0.4"),
@@ -107,7 +107,7 @@ def test_memory_options_do_not_change_the_draws() -> None:
 
 
 def test_fused_backward_replaces_the_split_one() -> None:
-    instance = generate(backward=Range(100, 200), seed=1)
+    instance = generate(backward=IntegerRange(100, 200), seed=1)
     assert not instance.times.is_split
 
 
@@ -189,9 +189,9 @@ def test_text_reads_back_and_fingerprint_ignores_the_name() -> None:
 
 
 def test_parsers() -> None:
-    assert parse_count("4..8") == parse_count("4-8") == Range(4, 8)
+    assert parse_count("4..8") == parse_count("4-8") == IntegerRange(4, 8)
     assert parse_count(" 7 ") == 7
-    assert parse_times("50-150") == Range(50, 150)
+    assert parse_times("50-150") == IntegerRange(50, 150)
     assert parse_times("1.5,2") == (Decimal("1.5"), Decimal(2))
     assert parse_times("1e-5") == Decimal("0.00001")
     assert parse_numbers("3") == 3
@@ -254,9 +254,12 @@ def test_parsers() -> None:
             lambda: generate(backward=Decimal(1), backward_input=Decimal(0)),
             "--backward: expected either --backward or",
         ),
-        (lambda: build({"forward": Range(1, 2)}), "--forward: the range 1..2 needs --seed N"),
         (
-            lambda: generate(devices=Range(1, 2), profile="6.2b"),
+            lambda: build({"forward": IntegerRange(1, 2)}),
+            "--forward: the range 1..2 needs --seed N",
+        ),
+        (
+            lambda: generate(devices=IntegerRange(1, 2), profile="6.2b"),
             "--devices: the range 1..2 needs --seed N",
         ),
         (lambda: generate(seed=1, profile="6.2b"), "--profile: expected either a seed"),

@@ -8,7 +8,7 @@ from ppsolve.models.core.result import Result, Status, StopReason, Versions
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.optimize.kinds import kind_of, lower
-from ppsolve.solver.render.page.shown import Shown
+from ppsolve.solver.render.page.shown import PageSchedule
 from tests.paths import ROOT
 from tests.small import at, op, small
 
@@ -44,16 +44,16 @@ def result_of(instance: Instance, schedule: Schedule) -> Result:
     )
 
 
-def shown_of(instance: Instance, heuristic: str) -> Shown:
+def shown_of(instance: Instance, heuristic: str) -> PageSchedule:
     """Return what a heuristic makes of an instance as a schedule of a page."""
     kind, problem = kind_of(instance), lower(instance)
     entry = ppsolve.simulate(instance, heuristic).model_dump(mode="json")
     schedule = kind.read(instance, problem, entry)[0]
     assert schedule is not None
-    return Shown(heuristic, instance, result_of(instance, schedule), schedule)
+    return PageSchedule(heuristic, instance, result_of(instance, schedule), schedule)
 
 
-def shipped(name: str, heuristic: str = "list-tail") -> Shown:
+def shipped(name: str, heuristic: str = "list-tail") -> PageSchedule:
     """Return what a heuristic makes of a shipped instance."""
     return shown_of(ppsolve.load_instance(ROOT / "instances" / f"{name}.json"), heuristic)
 

@@ -7,7 +7,7 @@ from ppsolve.models.core.result import HeuristicEntry, Result, Versions
 from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.result import Plan, PlanCounts
-from ppsolve.solver.render.curves import Curve as Steps
+from ppsolve.solver.render.curves import AmountCurve as Steps
 from ppsolve.solver.render.plot.amounts import Amount, peak_of
 from ppsolve.solver.render.plot.drawn import caption_of
 from ppsolve.solver.render.plot.pictures import curve, gantt, gaps, memory

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.rows import Bar, Row
-from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.terminal import TerminalConsole
 
 
@@ -18,9 +18,9 @@ def drawn(renderable, width):
 
 
 TABLE = table(
-    Column("name", ["aaaa"], is_text=True),
-    Column("first\nend", ["1"], expendable=1),
-    Column("pipe-\nfisher", ["123456"], expendable=2),
+    TableColumn("name", ["aaaa"], is_text=True),
+    TableColumn("first\nend", ["1"], expendable=1),
+    TableColumn("pipe-\nfisher", ["123456"], expendable=2),
 )
 """4 + 3 + 5 + 3 + 6 columns."""
 
@@ -47,7 +47,7 @@ def test_where_a_width_is_given_a_wider_one_is_asked_for(capsys):
 
 
 def test_columns_that_stay_are_not_called_left_out():
-    assert "left out" not in drawn(table(Column("a long header", ["1"])), 5)
+    assert "left out" not in drawn(table(TableColumn("a long header", ["1"])), 5)
 
 
 def chart(count, length, part=(0, None), **fields):

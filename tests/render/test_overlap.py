@@ -14,7 +14,7 @@ from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.optimize import api
 from ppsolve.solver.overlap.report import ProgramReport
 from ppsolve.solver.render.comparison import comparison
-from ppsolve.solver.render.curves import Curve
+from ppsolve.solver.render.curves import AmountCurve
 from ppsolve.solver.render.figures import compact
 from ppsolve.solver.render.looks import WAIT_KIND
 from ppsolve.solver.render.overlap.drawing import plain_failure
@@ -243,19 +243,19 @@ def test_letters_of_bars_by_room():
 
 
 def test_curves_show_the_largest_amount_of_a_column():
-    curve = Curve("bytes", [(0, 2), (3, 8), (3.5, 1), (10, 0)])
+    curve = AmountCurve("bytes", [(0, 2), (3, 8), (3.5, 1), (10, 0)])
     assert curve.most == 8
     assert curve.columns((0, 10), 5) == [2, 8, 1, 1, 1]
     assert curve.columns((5, 10), 2) == [1, 1]
     assert curve.drawn((0, 10), 5, plain=True) == "28111"
     assert curve.drawn((0, 10), 5, plain=False) == "▂█▁▁▁"
-    assert Curve("none", []).drawn((0, 10), 3, plain=False) == "   "
+    assert AmountCurve("none", []).drawn((0, 10), 3, plain=False) == "   "
     assert curve.columns((4, 4), 2) == [0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=12), st.integers(1, 60))
 def test_no_peak_of_a_curve_is_lost(points, width):
-    curve = Curve("x", sorted(dict(points).items()))
+    curve = AmountCurve("x", sorted(dict(points).items()))
     columns = curve.columns((0, 51), width)
     assert len(columns) == width
     assert max(columns) == curve.most

@@ -25,7 +25,7 @@ from ppsolve.solver.render.gantt import Gantt, columns
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
 from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
-from ppsolve.solver.render.tables import Column, table
+from ppsolve.solver.render.tables import TableColumn, table
 from ppsolve.solver.structure.timing import time_orders
 from tests.render.shorthands import describe_problem, view_of_any, view_of_document
 
@@ -421,9 +421,9 @@ class TestTables:
 
     def test_columns_without_cells_are_left_out(self):
         columns = (
-            Column("name", ["a", "b"], is_text=True),
-            Column("gone"),
-            Column("n", ["1", "2"]),
+            TableColumn("name", ["a", "b"], is_text=True),
+            TableColumn("gone"),
+            TableColumn("n", ["1", "2"]),
         )
         lines = drawn(table(*columns)).split("\n")
         assert [line.split() for line in (lines[0], *lines[2:4])] == [

@@ -27,7 +27,7 @@ _DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Layout:
+class MegatronLayout:
     """Layers of each stage; stage s is chunk s // p of rank s % p.
 
     Parameters
@@ -87,7 +87,7 @@ def _runs(stage: str) -> str:
 
 def parse_layout(
     text: str, num_ranks: int, *, num_layers: int | None = None, mtp_layers: int | None = None
-) -> Layout:
+) -> MegatronLayout:
     """Read a layout string.
 
     Parameters
@@ -103,7 +103,7 @@ def parse_layout(
 
     Returns
     -------
-    Layout
+    MegatronLayout
         The layers of each stage.
 
     Raises
@@ -111,7 +111,7 @@ def parse_layout(
     InputError
         Megatron-LM refuses the string; says why.
     """
-    layout = Layout(tuple(_unrolled(text).split("|")), num_ranks)
+    layout = MegatronLayout(tuple(_unrolled(text).split("|")), num_ranks)
     for number, stage in enumerate(layout.stages):
         wrong = next((letter for letter in stage if letter not in LAYERS), None)
         if wrong is not None:
@@ -164,7 +164,7 @@ def _refuse_counts(layers: str, num_layers: int | None, mtp_layers: int | None) 
             )
 
 
-def _refuse_mtp(layout: Layout) -> None:
+def _refuse_mtp(layout: MegatronLayout) -> None:
     """Refuse multi-token prediction before a decoder layer, or elsewhere than in one last chunk."""
     if MTP not in layout.layers:
         return

@@ -12,7 +12,7 @@ from ppsolve.models.documents.base import Number, StrictModel, Whole
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.entries import check_backward
 from ppsolve.models.pipeline.instance import P2P, PipelineInstance
-from ppsolve.solver.convert.megatron.layout import DECODER, EMBEDDING, LOSS, MTP, Layout
+from ppsolve.solver.convert.megatron.layout import DECODER, EMBEDDING, LOSS, MTP, MegatronLayout
 
 KINDS = {EMBEDDING: "embedding", DECODER: "decoder", MTP: "mtp", LOSS: "loss"}
 """Field of `LayerTimes` of each layer."""
@@ -60,12 +60,12 @@ class LayerTimes(StrictModel):
     p2p: P2P = P2P()
 
 
-def instance_of(layout: Layout, times: LayerTimes) -> PipelineInstance:
+def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     """Return the pipeline of a layout.
 
     Parameters
     ----------
-    layout : Layout
+    layout : MegatronLayout
         Layers of each stage.
     times : LayerTimes
         Times of the layers; backwards are split where those of all given layers are.
@@ -107,7 +107,7 @@ def instance_of(layout: Layout, times: LayerTimes) -> PipelineInstance:
     )
 
 
-def _layers_of_stages(layout: Layout, times: LayerTimes) -> list[list[OneLayer]]:
+def _layers_of_stages(layout: MegatronLayout, times: LayerTimes) -> list[list[OneLayer]]:
     decoder = times.decoder
     count = layout.layers.count(DECODER)
     if isinstance(decoder, OneLayer):

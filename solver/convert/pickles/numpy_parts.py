@@ -32,7 +32,7 @@ class Dtype:
 
 
 @dataclass(eq=False)
-class Array:
+class PickledArray:
     """An array of one or two dimensions, once its state has been read."""
 
     numbers: np.ndarray[Any, Any] | None = None
@@ -60,7 +60,7 @@ class Factory:
 
         Returns
         -------
-        bytes, int, float, Dtype or Array
+        bytes, int, float, Dtype or PickledArray
             The part; dtypes and arrays of older protocols wait for their state.
 
         Raises
@@ -74,11 +74,11 @@ class Factory:
             case Name.DTYPE, (str(code), int(), int()):
                 return _dtype(code)
             case Name.RECONSTRUCT, (Name.NDARRAY, (0,), b"b"):
-                return Array()
+                return PickledArray()
             case Name.SCALAR, (dtype, payload):
                 return self._numbers(dtype, (1,), payload).item()
             case Name.FROMBUFFER, (payload, dtype, shape, "C" | "F" as order):
-                return Array(self._numbers(dtype, shape, payload, order))
+                return PickledArray(self._numbers(dtype, shape, payload, order))
         called = name.value if type(name) is Name else "a value"
         raise InputError(f"the pickle calls {called} in another way than numpy; {ONLY}")
 
@@ -88,7 +88,7 @@ class Factory:
         Parameters
         ----------
         target, state : object
-            A `Dtype` or `Array`, and what numpy's ``__setstate__`` takes, unless it is hostile.
+            A `Dtype` or `PickledArray`, and what numpy's ``__setstate__`` takes, if not hostile.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Factory:
                 target.order = order
             case Dtype("i1" | "u1", order=None), (3, "|", None, None, None, -1, -1, 0):
                 target.order = "|"
-            case Array(numbers=None), (1, shape, dtype, int(is_fortran), payload):
+            case PickledArray(numbers=None), (1, shape, dtype, int(is_fortran), payload):
                 target.numbers = self._numbers(dtype, shape, payload, "F" if is_fortran else "C")
             case _:
                 raise InputError(f"the pickle sets another state than numpy; {ONLY}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import MAX_LABEL
-from ppsolve.solver.convert.pickles.numpy_parts import Array
+from ppsolve.solver.convert.pickles.numpy_parts import PickledArray
 
 Pair = tuple[int | float | None, int | float | None]
 Timeline = dict[str, list[Pair]]
@@ -80,7 +80,7 @@ def _refuse_many(count: int) -> None:
 
 def _items(field: str | None, value: Any, what: str) -> Any:
     """Return a list, tuple or array itself: it is copied only once its entries are counted."""
-    if type(value) is Array and value.shape[1:] == (2,):
+    if type(value) is PickledArray and value.shape[1:] == (2,):
         return value.numbers
     if type(value) not in (list, tuple):
         raise InputError(f"expected a list of {what}, got {_described(value)}", field=field)
@@ -98,7 +98,7 @@ def _label(value: Any, field: str | None = None) -> str:
 
 
 def _pair(field: str, row: Any) -> Pair:
-    if type(row) is Array and row.shape == (2,):
+    if type(row) is PickledArray and row.shape == (2,):
         row = row.numbers
     pair = row.tolist() if type(row) is np.ndarray else row
     if type(pair) not in (list, tuple) or len(pair) != 2:
@@ -127,6 +127,6 @@ def _described(value: Any) -> str:
         return f"the text {json.dumps(value[:40])}"
     if type(value) in (list, tuple, dict):
         return f"a {type(value).__name__} of {len(value)}"
-    if type(value) is Array:
+    if type(value) is PickledArray:
         return f"an array {value.shape}" if value.shape else "an array without data"
     return "bytes" if type(value) is bytes else "a part of numpy's own"

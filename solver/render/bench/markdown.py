@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.report import Report
 from ppsolve.solver.render.bench.sections import FOOTER, headline, origin, sections
-from ppsolve.solver.render.bench.sheets import Section, Sheet
+from ppsolve.solver.render.bench.sheets import Section, SortableTable
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
 
@@ -49,7 +49,7 @@ def _section(section: Section) -> Iterator[str]:
         yield from _table(section.sheet)
 
 
-def _table(sheet: Sheet) -> Iterator[str]:
+def _table(sheet: SortableTable) -> Iterator[str]:
     yield _row(heading.name for heading in sheet.headings)
     yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.headings)} |"
     for row in sheet.rows:

@@ -9,7 +9,7 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.report import Report
 from ppsolve.solver.render.bench.pictures import Picture
 from ppsolve.solver.render.bench.sections import FOOTER, origin, sections
-from ppsolve.solver.render.bench.sheets import Cell, Heading, Section, Sheet
+from ppsolve.solver.render.bench.sheets import Heading, Section, SortableTable, TableCell
 from ppsolve.solver.render.bench.style import SCRIPT, STYLE
 from ppsolve.solver.render.figures import percent, seconds
 
@@ -106,7 +106,7 @@ def _section(section: Section, picture: Picture | None) -> Iterator[str]:
     yield "</section>"
 
 
-def _table(sheet: Sheet) -> Iterator[str]:
+def _table(sheet: SortableTable) -> Iterator[str]:
     yield '<div class="wide"><table><thead><tr>'
     for heading in sheet.headings:
         yield f'<th scope="col"{_class(_kind(heading))}>{_text(heading.name)}</th>'
@@ -117,7 +117,7 @@ def _table(sheet: Sheet) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _cell(cell: Cell, heading: Heading) -> str:
+def _cell(cell: TableCell, heading: Heading) -> str:
     names = [_kind(heading), "long" if heading.is_text and len(cell.text) > LONG else ""]
     order = "" if cell.order is None else f' data-order="{cell.order!r}"'
     return f"<td{_class(' '.join(filter(None, names)))}{order}>{_text(cell.text)}</td>"

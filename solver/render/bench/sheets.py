@@ -12,7 +12,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table.
 
     Parameters
@@ -37,11 +37,11 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class SortableTable:
     """A table: headings, and rows with a cell for each."""
 
     headings: tuple[Heading, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Section:
         Its heading.
     notes : tuple of str
         Sentences below the heading.
-    sheet : Sheet, optional
+    sheet : SortableTable, optional
         Its table.
     is_alarm : bool
         Something is wrong, which readers should see first.
@@ -66,7 +66,7 @@ class Section:
 
     title: str
     notes: tuple[str, ...] = ()
-    sheet: Sheet | None = None
+    sheet: SortableTable | None = None
     is_alarm: bool = False
     family: str | None = None
     picture: str | None = None
@@ -77,10 +77,10 @@ class Field(Generic[Row]):
     """A column, by its heading and the cell that it makes of a row."""
 
     heading: Heading
-    cell: Callable[[Row], Cell]
+    cell: Callable[[Row], TableCell]
 
 
-def sheet(fields: Sequence[Field[Row]], rows: Sequence[Row]) -> Sheet:
+def sheet(fields: Sequence[Field[Row]], rows: Sequence[Row]) -> SortableTable:
     """Return the table of some rows.
 
     Parameters
@@ -92,11 +92,11 @@ def sheet(fields: Sequence[Field[Row]], rows: Sequence[Row]) -> Sheet:
 
     Returns
     -------
-    Sheet
+    SortableTable
         One row each.
     """
     cells = tuple(tuple(field.cell(row) for field in fields) for row in rows)
-    return Sheet(tuple(field.heading for field in fields), cells)
+    return SortableTable(tuple(field.heading for field in fields), cells)
 
 
 def texts(name: str, get: Callable[[Row], str], expendable: int = 0) -> Field[Row]:
@@ -116,7 +116,7 @@ def texts(name: str, get: Callable[[Row], str], expendable: int = 0) -> Field[Ro
     Field
         The column.
     """
-    return Field(Heading(name, True, expendable), lambda row: Cell(get(row)))
+    return Field(Heading(name, True, expendable), lambda row: TableCell(get(row)))
 
 
 def counts(name: str, get: Callable[[Row], int], expendable: int = 0) -> Field[Row]:
@@ -204,8 +204,8 @@ def figures(
         The column.
     """
 
-    def cell(row: Row) -> Cell:
+    def cell(row: Row) -> TableCell:
         value = get(row)
-        return Cell(ABSENT) if value is None else Cell(show(value), float(value))
+        return TableCell(ABSENT) if value is None else TableCell(show(value), float(value))
 
     return Field(Heading(name, False, expendable), cell)

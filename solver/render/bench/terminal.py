@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ppsolve.solver.bench.report.report import Report
 from ppsolve.solver.render.bench.sections import FOOTER, headline, origin, sections
-from ppsolve.solver.render.bench.sheets import Section, Sheet
-from ppsolve.solver.render.tables import Column, table
+from ppsolve.solver.render.bench.sheets import Section, SortableTable
+from ppsolve.solver.render.tables import TableColumn, table
 
 WRAPPED = frozenset(
     {"reason", "remark", "contradiction", "processor", "worst on", "instance", "before", "after"}
@@ -59,10 +59,10 @@ def _section(section: Section) -> Iterator[RenderableType]:
         yield _table(section.sheet)
 
 
-def _table(sheet: Sheet) -> RenderableType:
+def _table(sheet: SortableTable) -> RenderableType:
     return table(
         *(
-            Column(
+            TableColumn(
                 heading.name.replace(", ", ",\n").replace("mean ", "mean\n"),
                 [row[place].text for row in sheet.rows],
                 is_text=heading.is_text,

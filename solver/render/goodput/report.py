@@ -12,7 +12,7 @@ from ppsolve.models.goodput.observations import Fit
 from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.goodput.chart import allocation_text
-from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
+from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 
 MEANING = {
     "alpha_c": "start of a micro-batch",
@@ -42,10 +42,10 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
         Facts, a table and warnings.
     """
     table = FittingTable(
-        Column("parameter", is_text=True),
-        Column("value"),
-        Column("what it is the time of", is_text=True, expendable=1),
-        *([Column("not fitted: why", is_text=True, wraps=True)] if fit.fixed else []),
+        TableColumn("parameter", is_text=True),
+        TableColumn("value"),
+        TableColumn("what it is the time of", is_text=True, expendable=1),
+        *([TableColumn("not fitted: why", is_text=True, wraps=True)] if fit.fixed else []),
     )
     for name, value in zip(MEANING, fit.params, strict=True):
         why = [fit.fixed.get(name, "")] if fit.fixed else []
@@ -105,14 +105,14 @@ def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
     """Return configurations, one a row; columns that no row has are left out."""
     has_efficiency = any(row.goodput is not None for row in rows)
     table = FittingTable(
-        Column("nodes"),
-        Column("repli-\ncas"),
-        Column("per\nreplica"),
-        Column("accum.\nsteps"),
-        Column("batch", expendable=1),
-        Column("step\ntime (s)", expendable=2),
-        Column("samples\n/s", expendable=3),
-        *((Column("effi-\nciency"), Column("goodput\n/s")) if has_efficiency else ()),
+        TableColumn("nodes"),
+        TableColumn("repli-\ncas"),
+        TableColumn("per\nreplica"),
+        TableColumn("accum.\nsteps"),
+        TableColumn("batch", expendable=1),
+        TableColumn("step\ntime (s)", expendable=2),
+        TableColumn("samples\n/s", expendable=3),
+        *((TableColumn("effi-\nciency"), TableColumn("goodput\n/s")) if has_efficiency else ()),
     )
     for row in rows:
         table.add_row(*_cells(row, has_efficiency), style="" if row.is_allowed else "dim")
@@ -148,8 +148,8 @@ def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
     """Return the goodput of each number of replicas (down) and nodes (across), batches beside."""
     nodes = sorted({row.num_nodes for row in rows})
     table = FittingTable(
-        Column("replicas"),
-        *(Column(_nodes(n), expendable=place) for place, n in enumerate(nodes)),
+        TableColumn("replicas"),
+        *(TableColumn(_nodes(n), expendable=place) for place, n in enumerate(nodes)),
     )
     found = {(row.num_replicas, row.num_nodes): row for row in rows}
     for replicas in sorted({row.num_replicas for row in rows}):

@@ -13,7 +13,7 @@ from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.solver.render.drawing import described
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
@@ -91,16 +91,16 @@ def _devices(pattern: RefreshPattern) -> RenderableType:
     bubbles = [pattern.period - ticks for ticks in pipeline]
     work = [_work(device, pattern) for device in devices]
     found = table(
-        Column("device", [str(device.device) for device in devices]),
-        Column(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
-        Column(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
-        Column(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
-        Column(
+        TableColumn("device", [str(device.device) for device in devices]),
+        TableColumn(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
+        TableColumn(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
+        TableColumn(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
+        TableColumn(
             "work per\nbubbles",
             [f"{w / b:.2f}" if b > 0 else ABSENT for w, b in zip(work, bubbles, strict=True)],
         ),
-        Column("modules", [str(_modules(device)) for device in devices], expendable=2),
-        Column("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
+        TableColumn("modules", [str(_modules(device)) for device in devices], expendable=2),
+        TableColumn("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
     )
     return indented(found)
 
@@ -143,16 +143,16 @@ def cycle_devices(problem: Problem) -> RenderableType:
     pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
     names = (problem.resource_names[device] for device in problem.span_resources.tolist())
     found = table(
-        Column("device", [name.split()[-1] for name in names]),
+        TableColumn("device", [name.split()[-1] for name in names]),
         *(
-            Column(
+            TableColumn(
                 f"{head}\n({problem.scale.unit})",
                 [figure(problem.scale.time(ticks)) for ticks in sums],
                 expendable=1,
             )
             for head, sums in {"pipeline": pipeline, **work}.items()
         ),
-        Column(
+        TableColumn(
             "K-FAC share",
             [percent(w / t if t else None) for w, t in zip(extra, totals, strict=True)],
         ),

@@ -25,7 +25,7 @@ from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
-    Shown,
+    ScheduleView,
     described,
     reached,
     sizes,
@@ -34,14 +34,14 @@ from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.description import cycle_devices, cycle_facts, describe_refresh
 from ppsolve.solver.render.kfac.view import (
-    Repeats,
+    PipelineRepeats,
     chart_of_refresh,
     device_table,
     repeats_of,
     view_of_refresh,
 )
 from ppsolve.solver.render.pipeline.drawing import pipeline_shape
-from ppsolve.solver.render.tables import Column, facts, table
+from ppsolve.solver.render.tables import TableColumn, facts, table
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
 BREAKS, IMPOSSIBLE = "*", "!"
@@ -142,14 +142,14 @@ class KfacDrawing(Drawing):
         yield heuristic_table(
             refreshes,
             result,
-            Column(
+            TableColumn(
                 "per device",
                 [per_device(entry.iterations_of) for entry in refreshes],
                 is_text=True,
                 expendable=1,
             ),
             *distances(refreshes, result, expendable=2),
-            Column("status", status, is_text=True, wraps=True),
+            TableColumn("status", status, is_text=True, wraps=True),
         )
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
@@ -231,12 +231,12 @@ class KfacDrawing(Drawing):
         """Whether ops of the schedule are repeated by iteration."""
         return repeats_of(document) is not None
 
-    def chart(self, shown: Shown) -> Gantt:
+    def chart(self, shown: ScheduleView) -> Gantt:
         """Return the chart of the iterations of a refresh, or of a cycle."""
         repeats = _repeats(shown)
         return super().chart(shown) if repeats is None else chart_of_refresh(shown, repeats)
 
-    def drawn(self, shown: Shown) -> RenderableType:
+    def drawn(self, shown: ScheduleView) -> RenderableType:
         """Return the iterations of a refresh, or the chart of a cycle."""
         repeats = _repeats(shown)
         return super().drawn(shown) if repeats is None else view_of_refresh(shown, repeats)
@@ -267,9 +267,9 @@ class KfacDrawing(Drawing):
         best = [per_device(one.iterations_of) for one in refreshes]
         bounds = [per_device(one.bound_of) for one in refreshes]
         yield table(
-            Column("iterations\nper device", instances, is_text=True, wraps=fold_names),
+            TableColumn("iterations\nper device", instances, is_text=True, wraps=fold_names),
             *(
-                Column(
+                TableColumn(
                     name.replace("-", "-\n", 1),
                     [by_name.get(name, ABSENT) for by_name in found],
                     is_text=True,
@@ -277,15 +277,15 @@ class KfacDrawing(Drawing):
                 )
                 for name in names
             ),
-            Column("best", best, is_text=True),
-            Column("bound", bounds, is_text=True, expendable=1),
+            TableColumn("best", best, is_text=True),
+            TableColumn("bound", bounds, is_text=True, expendable=1),
         )
         if any(mark in text for by_name in found for text in by_name.values() for mark in MARKS):
             note = f"{BREAKS} breaks rules there, {IMPOSSIBLE} fewer than the proven bound"
             yield Text(note, "dim")
 
 
-def _repeats(shown: Shown) -> Repeats | None:
+def _repeats(shown: ScheduleView) -> PipelineRepeats | None:
     """Return the iterations of a refresh, None where the schedule is none of a refresh."""
     given, period = cast("KfacInstance | None", shown.instance), None
     if given is not None and shown.problem is not None:

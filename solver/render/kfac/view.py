@@ -16,13 +16,13 @@ from ppsolve.solver.render.figures import ABSENT, figure
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.ids import RefreshId
 from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows, kinds_of
-from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, Frame, Shown, Window
-from ppsolve.solver.render.tables import Column, each, indented, table
+from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, ScheduleView, ViewOptions, Window
+from ppsolve.solver.render.tables import TableColumn, each, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
 @dataclass(frozen=True)
-class Repeats:
+class PipelineRepeats:
     """How often the pipeline of each device is repeated, and after what time.
 
     Parameters
@@ -66,7 +66,7 @@ class Repeats:
         return first * self.period, (last + 1) * self.period
 
 
-def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repeats | None:
+def repeats_of(document: ScheduleDocument, period: float | None = None) -> PipelineRepeats | None:
     """Return the repeats of the pipeline of a schedule; None if it is of another kind.
 
     Parameters
@@ -79,7 +79,7 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repea
 
     Returns
     -------
-    Repeats or None
+    PipelineRepeats or None
         Iterations by device, and the period in the schedule's unit.
     """
     counts: dict[int, int] = {}
@@ -98,18 +98,18 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Repea
     if period is None and {0, 1} <= latest.keys():
         period = latest[1] - latest[0]
     whole = max((op.end for op in document.ops), default=0)
-    return Repeats(counts, period or float(whole) or 1.0)
+    return PipelineRepeats(counts, period or float(whole) or 1.0)
 
 
-def chart_of_refresh(shown: Shown, repeats: Repeats) -> Gantt:
+def chart_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Gantt:
     """Return the chart of a refresh, its iterations side by side.
 
     Parameters
     ----------
-    shown : Shown
+    shown : ScheduleView
         What is drawn; without the problem ops are grouped by the devices that their names begin
         with.
-    repeats : Repeats
+    repeats : PipelineRepeats
         Its iterations.
 
     Returns
@@ -125,14 +125,14 @@ def chart_of_refresh(shown: Shown, repeats: Repeats) -> Gantt:
     return _chart(shown, repeats, _rows(shown, repeats, _given(shown)))
 
 
-def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
+def view_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> RenderableType:
     """Return the view of a refresh.
 
     Parameters
     ----------
-    shown : Shown
+    shown : ScheduleView
         What is drawn.
-    repeats : Repeats
+    repeats : PipelineRepeats
         Its iterations.
 
     Returns
@@ -156,12 +156,12 @@ def view_of_refresh(shown: Shown, repeats: Repeats) -> RenderableType:
     return shown.laid_out(chart, facts, below, [HIDDEN_SYNCS] if hides else [])
 
 
-def _given(shown: Shown) -> RefreshFigures | None:
+def _given(shown: ScheduleView) -> RefreshFigures | None:
     source = shown.source
     return source if isinstance(source, RefreshResult | RefreshEntry) else None
 
 
-def _chart(shown: Shown, repeats: Repeats, rows: list[Row]) -> Gantt:
+def _chart(shown: ScheduleView, repeats: PipelineRepeats, rows: list[Row]) -> Gantt:
     return Gantt(
         [row for row in rows if row.is_device or (shown.frame.links and row.bars)],
         max(repeats.most * repeats.period, shown.end),
@@ -172,7 +172,7 @@ def _chart(shown: Shown, repeats: Repeats, rows: list[Row]) -> Gantt:
     )
 
 
-def _window(frame: Frame, repeats: Repeats) -> Window:
+def _window(frame: ViewOptions, repeats: PipelineRepeats) -> Window:
     if frame.iterations is None:
         return frame.window
     first, last = frame.iterations
@@ -183,7 +183,9 @@ def _window(frame: Frame, repeats: Repeats) -> Window:
     return repeats.window(first, last)
 
 
-def _rows(shown: Shown, repeats: Repeats, figures: RefreshFigures | None) -> list[Row]:
+def _rows(
+    shown: ScheduleView, repeats: PipelineRepeats, figures: RefreshFigures | None
+) -> list[Row]:
     if shown.problem is not None:
         rows = chart_rows(shown.document, shown.problem, links=True)
     else:
@@ -197,7 +199,7 @@ def _rows(shown: Shown, repeats: Repeats, figures: RefreshFigures | None) -> lis
 
 
 def _has_streams(
-    document: ScheduleDocument, repeats: Repeats, figures: RefreshFigures | None
+    document: ScheduleDocument, repeats: PipelineRepeats, figures: RefreshFigures | None
 ) -> bool:
     """Return True if syncs run beside the other ops of their devices, on streams."""
     usage = figures.usage_of if figures else None
@@ -209,7 +211,7 @@ def _has_streams(
     return abs(used - syncs - busy) < abs(used - busy)
 
 
-def _facts(shown: Shown, repeats: Repeats) -> Iterator[tuple[str, str]]:
+def _facts(shown: ScheduleView, repeats: PipelineRepeats) -> Iterator[tuple[str, str]]:
     yield ITERATIONS, figure(repeats.most)
     yield "iteration", f"{figure(repeats.period)} {shown.unit}"
     ends = max((op.end for op in shown.document.ops if _is_work(op)), default=None)
@@ -218,7 +220,7 @@ def _facts(shown: Shown, repeats: Repeats) -> Iterator[tuple[str, str]]:
         yield "K-FAC work", f"done at {figure(ends)} {shown.unit}, after {last}"
 
 
-def _figures(devices: list[Row], repeats: Repeats) -> RefreshFigures:
+def _figures(devices: list[Row], repeats: PipelineRepeats) -> RefreshFigures:
     """Return the figures of devices that the chart itself shows."""
     ends = [repeats.end_of(number) for number in range(len(devices))]
     return RefreshFigures(
@@ -278,18 +280,18 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
     breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
     found = table(
-        Column("device", each(devices, str)),
-        Column(ITERATIONS, each(known.iterations_of, figure)),
-        Column(
+        TableColumn("device", each(devices, str)),
+        TableColumn(ITERATIONS, each(known.iterations_of, figure)),
+        TableColumn(
             "bound by",
             None if bounds is None else list(map("{} {}".format, bounds, proofs)),
             is_text=True,
         ),
-        Column("usage", each(known.usage_of, "{:.2f} %".format)),
-        Column(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
-        Column("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
-        Column("oldest\ninverse", each(known.oldest_of, _age), expendable=2),
-        Column(
+        TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
+        TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
+        TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
+        TableColumn("oldest\ninverse", each(known.oldest_of, _age), expendable=2),
+        TableColumn(
             "breaks",
             each(breaks, lambda rules: broken_rules(rules) or ABSENT),
             is_text=True,

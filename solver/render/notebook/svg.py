@@ -33,7 +33,7 @@ MOST_TICKS = 8
 
 
 @dataclass(frozen=True)
-class _Box:
+class _Rectangle:
     """A rectangle of a look, in pixels."""
 
     left: float
@@ -99,12 +99,14 @@ def _boxes(
     pieces: Sequence[Sequence[Piece]], first: float, left: float, scale: float
 ) -> Iterator[str]:
     """Yield a path for all ops of one look."""
-    found: dict[tuple[str, bool], list[_Box]] = defaultdict(list)
+    found: dict[tuple[str, bool], list[_Rectangle]] = defaultdict(list)
     for place, row in enumerate(pieces):
         for piece in row:
             width = (piece.end - piece.start) * scale
             gap = 0.5 if width > 3 else 0.0
-            box = _Box(left + (piece.start - first) * scale, place * ROW, max(width - gap, 0.2))
+            box = _Rectangle(
+                left + (piece.start - first) * scale, place * ROW, max(width - gap, 0.2)
+            )
             found[_fill(piece)].append(box)
     for (colour, hatched), boxes in found.items():
         path = "".join(map(str, boxes))

@@ -21,7 +21,7 @@ from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
-    Shown,
+    ScheduleView,
     described,
     reached,
 )
@@ -32,7 +32,7 @@ from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, pro
 from ppsolve.solver.render.overlap.rows import collective_kind, is_overlap_document
 from ppsolve.solver.render.overlap.view import chart_of_program, program_of, view_of_program
 from ppsolve.solver.render.page.strips import Strip
-from ppsolve.solver.render.tables import Column, indented, table
+from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
 COMPILED = ("original", "inductor-default")
@@ -153,10 +153,10 @@ class OverlapDrawing(Drawing):
             shown,
             result,
             *distances(shown, result),
-            Column("exposed", [figure(p.exposed_wait) for p in programs], expendable=1),
-            Column("own\nestimate", [figure(p.estimate) for p in programs], expendable=2),
-            Column("older\nestimate", older, expendable=3),
-            Column("status", [_word(entry, result) for entry in shown], is_text=True),
+            TableColumn("exposed", [figure(p.exposed_wait) for p in programs], expendable=1),
+            TableColumn("own\nestimate", [figure(p.estimate) for p in programs], expendable=2),
+            TableColumn("older\nestimate", older, expendable=3),
+            TableColumn("status", [_word(entry, result) for entry in shown], is_text=True),
         )
         notes = [f"{why} ({', '.join(names)})" for why, names in _reasons(shown, verbose=verbose)]
         if len(shown) < len(kept):
@@ -186,9 +186,9 @@ class OverlapDrawing(Drawing):
         shown = exposed if verbose else exposed[:MOST_SHOWN]
         causes = [_because(one, verbose=verbose) for one in shown]
         found = table(
-            Column("exposed collective", [one.name for one in shown], is_text=True),
-            Column("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
-            Column("because of", causes, is_text=True, wraps=True),
+            TableColumn("exposed collective", [one.name for one in shown], is_text=True),
+            TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
+            TableColumn("because of", causes, is_text=True, wraps=True),
         )
         hidden = len(exposed) - len(shown)
         more = f"and {hidden} more (--verbose lists them); " if hidden else ""
@@ -249,12 +249,12 @@ class OverlapDrawing(Drawing):
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
 
-    def chart(self, shown: Shown) -> Gantt:
+    def chart(self, shown: ScheduleView) -> Gantt:
         """Return the chart of the streams, what is in flight and what is held."""
         shown.frame.refuse_iterations()
         return chart_of_program(shown)
 
-    def drawn(self, shown: Shown) -> RenderableType:
+    def drawn(self, shown: ScheduleView) -> RenderableType:
         """Return the streams of a program, with what is in flight and held."""
         shown.frame.refuse_iterations()
         return view_of_program(shown)
@@ -304,15 +304,19 @@ class OverlapDrawing(Drawing):
         found = [cast("OverlapResult", result) for result in results]
         shares = [share_of(one.exposed_wait, one.makespan) for one in found]
         yield table(
-            Column("program", [one.instance for one in found], is_text=True, wraps=fold_names),
-            Column("exposed", [figure(one.exposed_wait) for one in found]),
-            Column("of\nmakespan", [percent(share) for share in shares]),
-            Column("max in\nflight", [figure(one.max_in_flight) for one in found], expendable=1),
-            Column(
+            TableColumn("program", [one.instance for one in found], is_text=True, wraps=fold_names),
+            TableColumn("exposed", [figure(one.exposed_wait) for one in found]),
+            TableColumn("of\nmakespan", [percent(share) for share in shares]),
+            TableColumn(
+                "max in\nflight", [figure(one.max_in_flight) for one in found], expendable=1
+            ),
+            TableColumn(
                 "peak live\nbytes", [figure(one.peak_live_bytes) for one in found], expendable=2
             ),
             *(
-                Column(f"exposed,\n{name}", [_exposed(one, name) for one in found], expendable=3)
+                TableColumn(
+                    f"exposed,\n{name}", [_exposed(one, name) for one in found], expendable=3
+                )
                 for name in COMPILED
             ),
         )

@@ -14,19 +14,19 @@ from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
 from ppsolve.solver.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.overlap.report import ProgramReport
-from ppsolve.solver.render.curves import Curve
+from ppsolve.solver.render.curves import AmountCurve
 from ppsolve.solver.render.figures import figure
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import WAIT_KIND
 from ppsolve.solver.render.overlap.facts import program_facts
 from ppsolve.solver.render.overlap.rows import stream_rows
-from ppsolve.solver.render.schedule_view import Shown, busy_table
+from ppsolve.solver.render.schedule_view import ScheduleView, busy_table
 
 Points = Sequence[tuple[float, float]] | None
 """An amount from each time on, if it is known."""
 
 
-def chart_of_program(shown: Shown) -> Gantt:
+def chart_of_program(shown: ScheduleView) -> Gantt:
     """Return the chart of a program: its streams, what is in flight and what is held.
 
     Without the instance its file says what is in flight and held. With it, but without a source
@@ -40,7 +40,7 @@ def chart_of_program(shown: Shown) -> Gantt:
     return _drawn(shown)[0]
 
 
-def view_of_program(shown: Shown) -> RenderableType:
+def view_of_program(shown: ScheduleView) -> RenderableType:
     """Return the view of a schedule of a program; errors as in `chart_of_program`."""
     instance = cast("OverlapInstance | None", shown.instance)
     chart, found = _drawn(shown)
@@ -53,7 +53,7 @@ def view_of_program(shown: Shown) -> RenderableType:
     )
 
 
-def _drawn(shown: Shown) -> tuple[Gantt, ProgramFigures]:
+def _drawn(shown: ScheduleView) -> tuple[Gantt, ProgramFigures]:
     instance = cast("OverlapInstance | None", shown.instance)
     rows = stream_rows(shown.document, instance)
     waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
@@ -92,13 +92,13 @@ def _written(source: object, waited: float) -> tuple[ProgramFigures, Points, Poi
     return ProgramFigures(exposed_wait=waited), None, None
 
 
-def _curves(in_flight: Points, live: Points) -> Iterator[Curve]:
+def _curves(in_flight: Points, live: Points) -> Iterator[AmountCurve]:
     for name, points in {"in flight": in_flight or (), "live bytes": live or ()}.items():
         for number, point in enumerate(points):
             if not all(map(math.isfinite, point)):
                 field = f"{name.replace(' ', '_')}_curve[{number}]"
                 raise InputError("expected finite numbers", field=field)
-        if (curve := Curve(name, points)).most:
+        if (curve := AmountCurve(name, points)).most:
             yield curve
 
 

@@ -31,7 +31,7 @@ class Why(IntEnum):
 
 
 @dataclass(frozen=True)
-class Causes:
+class OpCauses:
     """What each op waited for last; n ops, times in ticks.
 
     Parameters
@@ -53,7 +53,7 @@ class Causes:
     cause: IntArray
 
 
-def causes_of(schedule: Schedule) -> Causes:
+def causes_of(schedule: Schedule) -> OpCauses:
     """Return the last thing that each op of a schedule waited for."""
     latest, arrival, by_data = _latest(schedule)
     why = np.where(by_data, Why.DATA, Why.ORDER).astype(np.int64)
@@ -62,7 +62,7 @@ def causes_of(schedule: Schedule) -> Causes:
         cause[op], why[op] = FREE, Why.CHOSEN
     _name_given(schedule, why, latest == FREE)
     _find_memory(schedule, cause, why)
-    return Causes(latest, arrival, why, cause)
+    return OpCauses(latest, arrival, why, cause)
 
 
 def _latest(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:

@@ -12,7 +12,7 @@ from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.looks import KERNEL_KIND, look_of
-from ppsolve.solver.render.page.causes import Causes
+from ppsolve.solver.render.page.causes import OpCauses
 from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.palette import colour_of
 from ppsolve.solver.structure.dag import critical_path, slack
@@ -28,7 +28,7 @@ KERNEL = "K kernel"
 
 
 def columns_of(
-    schedule: Schedule, causes: Causes, strips: Iterable[Strip], kinds: Sequence[str]
+    schedule: Schedule, causes: OpCauses, strips: Iterable[Strip], kinds: Sequence[str]
 ) -> Columns:
     """Return a schedule as columns.
 
@@ -39,7 +39,7 @@ def columns_of(
     ----------
     schedule : Schedule
         n ops, starts in ticks.
-    causes : Causes
+    causes : OpCauses
         What its ops waited for.
     strips : iterable of Strip
         Amounts over time.

@@ -11,7 +11,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.page.markup import embedded, text
-from ppsolve.solver.render.page.shown import Shown, ratio_of_units
+from ppsolve.solver.render.page.shown import PageSchedule, ratio_of_units
 from ppsolve.solver.render.page.tables import (
     idle_table,
     memory_table,
@@ -24,12 +24,12 @@ SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", 
 """Parts of the script, in the order in which they build on each other."""
 
 
-def page(shown: Sequence[Shown], plans: Sequence[Plan] = ()) -> str:
+def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
     """Return the page of schedules and plans.
 
     Parameters
     ----------
-    shown : sequence of Shown
+    shown : sequence of PageSchedule
         Schedules, drawn one below the other on one time axis.
     plans : sequence of Plan
         Plans, as tables.
@@ -58,7 +58,7 @@ def page(shown: Sequence[Shown], plans: Sequence[Plan] = ()) -> str:
     )
 
 
-def _refuse_other_units(shown: Sequence[Shown]) -> None:
+def _refuse_other_units(shown: Sequence[PageSchedule]) -> None:
     """Refuse schedules that have no time axis in common."""
     units = dict.fromkeys(each.schedule.problem.scale.unit for each in shown)
     first = next(iter(units), "")
@@ -91,7 +91,7 @@ def _policy(script: str) -> str:
     )
 
 
-def _chart(shown: Sequence[Shown]) -> str:
+def _chart(shown: Sequence[PageSchedule]) -> str:
     unit = shown[0].schedule.problem.scale.unit
     data = {
         "unit": printable(unit),
@@ -101,7 +101,7 @@ def _chart(shown: Sequence[Shown]) -> str:
     return _asset("chart.html").replace("{data}", embedded(data))
 
 
-def _sections(shown: Sequence[Shown]) -> list[str]:
+def _sections(shown: Sequence[PageSchedule]) -> list[str]:
     parts = [f"<section>{overview(shown)}</section>"] if len(shown) > 1 else []
     for each in shown:
         known = "" if each.entry is not None else result_part(each.result, each)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.render.page.causes import Causes, Why
+from ppsolve.solver.render.page.causes import OpCauses, Why
 
 
 @dataclass
@@ -54,14 +54,14 @@ class Idle:
         return sum(parts) + sum(self.waits.values())
 
 
-def idle_of(schedule: Schedule, causes: Causes) -> list[Idle]:
+def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     """Return the idle time of every compute stream.
 
     Parameters
     ----------
     schedule : Schedule
         Starts in ticks.
-    causes : Causes
+    causes : OpCauses
         What its ops waited for.
 
     Returns
@@ -70,7 +70,7 @@ def idle_of(schedule: Schedule, causes: Causes) -> list[Idle]:
         One per span resource, in their order.
     """
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
-    walk = _Walk(schedule, causes)
+    walk = _CauseWalk(schedule, causes)
     found = [
         _idle_of_stream(names[stream], orders[stream], schedule, walk)
         for stream in schedule.problem.span_resources.tolist()
@@ -81,7 +81,7 @@ def idle_of(schedule: Schedule, causes: Causes) -> list[Idle]:
     return found
 
 
-def _idle_of_stream(name: str, ops: IntArray, schedule: Schedule, walk: _Walk) -> Idle:
+def _idle_of_stream(name: str, ops: IntArray, schedule: Schedule, walk: _CauseWalk) -> Idle:
     idle = Idle(name, int(schedule.problem.duration[ops].sum()))
     if not len(ops):
         idle.fill = schedule.makespan
@@ -93,10 +93,10 @@ def _idle_of_stream(name: str, ops: IntArray, schedule: Schedule, walk: _Walk) -
     return idle
 
 
-class _Walk:
+class _CauseWalk:
     """Goes back from an op through what it waited for, as far as a gap reaches."""
 
-    def __init__(self, schedule: Schedule, causes: Causes) -> None:
+    def __init__(self, schedule: Schedule, causes: OpCauses) -> None:
         self.start: list[int] = schedule.start.tolist()
         self.end: list[int] = schedule.end.tolist()
         self.latest: list[int] = causes.latest.tolist()

@@ -21,13 +21,13 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.optimize.owners import schedule_of
 from ppsolve.solver.render.drawings import drawing_of
-from ppsolve.solver.render.page.causes import Causes, causes_of
+from ppsolve.solver.render.page.causes import OpCauses, causes_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
 from ppsolve.solver.render.page.idle import Idle, idle_of
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageSchedule:
     """One schedule of a page.
 
     Parameters
@@ -56,7 +56,7 @@ class Shown:
         return f"{self.instance.name}, {self.by}"
 
     @cached_property
-    def causes(self) -> Causes:
+    def causes(self) -> OpCauses:
         """What its ops waited for."""
         return causes_of(self.schedule)
 
@@ -124,7 +124,7 @@ def ratio_of_units(unit: str, wanted: str) -> float:
     return known[wanted] / known[unit]
 
 
-def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[Shown]:
+def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[PageSchedule]:
     """Read the best schedule of a result, and those of some of its heuristics.
 
     Parameters
@@ -138,7 +138,7 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[S
 
     Returns
     -------
-    list of Shown
+    list of PageSchedule
         The best first.
 
     Raises
@@ -149,7 +149,7 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[S
     instance, schedule = schedule_in(data, source)
     result = result_in(data, instance, source)
     _refuse_broken(schedule, "the schedule", source, "schedule")
-    best = Shown(result.best_by or "best", instance, result, schedule)
+    best = PageSchedule(result.best_by or "best", instance, result, schedule)
     return [best, *(_heuristic(best, name, source) for name in heuristics)]
 
 
@@ -182,7 +182,7 @@ def result_in(data: Any, instance: Instance, source: str) -> Result:
         raise explain(error, model, source) from None
 
 
-def _heuristic(best: Shown, name: str, source: str) -> Shown:
+def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
     """Return the schedule of a heuristic of a result."""
     entries = {entry.name: entry for entry in best.result.heuristics}
     if name not in entries:
@@ -198,7 +198,7 @@ def _heuristic(best: Shown, name: str, source: str) -> Shown:
         message = f"{name} has no schedule: {entry.reason or entry.status.value}"
         raise InputError(message, source=source, field="--heuristic")
     _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
-    return Shown(name, best.instance, best.result, schedule, entry)
+    return PageSchedule(name, best.instance, best.result, schedule, entry)
 
 
 def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:

@@ -12,7 +12,7 @@ from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.page.idle import Idle
 from ppsolve.solver.render.page.markup import facts, table, text
-from ppsolve.solver.render.page.shown import Shown
+from ppsolve.solver.render.page.shown import PageSchedule
 from ppsolve.solver.render.reports import bottleneck, ending, ranked
 from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
 
@@ -20,7 +20,7 @@ PLAIN_WIDTH = 110
 """Columns of tables that are kept as the terminal shows them."""
 
 
-def overview(shown: Sequence[Shown]) -> str:
+def overview(shown: Sequence[PageSchedule]) -> str:
     """Return the table of all schedules of a page, each against the first."""
     rows = [_overview_row(each, shown[0]) for each in shown]
     unit = shown[0].result.time_unit
@@ -28,7 +28,7 @@ def overview(shown: Sequence[Shown]) -> str:
     return table(heads, rows, "Schedules on this page")
 
 
-def _overview_row(each: Shown, first: Shown) -> list[str]:
+def _overview_row(each: PageSchedule, first: PageSchedule) -> list[str]:
     scale, makespan = each.schedule.problem.scale, each.schedule.makespan
     length = float(makespan * scale.tick)
     least = float(first.schedule.makespan * first.schedule.problem.scale.tick)
@@ -43,14 +43,14 @@ def _overview_row(each: Shown, first: Shown) -> list[str]:
     ]
 
 
-def result_part(result: Result, shown: Shown | None = None) -> str:
+def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     """Return the facts and tables of a result: value, bounds, heuristics, parts of its kind.
 
     Parameters
     ----------
     result : Result
         The result.
-    shown : Shown, optional
+    shown : PageSchedule, optional
         Its best schedule; gives caps that the result does not repeat.
 
     Returns
@@ -122,7 +122,7 @@ def plain(part: RenderableType) -> str:
     return f'<pre class="wide" tabindex="0">{body}</pre>\n' if body.strip() else ""
 
 
-def idle_table(shown: Shown) -> str:
+def idle_table(shown: PageSchedule) -> str:
     """Return where the idle time of each compute stream goes; empty without such streams."""
     found = shown.idle
     if not found:
@@ -191,7 +191,7 @@ def _whom(idle: Idle, time: Callable[[int], float]) -> str:
     return ", ".join([*names[:3], *more]) or ABSENT
 
 
-def memory_table(shown: Shown) -> str:
+def memory_table(shown: PageSchedule) -> str:
     """Return the peaks of memory against their caps; empty without pools."""
     pools = shown.schedule.problem.pools
     rows = []

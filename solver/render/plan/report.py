@@ -15,7 +15,7 @@ from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule
 from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
 from ppsolve.solver.render.plan.progress import PER_SECOND
-from ppsolve.solver.render.tables import Column, FittingTable, facts, indented
+from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
 ROWS = 10
@@ -222,11 +222,11 @@ def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
     shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
     features = [feature for feature in _FEATURES if feature not in shared]
     table = FittingTable(
-        Column("rank", expendable=0 if verbose else 3),
+        TableColumn("rank", expendable=0 if verbose else 3),
         *(feature.column for feature in features),
-        Column("goodput\nreached"),
-        Column("goodput\nat most", expendable=1),
-        Column("lost by", is_text=True, expendable=2),
+        TableColumn("goodput\nreached"),
+        TableColumn("goodput\nat most", expendable=1),
+        TableColumn("lost by", is_text=True, expendable=2),
     )
     for row in rows:
         cells = (feature.cell(row.configuration) for feature in features)
@@ -242,26 +242,26 @@ def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
 class _Feature:
     """Something that a configuration is: its column, and how it is said once for all rows."""
 
-    column: Column
+    column: TableColumn
     cell: Callable[[Configuration], str]
     said_once: str = ""
 
 
 _FEATURES = (
-    _Feature(Column("devices x\nreplicas"), lambda c: f"{c.pipeline_depth} x {c.replicas}"),
+    _Feature(TableColumn("devices x\nreplicas"), lambda c: f"{c.pipeline_depth} x {c.replicas}"),
     _Feature(
-        Column("stages per\ndevice", is_text=True),
+        TableColumn("stages per\ndevice", is_text=True),
         lambda c: "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
     ),
-    _Feature(Column("micro-\nbatches"), lambda c: f"{c.microbatches} of {c.microbatch_size}"),
-    _Feature(Column("batch", expendable=4), lambda c: str(c.batch_size), "batch {}"),
+    _Feature(TableColumn("micro-\nbatches"), lambda c: f"{c.microbatches} of {c.microbatch_size}"),
+    _Feature(TableColumn("batch", expendable=4), lambda c: str(c.batch_size), "batch {}"),
     _Feature(
-        Column("rank\norder", is_text=True),
+        TableColumn("rank\norder", is_text=True),
         lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
         "{} first",
     ),
-    _Feature(Column("backward", is_text=True), lambda c: c.backward, "{} backward"),
-    _Feature(Column("layer\nsplit", is_text=True), lambda c: c.layer_split, "{} layer split"),
+    _Feature(TableColumn("backward", is_text=True), lambda c: c.backward, "{} backward"),
+    _Feature(TableColumn("layer\nsplit", is_text=True), lambda c: c.layer_split, "{} layer split"),
 )
 
 

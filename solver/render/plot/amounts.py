@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.render.axis import Window
-from ppsolve.solver.render.curves import Curve
+from ppsolve.solver.render.curves import AmountCurve
 from ppsolve.solver.render.drawing import Drawing
 from ppsolve.solver.render.figures import compact, figure
 from ppsolve.solver.render.page.strips import pool_strips
@@ -37,13 +37,13 @@ class Amount:
 
     Parameters
     ----------
-    curve : Curve
+    curve : AmountCurve
         Its name and its steps.
     cap : float, optional
         The most that is allowed.
     """
 
-    curve: Curve
+    curve: AmountCurve
     cap: float | None = None
 
     @property
@@ -75,7 +75,8 @@ def amounts_of(
     strips = pool_strips(schedule) if found is None else drawing.strips(found, schedule)
     return [
         Amount(
-            Curve(strip.name, [(time * tick, amount) for time, amount in strip.steps]), strip.cap
+            AmountCurve(strip.name, [(time * tick, amount) for time, amount in strip.steps]),
+            strip.cap,
         )
         for strip in strips
     ]
@@ -139,7 +140,7 @@ def _draw(axes: Axes, amount: Amount, window: Window, bottom: int, points: float
         axes.plot(window, [level, level], **CAP)
 
 
-def _steps(curve: Curve, window: Window, most: int) -> list[tuple[float, float]]:
+def _steps(curve: AmountCurve, window: Window, most: int) -> list[tuple[float, float]]:
     """Return the amounts from each time on, to the end of the window; columns of many steps."""
     first, last = window
     if len(curve.points) <= most:

@@ -12,7 +12,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.optimize.kinds import kind_of, parse_instance
-from ppsolve.solver.render.drawing import Drawing, Frame, Shown, reached
+from ppsolve.solver.render.drawing import Drawing, ScheduleView, ViewOptions, reached
 from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figure
 from ppsolve.solver.render.gantt import Gantt
@@ -26,13 +26,13 @@ class Drawn:
 
     Parameters
     ----------
-    shown : Shown
+    shown : ScheduleView
         The schedule and what it is from.
     drawing : Drawing
         How its kind is drawn.
     """
 
-    shown: Shown
+    shown: ScheduleView
     drawing: Drawing
 
     @cached_property
@@ -101,7 +101,7 @@ def _fact(name: str, text: str, found: Result) -> str:
 def drawn_of(
     found: Result | HeuristicEntry | Plan,
     instance: Instance | None = None,
-    frame: Frame | None = None,
+    frame: ViewOptions | None = None,
 ) -> Drawn:
     """Return the schedule of a result, of a heuristic, or of the winner of a plan.
 
@@ -111,7 +111,7 @@ def drawn_of(
         What has a schedule.
     instance : Instance, optional
         What it schedules; by default the one that the result carries.
-    frame : Frame, optional
+    frame : ViewOptions, optional
         What of it is drawn; by default all, without links.
 
     Returns
@@ -132,12 +132,14 @@ def drawn_of(
     if instance is None and isinstance(found, Result) and found.instance_document is not None:
         instance = parse_instance(found.instance_document)
     if instance is None:
-        shown = Shown(title, found.schedule, found, frame or Frame())
+        shown = ScheduleView(title, found.schedule, found, frame or ViewOptions())
         return Drawn(shown, drawing_of_document(found.schedule))
-    return drawn_by(instance, found, title, frame or Frame())
+    return drawn_by(instance, found, title, frame or ViewOptions())
 
 
-def drawn_by(instance: Instance, found: Result | HeuristicEntry, title: str, frame: Frame) -> Drawn:
+def drawn_by(
+    instance: Instance, found: Result | HeuristicEntry, title: str, frame: ViewOptions
+) -> Drawn:
     """Return the schedule of a known instance.
 
     Parameters
@@ -148,7 +150,7 @@ def drawn_by(instance: Instance, found: Result | HeuristicEntry, title: str, fra
         Holds the schedule.
     title : str
         First line.
-    frame : Frame
+    frame : ViewOptions
         What of it is drawn.
 
     Returns
@@ -166,7 +168,7 @@ def drawn_by(instance: Instance, found: Result | HeuristicEntry, title: str, fra
     schedule, violations = kind.read(instance, problem, data)
     if schedule is None or found.schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", field="schedule")
-    shown = Shown(title, found.schedule, found, frame, instance, schedule)
+    shown = ScheduleView(title, found.schedule, found, frame, instance, schedule)
     return Drawn(shown, drawing_of(instance.kind))
 
 
@@ -176,7 +178,7 @@ def _title(found: Result | HeuristicEntry, instance: Instance | None) -> str:
     return found.name if instance is None else f"{instance.name}, {found.name}"
 
 
-def _of_winner(plan: Plan, frame: Frame | None) -> Drawn:
+def _of_winner(plan: Plan, frame: ViewOptions | None) -> Drawn:
     if plan.result is None or plan.instance is None:
         raise InputError(f"the plan has no winner (status {plan.status})", field="winner")
     return drawn_of(plan.result, plan.instance, frame)

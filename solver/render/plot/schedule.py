@@ -57,7 +57,7 @@ LEAST_ROOM = 60.0
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _FigureLayout:
     """Where the parts of a figure are, in points from its upper edge.
 
     Parameters
@@ -156,7 +156,7 @@ def schedule_figure(
     chart = drawn.chart
     amounts = drawn.amounts(chart)
     _refuse_nothing(chart, amounts, has_rows=has_rows)
-    layout = _Layout(chart, amounts, has_rows, title != "", inches * POINTS)
+    layout = _FigureLayout(chart, amounts, has_rows, title != "", inches * POINTS)
     legend = legend_of(chart) if has_rows else amount_legend(amounts)
     if has_rows:
         legend += amount_legend(amounts)
@@ -181,7 +181,7 @@ def _refuse_nothing(chart: Gantt, amounts: Sequence[Amount], *, has_rows: bool) 
         )
 
 
-def _draw_panels(sheet: Sheet, layout: _Layout, bound: float | None) -> Axes:
+def _draw_panels(sheet: Sheet, layout: _FigureLayout, bound: float | None) -> Axes:
     """Draw rows and strips and return the lower panel."""
     chart, panels = layout.chart, []
     if layout.has_rows:

@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.trace.table import KINDS, Trace
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.traces.clocks import op_table
-from ppsolve.solver.traces.diagnosis.steps import Step, Variant, memory_bound
+from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep, Variant, memory_bound
 from ppsolve.solver.traces.diagnosis.verdict import mean_of
 from ppsolve.solver.traces.fits import one_way_of
 from ppsolve.solver.traces.replay import Recorded, least_span
@@ -63,7 +63,9 @@ class Transfers:
         return np.where(away, lags, 0)
 
 
-def bubble_of(steps: Sequence[Step], variant: Variant, transfers: Transfers) -> dict[str, float]:
+def bubble_of(
+    steps: Sequence[DiagnosedStep], variant: Variant, transfers: Transfers
+) -> dict[str, float]:
     """Return the mean idle time of a device of the slowest replica of each step, in parts.
 
     Each part is the difference between two runs of the recorded order, the second of which lacks
@@ -74,7 +76,7 @@ def bubble_of(steps: Sequence[Step], variant: Variant, transfers: Transfers) -> 
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps.
     variant : Variant
         The run as it is.
@@ -100,7 +102,7 @@ def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
     even = replayed(one, evened)
     part = _with_durations(one, evened)
     least = least_span(part)
-    roomy = max(least, memory_bound(variant, Step(0, (0,), (Recorded.of(part, "ns"),))))
+    roomy = max(least, memory_bound(variant, DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),))))
     work = float(duration.sum()) / one.instance.num_devices
     return {
         "fill and drain": least - work,

@@ -17,8 +17,8 @@ from ppsolve.solver.traces.diagnosis.helps import recorded_helps, searched_help,
 from ppsolve.solver.traces.diagnosis.passes import verdicts_of
 from ppsolve.solver.traces.diagnosis.resplit import other_split, refuse_other_stages
 from ppsolve.solver.traces.diagnosis.steps import (
+    DiagnosedStep,
     Searches,
-    Step,
     Variant,
     held_by,
     steps_of,
@@ -80,7 +80,7 @@ def diagnose(
 
 
 def _diagnosed(
-    trace: Trace, steps: list[Step], recorded: Variant, layers: Layers | None, clock: Clock
+    trace: Trace, steps: list[DiagnosedStep], recorded: Variant, layers: Layers | None, clock: Clock
 ) -> Diagnosis:
     bubble = bubble_of(steps, recorded, Transfers.of(trace))
     searches = Searches()
@@ -96,12 +96,14 @@ def _diagnosed(
     )
 
 
-def recorded_variant(steps: Sequence[Step], capacity: Sequence[int] | None = None) -> Variant:
+def recorded_variant(
+    steps: Sequence[DiagnosedStep], capacity: Sequence[int] | None = None
+) -> Variant:
     """Return a run as it is: stages where they ran, memory as it was held or is given.
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps.
     capacity : sequence of int, optional
         As for `diagnose`.
@@ -139,7 +141,7 @@ def _room(held: Sequence[int], capacity: Sequence[int]) -> tuple[int, ...]:
 
 
 def _helps(
-    steps: Sequence[Step],
+    steps: Sequence[DiagnosedStep],
     verdicts: Sequence[StepVerdict],
     recorded: Variant,
     searches: Searches,

@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.traces.diagnosis.bubble import replayed
 from ppsolve.solver.traces.diagnosis.passes import PATIENCE
-from ppsolve.solver.traces.diagnosis.steps import Searches, Step, Times, Variant
+from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep, Searches, Times, Variant
 from ppsolve.solver.traces.diagnosis.verdict import Help, StepVerdict, mean_of
 from ppsolve.solver.traces.replay import Recorded
 
@@ -26,12 +26,14 @@ STEP_SECONDS = 0.5
 LATE = "the time limit left no time for it"
 
 
-def recorded_helps(steps: Sequence[Step], verdicts: Sequence[StepVerdict]) -> Iterator[Help]:
+def recorded_helps(
+    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
+) -> Iterator[Help]:
     """Yield the changes that need no further search.
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps.
     verdicts : sequence of StepVerdict
         Their verdicts.
@@ -64,7 +66,7 @@ def recorded_helps(steps: Sequence[Step], verdicts: Sequence[StepVerdict]) -> It
     yield Help("relieve slow device", text, value, None, replay, numbers)
 
 
-def slowest_device(steps: Sequence[Step]) -> int:
+def slowest_device(steps: Sequence[DiagnosedStep]) -> int:
     """Return the device of a replica that works longest over all steps and replicas."""
     parts = [one.part for step in steps for one in step.parts]
     loads = np.bincount(
@@ -78,7 +80,7 @@ def _means(verdicts: Sequence[StepVerdict], figure: str) -> float:
     return mean_of(getattr(one, figure) for one in verdicts)
 
 
-def _mean(steps: Sequence[Step], change: Callable[[Recorded], IntArray]) -> float:
+def _mean(steps: Sequence[DiagnosedStep], change: Callable[[Recorded], IntArray]) -> float:
     return mean_of(max(replayed(one, change(one)) for one in step.parts) for step in steps)
 
 
@@ -155,7 +157,7 @@ def _halved(times: Times) -> Times:
 
 def searched_help(
     variant: Variant,
-    steps: Sequence[Step],
+    steps: Sequence[DiagnosedStep],
     verdicts: Sequence[StepVerdict],
     searches: Searches,
     clock: Clock,
@@ -166,7 +168,7 @@ def searched_help(
     ----------
     variant : Variant
         The change.
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps; those nearest to the mean come first.
     verdicts : sequence of StepVerdict
         Their verdicts.

@@ -8,8 +8,8 @@ from typing import Any
 from ppsolve.models.core.result import Status
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.traces.diagnosis.steps import (
+    DiagnosedStep,
     Searches,
-    Step,
     Variant,
     exchanged_bound,
     replica_bounds,
@@ -34,13 +34,13 @@ class StepInProgress:
 
     Parameters
     ----------
-    step : Step
+    step : DiagnosedStep
         The step.
     variant : Variant
         The run as it is.
     """
 
-    def __init__(self, step: Step, variant: Variant) -> None:
+    def __init__(self, step: DiagnosedStep, variant: Variant) -> None:
         self.step, self._variant = step, variant
         self._bounds = [least_span(one.part) for one in step.parts]
         self._ordered = list(step.replays)
@@ -120,7 +120,7 @@ class StepInProgress:
 
 
 def verdicts_of(
-    steps: Sequence[Step], variant: Variant, searches: Searches, clock: Clock
+    steps: Sequence[DiagnosedStep], variant: Variant, searches: Searches, clock: Clock
 ) -> list[StepVerdict]:
     """Return the verdict of every step.
 
@@ -129,7 +129,7 @@ def verdicts_of(
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps.
     variant : Variant
         The run as it is.
@@ -172,7 +172,7 @@ def _search_again(found: Sequence[StepInProgress], searches: Searches, clock: Cl
         one.search(searches, share, is_free=is_free, seed=2)
 
 
-def _ends(step: Step, schedule: Any) -> list[int]:
+def _ends(step: DiagnosedStep, schedule: Any) -> list[int]:
     """Return the span of each replica of a joint schedule, ticks of a nanosecond."""
     problem = schedule.problem
     ends = schedule.start + problem.duration

@@ -11,7 +11,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import FloatArray, Layers
 from ppsolve.solver.plan.split import SplitProblem, best_split
 from ppsolve.solver.traces.diagnosis.bubble import replayed
-from ppsolve.solver.traces.diagnosis.steps import Step
+from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep
 from ppsolve.solver.traces.diagnosis.verdict import Help, StepVerdict, mean_of
 from ppsolve.solver.traces.replay import Recorded
 
@@ -21,12 +21,12 @@ MOST_TICKS = 2**30
 """Sum of the times of all layers; `best_split` takes twice as many where stages share devices."""
 
 
-def refuse_other_stages(steps: Sequence[Step], layers: Layers) -> None:
+def refuse_other_stages(steps: Sequence[DiagnosedStep], layers: Layers) -> None:
     """Refuse layers of another number of stages.
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps.
     layers : Layers
         Times of layers, and their recorded split.
@@ -42,12 +42,14 @@ def refuse_other_stages(steps: Sequence[Step], layers: Layers) -> None:
         raise InputError(text, field="--layers, stages")
 
 
-def other_split(steps: Sequence[Step], verdicts: Sequence[StepVerdict], layers: Layers) -> Help:
+def other_split(
+    steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict], layers: Layers
+) -> Help:
     """Return the gain, in the recorded order, of the split whose slowest device is the fastest.
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of DiagnosedStep
         Recorded steps.
     verdicts : sequence of StepVerdict
         Their verdicts.

@@ -31,7 +31,7 @@ Times = dict[str, IntArray]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class DiagnosedStep:
     """The replicas of one recorded step.
 
     Parameters
@@ -69,7 +69,7 @@ class Step:
         return tuple(one.replayed for one in self.parts)
 
 
-def steps_of(trace: Trace) -> list[Step]:
+def steps_of(trace: Trace) -> list[DiagnosedStep]:
     """Return the steps of a checked trace, with their orders replayed.
 
     Raises
@@ -86,12 +86,14 @@ def steps_of(trace: Trace) -> list[Step]:
             raise impossible(recorded.part, error) from None
         found.setdefault(number, []).append((replica, recorded))
     return [
-        Step(number, tuple(replica for replica, _ in pairs), tuple(one for _, one in pairs))
+        DiagnosedStep(
+            number, tuple(replica for replica, _ in pairs), tuple(one for _, one in pairs)
+        )
         for number, pairs in found.items()
     ]
 
 
-def held_by(steps: Sequence[Step]) -> list[int]:
+def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
     """Return the most activations that each device held in any step: forwards without backward."""
     most = np.zeros(max(one.instance.num_devices for step in steps for one in step.parts), np.int64)
     for step in steps:
@@ -129,12 +131,12 @@ class Variant:
     placement: dict[str, Any]
     has_recorded: bool = True
 
-    def pipeline(self, step: Step, *, is_free: bool) -> PipelineInstance:
+    def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
         """Return all replicas of a step as one pipeline.
 
         Parameters
         ----------
-        step : Step
+        step : DiagnosedStep
             The step.
         is_free : bool
             Micro-batches may be exchanged between replicas.
@@ -182,7 +184,7 @@ class Searches:
     def answer(
         self,
         variant: Variant,
-        step: Step,
+        step: DiagnosedStep,
         *,
         is_free: bool,
         seconds: float,
@@ -195,7 +197,7 @@ class Searches:
         ----------
         variant : Variant
             The run as it is, or with a change.
-        step : Step
+        step : DiagnosedStep
             The step.
         is_free : bool
             Micro-batches may be exchanged between replicas.
@@ -220,14 +222,14 @@ class Searches:
                 raise
             return None
 
-    def prepare(self, variant: Variant, step: Step, *, is_free: bool) -> None:
+    def prepare(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> None:
         """Work out what does not change between steps.
 
         Parameters
         ----------
         variant : Variant
             The run as it is, or with a change.
-        step : Step
+        step : DiagnosedStep
             A step with as many micro-batches in each replica as later ones.
         is_free : bool
             Micro-batches may be exchanged between replicas.
@@ -235,7 +237,7 @@ class Searches:
         with suppress(InputError):  # told by `answer`
             self._scheduler(variant, step, is_free=is_free)
 
-    def _scheduler(self, variant: Variant, step: Step, *, is_free: bool) -> StepScheduler:
+    def _scheduler(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> StepScheduler:
         key = variant.name, is_free, step.counts
         if key not in self._known:
             clock = Clock()
@@ -245,14 +247,14 @@ class Searches:
         return self._known[key]
 
 
-def replica_bounds(variant: Variant, step: Step, clock: Clock) -> list[int]:
+def replica_bounds(variant: Variant, step: DiagnosedStep, clock: Clock) -> list[int]:
     """Return the least that each replica of a step can take with its micro-batches.
 
     Parameters
     ----------
     variant : Variant
         The run as it is, or with a change.
-    step : Step
+    step : DiagnosedStep
         The step.
     clock : Clock
         What it leaves no time for makes bounds weaker only.
@@ -268,14 +270,14 @@ def replica_bounds(variant: Variant, step: Step, clock: Clock) -> list[int]:
     return [flow_bounds(_flow(problem), clock)[0].value for problem in problems]
 
 
-def memory_bound(variant: Variant, step: Step) -> int:
+def memory_bound(variant: Variant, step: DiagnosedStep) -> int:
     """Return the nanoseconds that activations of the only replica of a step are held at the least.
 
     Parameters
     ----------
     variant : Variant
         The run as it is; its memory counts.
-    step : Step
+    step : DiagnosedStep
         A step of one replica.
 
     Returns
@@ -288,14 +290,14 @@ def memory_bound(variant: Variant, step: Step) -> int:
     return memory_time(Paths(_flow(problem)))
 
 
-def exchanged_bound(variant: Variant, step: Step) -> int:
+def exchanged_bound(variant: Variant, step: DiagnosedStep) -> int:
     """Return the least that a step can take where micro-batches are exchanged.
 
     Parameters
     ----------
     variant : Variant
         The run as it is, or with a change.
-    step : Step
+    step : DiagnosedStep
         The step.
 
     Returns

@@ -33,7 +33,7 @@ LATEST = 2**62 // 1000
 
 
 @dataclass(frozen=True, order=True)
-class Range:
+class OpRange:
     """A range that names an op: moments in nanoseconds on the clock of the file."""
 
     start: int
@@ -73,7 +73,7 @@ class RankEvents:
     ----------
     source : str
         Name of the file.
-    ranges : list of Range
+    ranges : list of OpRange
         Named ranges on the CPU and on the GPU.
     steps : list of (start, end, number, is_gpu)
         Profiled steps.
@@ -94,7 +94,7 @@ class RankEvents:
     """
 
     source: str
-    ranges: list[Range] = field(default_factory=list)
+    ranges: list[OpRange] = field(default_factory=list)
     steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
     work: Intervals = field(default_factory=Intervals)
     kernels: Intervals = field(default_factory=Intervals)
@@ -188,7 +188,7 @@ def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_
         stage, kind, microbatch = int(match[1]), match[2], int(match[3])
         moments = _moments(event, name, found.source)
         thread = _thread(event)
-        found.ranges.append(Range(*moments, name, stage, kind, microbatch, thread, is_gpu))
+        found.ranges.append(OpRange(*moments, name, stage, kind, microbatch, thread, is_gpu))
     elif OVERLAPPED.fullmatch(name):
         raise InputError(
             "expected ranges of one op each; a forward and a backward run overlapped in this one",

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.traces.kineto.events import Intervals, Range, RankEvents
+from ppsolve.solver.traces.kineto.events import Intervals, OpRange, RankEvents
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
     return begin[np.concatenate([[0], cut])], end[np.concatenate([cut - 1, [len(end) - 1]])]
 
 
-def _working(events: RankEvents) -> list[Range]:
+def _working(events: RankEvents) -> list[OpRange]:
     """Return the ranges on the GPU, without those on streams that only communicate."""
     silent = events.waiting - events.busy
     return [one for one in events.ranges if one.is_gpu and one.thread not in silent]
 
 
-def _merged(ranges: Sequence[Range]) -> list[Range]:
+def _merged(ranges: Sequence[OpRange]) -> list[OpRange]:
     """Return ranges of the GPU sorted; one op has a range on each stream that it uses."""
-    merged: list[Range] = []
+    merged: list[OpRange] = []
     last: dict[str, int] = {}
     for one in sorted(ranges):
         at = last.get(one.name)
@@ -124,7 +124,7 @@ def _merged(ranges: Sequence[Range]) -> list[Range]:
 
 
 def _numbered(
-    ranges: Sequence[Range], events: RankEvents, *, is_gpu: bool
+    ranges: Sequence[OpRange], events: RankEvents, *, is_gpu: bool
 ) -> tuple[list[int | None], list[str]]:
     """Return the step of each range: the profiled step around it, or its count of occurrences."""
     steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(events.steps)
@@ -146,7 +146,7 @@ def _numbered(
     return found, [text] if outside else []
 
 
-def _refuse_twice(ranges: Sequence[Range], steps: Sequence[int | None], source: str) -> None:
+def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None], source: str) -> None:
     keys = [(step, one.name) for step, one in zip(steps, ranges, strict=True) if step is not None]
     for (step, name), count in Counter(keys).items():
         if count > 1:
@@ -157,7 +157,7 @@ def _refuse_twice(ranges: Sequence[Range], steps: Sequence[int | None], source: 
             )
 
 
-def _counted(ranges: Sequence[Range], source: str) -> list[int]:
+def _counted(ranges: Sequence[OpRange], source: str) -> list[int]:
     times = Counter(one.name for one in ranges)
     usual = Counter(times.values()).most_common(1)[0][0]
     for name, count in times.items():
@@ -175,7 +175,7 @@ def _counted(ranges: Sequence[Range], source: str) -> list[int]:
     return numbers
 
 
-def _on_gpu(ranges: Sequence[Range], events: RankEvents) -> dict[int, tuple[int, int]]:
+def _on_gpu(ranges: Sequence[OpRange], events: RankEvents) -> dict[int, tuple[int, int]]:
     """Return the first and last moment on the GPU of the CPU ranges that have any, by number."""
     found: dict[int, tuple[int, int]] = {}
 
@@ -198,7 +198,7 @@ def _on_gpu(ranges: Sequence[Range], events: RankEvents) -> dict[int, tuple[int,
     return found
 
 
-def _launched(ranges: Sequence[Range], events: RankEvents) -> list[tuple[int, int, int]]:
+def _launched(ranges: Sequence[OpRange], events: RankEvents) -> list[tuple[int, int, int]]:
     """Return number of the range, start and end of every kernel launched within a range."""
     begins = np.array([one.start for one in ranges], dtype=np.int64)
     ends = np.array([one.end for one in ranges], dtype=np.int64)
@@ -218,6 +218,6 @@ def _sorted_work(work: Intervals) -> IntArray:
     return np.sort(np.frombuffer(work.start, dtype=np.int64))
 
 
-def _first_within(started: IntArray, one: Range) -> int | None:
+def _first_within(started: IntArray, one: OpRange) -> int | None:
     at = int(np.searchsorted(started, one.start))
     return int(started[at]) if at < len(started) and started[at] <= one.end else None
