@@ -44,7 +44,7 @@ SEVERITY = (
 
 
 @dataclass(frozen=True)
-class Case:
+class NamedInstance:
     """An instance, the file it is from, and a name that no other instance is shown by."""
 
     path: str
@@ -82,7 +82,7 @@ def compare_command(
 
 
 def finish(
-    cases: list[Case],
+    cases: list[NamedInstance],
     options: opt.SolveOptions,
     fail_on_gap: float | None,
     output: Path | None,
@@ -96,7 +96,7 @@ def finish(
 
     Parameters
     ----------
-    cases : list of Case
+    cases : list of NamedInstance
         At least one.
     options : SolveOptions
         The same for each.
@@ -121,12 +121,12 @@ def finish(
     return next(code for code in SEVERITY if code in codes)
 
 
-def _cases(files: list[str]) -> list[Case]:
+def _cases(files: list[str]) -> list[NamedInstance]:
     """Read all files; instances that share a name are shown with their files."""
     loaded = collect(files, say)
     count = Counter(source.instance.name for source in loaded)
     return [
-        Case(
+        NamedInstance(
             source.path,
             source.instance,
             source.instance.name
@@ -138,21 +138,21 @@ def _cases(files: list[str]) -> list[Case]:
 
 
 def _solve_all(
-    cases: list[Case],
+    cases: list[NamedInstance],
     options: opt.SolveOptions,
     fail_on_gap: float | None,
     *,
     quiet: bool,
     verbose: bool,
-) -> tuple[list[tuple[Case, Result]], set[ExitCode]]:
+) -> tuple[list[tuple[NamedInstance, Result]], set[ExitCode]]:
     """Solve one after the other; a crash costs one instance, an interrupt ends it all."""
 
-    def solve_case(place: tuple[int, Case]) -> Result:
+    def solve_case(place: tuple[int, NamedInstance]) -> Result:
         number, case = place
         label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
         return solve(case.path, case.instance, options, quiet=quiet, verbose=verbose, label=label)
 
-    solved: list[tuple[Case, Result]] = []
+    solved: list[tuple[NamedInstance, Result]] = []
     codes = {ExitCode.FOUND}
     engine = InlineEngine(is_strict=verbose or len(cases) == 1)
     try:
@@ -171,7 +171,7 @@ def _solve_all(
     return solved, codes
 
 
-def _print(solved: list[tuple[Case, Result]], *, quiet: bool, verbose: bool) -> None:
+def _print(solved: list[tuple[NamedInstance, Result]], *, quiet: bool, verbose: bool) -> None:
     console = stdout_console()
     results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
     if quiet:

@@ -29,7 +29,7 @@ LEAST_INCHES, MOST_INCHES = 2.0, 40.0
 """Narrower figures have no room for names; wider ones than a poster's are mistakes."""
 
 
-class Picture(StrEnum):
+class FigureKind(StrEnum):
     """What a figure shows."""
 
     GANTT = "gantt"
@@ -47,7 +47,7 @@ Png = Annotated[Path | None, _file("png")]
 Svg = Annotated[Path | None, _file("svg")]
 Pdf = Annotated[Path | None, _file("pdf")]
 Chosen = Annotated[
-    Picture | None,
+    FigureKind | None,
     typer.Option(
         "--picture",
         help="What the picture shows; by default the curve of a curve, the schedule of a result.",
@@ -77,7 +77,7 @@ class Wanted:
     ----------
     files : dict of str to Path or None
         Where each format goes: ``png``, ``svg``, ``pdf``.
-    picture : Picture, optional
+    picture : FigureKind, optional
         What they show.
     title : str, optional
         First line.
@@ -86,7 +86,7 @@ class Wanted:
     """
 
     files: dict[str, Path | None]
-    picture: Picture | None
+    picture: FigureKind | None
     title: str | None
     inches: float | None
 
@@ -168,25 +168,25 @@ def drawer(
         The files hold nothing of the kind.
     """
     picture, title = wanted.picture or _usual(curve, result), wanted.title
-    if (picture is Picture.CURVE) is not (curve is not None):
+    if (picture is FigureKind.CURVE) is not (curve is not None):
         held = "a curve" if curve is not None else "no curve"
         raise InputError(f"this file holds {held}", field=f"--picture {picture}")
     if curve is not None:
         return lambda: plot.curve(curve, title=title, inches=wanted.inches or COLUMN_INCHES)
-    if picture is Picture.GAPS:
+    if picture is FigureKind.GAPS:
         if result is None:
             raise InputError("expected a result with heuristics", field="--picture gaps")
         return lambda: plot.gaps(result, title=title, inches=wanted.inches or COLUMN_INCHES)
     drawn = read()
     if drawn is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it to draw a schedule")
-    has_rows, inches = picture is Picture.GANTT, wanted.inches or PAGE_INCHES
+    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or PAGE_INCHES
     return lambda: schedule_figure(drawn, title, inches, has_rows=has_rows)
 
 
-def _usual(curve: Curve | None, result: Result | None) -> Picture:
+def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
     """Return the usual picture of a file."""
     if curve is not None:
-        return Picture.CURVE
+        return FigureKind.CURVE
     has_gaps = result is not None and result.schedule is None and result.heuristics
-    return Picture.GAPS if has_gaps else Picture.GANTT
+    return FigureKind.GAPS if has_gaps else FigureKind.GANTT

@@ -16,7 +16,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.compare import Case, finish
+from ppsolve.solver.cli.compare import NamedInstance, finish
 from ppsolve.solver.cli.doubts import question_units
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.orders import expect_orders, order_of, print_order
@@ -108,7 +108,7 @@ def optimize_command(
 
 def _on_placements(
     file: Path, instance: Instance, placements: str, options: opt.SolveOptions
-) -> tuple[list[Case], opt.SolveOptions]:
+) -> tuple[list[NamedInstance], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
     try:
         layouts = [NamedPlacement.read(text) for text in placements.split(",")]
@@ -117,7 +117,7 @@ def _on_placements(
     with about_file(instance, file):
         made = placements_of(instance, layouts)
     share = replace(options, time_limit=options.time_limit / len(made))
-    return [Case(str(file), each, each.name) for each in made], share
+    return [NamedInstance(str(file), each, each.name) for each in made], share
 
 
 def _refuse_with_placements(start: Path | None, *, prints_order: bool) -> None:
