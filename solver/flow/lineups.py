@@ -1,4 +1,4 @@
-"""Lineups: patterns of whole pipelines, ops of no micro-batch and all that is waited for included.
+"""Patterns of whole pipelines, ops of no micro-batch and all that is waited for included.
 
 A `Pattern` knows the positions of a flow alone, which is what timing many permutations needs.
 """
@@ -54,7 +54,7 @@ class ReplicaPattern:
         return slots
 
 
-def lineup_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
+def replica_pattern_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
     """Read the order of ops off a schedule.
 
     A micro-batch has the slot of its place among all by the start of their first op. An op waits
@@ -164,12 +164,12 @@ def _slots(schedule: Schedule, ops: IntArray) -> IntArray:
     return slots
 
 
-def together(lineups: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
-    """Return the record of several lineups that kernels read.
+def together(patterns: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
+    """Return the record of several patterns that kernels read.
 
     Parameters
     ----------
-    lineups : sequence of ReplicaPattern
+    patterns : sequence of ReplicaPattern
         At least one.
     flow : Flow
         The flow of their positions.
@@ -179,17 +179,17 @@ def together(lineups: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
     ReplicaPatterns
         In the same order.
     """
-    pool = np.append(flow.pool, np.full(len(lineups[0].ops), FREE))
-    counts = [len(lineup.source) for lineup in lineups]
+    pool = np.append(flow.pool, np.full(len(patterns[0].ops), FREE))
+    counts = [len(pattern.source) for pattern in patterns]
     shift = np.concatenate(([0], np.cumsum(counts)))
-    pointers = [lineup.pointer[:-1] + by for lineup, by in zip(lineups, shift, strict=False)]
-    position = np.concatenate([lineup.position for lineup in lineups])
+    pointers = [pattern.pointer[:-1] + by for pattern, by in zip(patterns, shift, strict=False)]
+    position = np.concatenate([pattern.position for pattern in patterns])
     return ReplicaPatterns(
-        np.concatenate(([0], np.cumsum([len(lineup.ops) for lineup in lineups]))).astype(np.int64),
-        np.concatenate([lineup.slot for lineup in lineups]),
+        np.cumsum([0, *(len(pattern.ops) for pattern in patterns)], dtype=np.int64),
+        np.concatenate([pattern.slot for pattern in patterns]),
         position,
         np.append(np.concatenate(pointers), shift[-1]).astype(np.int64),
-        np.concatenate([lineup.source for lineup in lineups]),
-        np.concatenate([lineup.lag for lineup in lineups]),
+        np.concatenate([pattern.source for pattern in patterns]),
+        np.concatenate([pattern.lag for pattern in patterns]),
         np.ascontiguousarray(pool[position]),
     )

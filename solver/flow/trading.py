@@ -84,10 +84,10 @@ class Exchange:
 
     Parameters
     ----------
-    lineups : ReplicaPatterns
+    patterns : ReplicaPatterns
         Orders of a replica.
     choice : Choice
-        The lineup for each number of micro-batches.
+        The pattern for each number of micro-batches.
     sizes : ExchangeSizes
         Durations and amounts.
     members : sequence of sequences of int
@@ -100,15 +100,15 @@ class Exchange:
 
     def __init__(
         self,
-        lineups: ReplicaPatterns,
+        patterns: ReplicaPatterns,
         choice: Choice,
         sizes: ExchangeSizes,
         members: Sequence[Sequence[int]],
         way: int,
         seed: int = 1,
     ) -> None:
-        self.lineups, self.choice, self.sizes = lineups, choice, sizes
-        rows = int(np.diff(lineups.first).max())
+        self.patterns, self.choice, self.sizes = patterns, choice, sizes
+        rows = int(np.diff(patterns.first).max())
         self._scratch = np.zeros(rows, dtype=np.int64), np.zeros(len(sizes.room), dtype=np.int64)
         self.count = np.array([len(those) for those in members], dtype=np.int64)
         self.member = self._placed(members)
@@ -126,7 +126,7 @@ class Exchange:
 
     def _time(self) -> None:
         time_each(
-            self.lineups,
+            self.patterns,
             self.sizes,
             self.choice,
             self.member,
@@ -197,7 +197,7 @@ class Exchange:
         self.numbers[2] = target
         return int(
             exchange(
-                self.lineups,
+                self.patterns,
                 self.sizes,
                 self.choice,
                 self.member,

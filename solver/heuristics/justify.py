@@ -30,8 +30,8 @@ from ppsolve.solver.structure.implied import index_order
 from ppsolve.solver.structure.tables import (
     gaps_of,
     memory_of,
+    resource_use_of,
     reversed_memory,
-    seats_of,
     sources_of,
     usage_of,
 )
@@ -59,7 +59,7 @@ class Justifier:
         self._tables = (
             Direction(sources_of(problem, edges), memory),
             Direction(sources_of(problem, edges, backwards=True), reversed_memory(memory)),
-            seats_of(problem),
+            resource_use_of(problem),
             _goal(problem),
             problem.duration,
             Dag.of(problem, edges).level,

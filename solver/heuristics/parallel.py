@@ -15,10 +15,10 @@ from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.kernels.walk import Ranking, run_walk
 from ppsolve.solver.structure.tables import (
     graph_of,
-    ledger_of,
     memory_of,
+    memory_state_of,
     no_memory,
-    seats_of,
+    resource_use_of,
 )
 from ppsolve.solver.structure.timing import Network, short_cycle
 
@@ -94,8 +94,8 @@ def generate_parallel(
     memory = memory_of(problem) if with_memory else no_memory(problem)
     if not rule.promise:
         memory = memory._replace(promises=np.zeros_like(memory.promises))
-    ledger, ranking = ledger_of(memory), _ranking(problem, rule)
-    start, awaited = run_walk(graph, seats_of(problem), memory, ledger, ranking)
+    state, ranking = memory_state_of(memory), _ranking(problem, rule)
+    start, awaited = run_walk(graph, resource_use_of(problem), memory, state, ranking)
     if np.any(start == FREE):
         _explain(problem, edges, start, awaited)
     return Schedule(problem, start)

@@ -15,9 +15,9 @@ from ppsolve.solver.kernels.serial import Queue, place_by_rank
 from ppsolve.solver.structure.tables import (
     gaps_of,
     graph_of,
-    ledger_of,
     memory_of,
-    seats_of,
+    memory_state_of,
+    resource_use_of,
     usage_of,
 )
 
@@ -48,11 +48,16 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     MemoryDeadlockError
         All ops that are left wait for memory that is never released.
     """
-    seats, memory = seats_of(problem), memory_of(problem)
+    use, memory = resource_use_of(problem), memory_of(problem)
     graph = graph_of(problem, *edges)
-    state = (gaps_of(problem), usage_of(problem), ledger_of(memory), _queue(graph, memory, rank))
+    state = (
+        gaps_of(problem),
+        usage_of(problem),
+        memory_state_of(memory),
+        _queue(graph, memory, rank),
+    )
     start = np.full(problem.num_ops, FREE, dtype=np.int64)
-    place_by_rank(graph, seats, memory, *state, problem.pinned, start)
+    place_by_rank(graph, use, memory, *state, problem.pinned, start)
     if start.min(initial=0) < FREE:
         pool = -2 - int(start[start < FREE].max())
         op = int(np.flatnonzero(start == -2 - pool)[0])

@@ -22,20 +22,20 @@ shorter and take more from it."""
 
 
 class ReplicaPatterns(NamedTuple):
-    """Orders of ops with slots in place of micro-batches; lineup j has rows first[j]:first[j + 1].
+    """Orders of ops with slots in place of micro-batches; pattern j has rows first[j]:first[j + 1].
 
     Rows come in an order in which each follows all that it waits for.
 
     Attributes
     ----------
-    first : int64[number of lineups + 1]
-        Rows of each lineup.
+    first : int64[number of patterns + 1]
+        Rows of each pattern.
     slot, position : int64[rows]
         Slot of the micro-batch, -1 for an op of none, and column of the tables of `ExchangeSizes`.
     pointer : int64[rows + 1]
         Rows of `source` and `lag`.
     source, lag : int64[...]
-        Row, counted from the first of the lineup, that is waited for, and ticks after its end.
+        Row, counted from the first of the pattern, that is waited for, and ticks after its end.
     pool : int64[rows]
         Pool that is used, or -1.
     """
@@ -77,17 +77,17 @@ class ExchangeSizes(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which lineup a replica follows, by its number of micro-batches.
+    """Which pattern a replica follows, by its number of micro-batches.
 
     Attributes
     ----------
-    lineup : int64[width + 1]
-        Lineup for each count from 0 to the most, -1 where there is none.
+    pattern : int64[width + 1]
+        Pattern for each count from 0 to the most, -1 where there is none.
     width : int
         Most micro-batches of a replica: those of replica r are in width * r and behind.
     """
 
-    lineup: Any
+    pattern: Any
     width: int
 
 
@@ -112,7 +112,7 @@ class ReplicaState(NamedTuple):
 
 @part
 def span_of(
-    lineups: ReplicaPatterns,
+    patterns: ReplicaPatterns,
     sizes: ExchangeSizes,
     which: int,
     member: Any,
@@ -120,14 +120,14 @@ def span_of(
     end: Any,
     level: Any,
 ) -> int:
-    """Return the makespan of a lineup with some micro-batches in its slots."""
-    slot, position, pointer = lineups.slot, lineups.position, lineups.pointer
-    source, lag, pools = lineups.source, lineups.lag, lineups.pool
+    """Return the makespan of a pattern with some micro-batches in its slots."""
+    slot, position, pointer = patterns.slot, patterns.position, patterns.pointer
+    source, lag, pools = patterns.source, patterns.lag, patterns.pool
     duration, width = sizes.duration, sizes.num_positions
-    first, span = lineups.first[which], 0
+    first, span = patterns.first[which], 0
     for pool in range(len(level)):
         level[pool] = sizes.room[pool]
-    for row in range(first, lineups.first[which + 1]):
+    for row in range(first, patterns.first[which + 1]):
         place = sizes.num_microbatches
         if slot[row] >= 0:
             place = member[offset + slot[row]]
@@ -174,11 +174,11 @@ def _slowest(value: Any) -> int:
 
 
 @part
-def _chosen(crew: ReplicaState, numbers: Any) -> int:
+def _chosen(state: ReplicaState, numbers: Any) -> int:
     """Return the slowest replica, now and then any."""
-    if len(crew.value) > 1 and draw(numbers, MOSTLY) == 0:
-        return draw(numbers, len(crew.value))
-    return _slowest(crew.value)
+    if len(state.value) > 1 and draw(numbers, MOSTLY) == 0:
+        return draw(numbers, len(state.value))
+    return _slowest(state.value)
 
 
 @part
@@ -194,10 +194,10 @@ def _swap(member: Any, one: int, other: int) -> None:
 
 @part
 def _reorder(
-    lineups: ReplicaPatterns,
+    patterns: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
-    crew: ReplicaState,
+    state: ReplicaState,
     replica: int,
     slack: int,
     numbers: Any,
@@ -205,7 +205,7 @@ def _reorder(
     level: Any,
 ) -> bool:
     """Swap or move two slots of a replica; return true if that is kept."""
-    member, count, at = crew.member, crew.count[replica], replica * choice.width
+    member, count, at = state.member, state.count[replica], replica * choice.width
     one, other = draw(numbers, count), draw(numbers, count)
     if one == other:
         return False
@@ -214,9 +214,9 @@ def _reorder(
         _swap(member, at + one, at + other)
     else:
         move_slot(member, at, one, other)
-    new = span_of(lineups, sizes, choice.lineup[count], member, at, end, level)
-    if new <= crew.value[replica] + slack:
-        crew.value[replica] = new
+    new = span_of(patterns, sizes, choice.pattern[count], member, at, end, level)
+    if new <= state.value[replica] + slack:
+        state.value[replica] = new
         return True
     if swaps:
         _swap(member, at + one, at + other)
@@ -227,10 +227,10 @@ def _reorder(
 
 @part
 def _trade(
-    lineups: ReplicaPatterns,
+    patterns: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
-    crew: ReplicaState,
+    state: ReplicaState,
     slow: int,
     slack: int,
     moves: bool,
@@ -239,31 +239,31 @@ def _trade(
     level: Any,
 ) -> bool:
     """Swap micro-batches of two replicas, or move one; return true if that is kept."""
-    member, count, value, width = crew.member, crew.count, crew.value, choice.width
+    member, count, value, width = state.member, state.count, state.value, choice.width
     fast = draw(numbers, len(value) - 1)
     fast += 1 if fast >= slow else 0
     moves = moves and count[slow] > 1 and count[fast] < width
-    moves = moves and choice.lineup[count[slow] - 1] >= 0
-    moves = moves and choice.lineup[min(width, count[fast] + 1)] >= 0
+    moves = moves and choice.pattern[count[slow] - 1] >= 0
+    moves = moves and choice.pattern[min(width, count[fast] + 1)] >= 0
     at, to, limit = slow * width, fast * width, max(value[slow], value[fast]) + slack
     one, other = draw(numbers, count[slow]), draw(numbers, count[fast])
     given, taken = member[at + one], -1 if moves else member[to + other]
-    if not _may_fit(sizes, crew.load, slow, fast, given, taken, limit):
+    if not _may_fit(sizes, state.load, slow, fast, given, taken, limit):
         return False
     if moves:
-        _hand_over(crew, width, slow, one, fast, other)
+        _hand_over(state, width, slow, one, fast, other)
     else:
         member[at + one], member[to + other] = taken, given
-    new = span_of(lineups, sizes, choice.lineup[count[fast]], member, to, end, level)
+    new = span_of(patterns, sizes, choice.pattern[count[fast]], member, to, end, level)
     if new <= limit:
         gained = new
-        new = span_of(lineups, sizes, choice.lineup[count[slow]], member, at, end, level)
+        new = span_of(patterns, sizes, choice.pattern[count[slow]], member, at, end, level)
         if new <= limit:
             value[slow], value[fast] = new, gained
-            _carry(sizes, crew.load, slow, fast, given, taken)
+            _carry(sizes, state.load, slow, fast, given, taken)
             return True
     if moves:
-        _hand_over(crew, width, fast, other, slow, one)
+        _hand_over(state, width, fast, other, slow, one)
     else:
         member[at + one], member[to + other] = given, taken
     return False
@@ -271,10 +271,10 @@ def _trade(
 
 @part
 def _hand_over(
-    crew: ReplicaState, width: int, giver: int, one: int, taker: int, other: int
+    state: ReplicaState, width: int, giver: int, one: int, taker: int, other: int
 ) -> None:
     """Move the micro-batch in a slot of one replica to a slot of another."""
-    member, count = crew.member, crew.count
+    member, count = state.member, state.count
     last = giver * width + count[giver] - 1
     move_slot(member, giver * width, one, count[giver] - 1)
     member[taker * width + count[taker]] = member[last]
@@ -314,8 +314,8 @@ def _carry(sizes: ExchangeSizes, load: Any, slow: int, fast: int, given: int, ta
 
 
 @Kernel
-def time_lineup(
-    lineups: ReplicaPatterns,
+def time_pattern(
+    patterns: ReplicaPatterns,
     sizes: ExchangeSizes,
     which: int,
     member: Any,
@@ -323,20 +323,20 @@ def time_lineup(
     end: Any,
     level: Any,
 ) -> int:
-    """Return the makespan of a lineup with some micro-batches in its slots.
+    """Return the makespan of a pattern with some micro-batches in its slots.
 
     Parameters
     ----------
-    lineups, sizes : ReplicaPatterns, ExchangeSizes
+    patterns, sizes : ReplicaPatterns, ExchangeSizes
         Orders, durations and amounts.
     which : int
-        Number of the lineup.
+        Number of the pattern.
     member : int64[...]
         Micro-batches of the slots, from `offset` on.
     offset : int
         Place of slot 0.
     end : int64[rows]
-        Becomes the end of each row of the lineup in ticks.
+        Becomes the end of each row of the pattern in ticks.
     level : int64[P]
         Becomes the free amount of each pool.
 
@@ -345,12 +345,12 @@ def time_lineup(
     int
         Ticks, or `TOO_LONG` where a pool is overrun.
     """
-    return int(span_of(lineups, sizes, which, member, offset, end, level))
+    return int(span_of(patterns, sizes, which, member, offset, end, level))
 
 
 @Kernel
 def time_each(
-    lineups: ReplicaPatterns,
+    patterns: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
     member: Any,
@@ -363,8 +363,8 @@ def time_each(
 
     Parameters
     ----------
-    lineups, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
-        Orders, durations and amounts, and the lineup for each number of micro-batches.
+    patterns, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
+        Orders, durations and amounts, and the pattern for each number of micro-batches.
     member, count : int64[R * width], int64[R]
         Micro-batches of each replica by slot, and their numbers.
     value : int64[R]
@@ -373,14 +373,14 @@ def time_each(
         Scratch.
     """
     for replica in range(len(count)):
-        lineup = choice.lineup[count[replica]]
+        pattern = choice.pattern[count[replica]]
         at = replica * choice.width
-        value[replica] = span_of(lineups, sizes, lineup, member, at, end, level)
+        value[replica] = span_of(patterns, sizes, pattern, member, at, end, level)
 
 
 @Kernel
 def exchange(
-    lineups: ReplicaPatterns,
+    patterns: ReplicaPatterns,
     sizes: ExchangeSizes,
     choice: Choice,
     member: Any,
@@ -403,8 +403,8 @@ def exchange(
 
     Parameters
     ----------
-    lineups, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
-        Orders, durations and amounts, and the lineup for each number of micro-batches.
+    patterns, sizes, choice : ReplicaPatterns, ExchangeSizes, Choice
+        Orders, durations and amounts, and the pattern for each number of micro-batches.
     member : int64[R * width]
         Micro-batches of each replica by slot; written.
     count : int64[R]
@@ -430,18 +430,20 @@ def exchange(
     int
         Steps that were left when the makespan to stop at was met.
     """
-    crew = ReplicaState(member, count, load, value)
+    state = ReplicaState(member, count, load, value)
     while steps > 0 and numbers[1] > numbers[2]:
         steps -= 1
-        slow, slack = _chosen(crew, numbers), 0
+        slow, slack = _chosen(state, numbers), 0
         if heat > 1:
             slack = draw(numbers, heat)
         way = draw(numbers, 4)
         if numbers[3] == REORDER or way == 0:
-            changed = _reorder(lineups, sizes, choice, crew, slow, slack, numbers, end, level)
+            changed = _reorder(patterns, sizes, choice, state, slow, slack, numbers, end, level)
         else:
             moves = numbers[3] == MOVE and way == 1
-            changed = _trade(lineups, sizes, choice, crew, slow, slack, moves, numbers, end, level)
+            changed = _trade(
+                patterns, sizes, choice, state, slow, slack, moves, numbers, end, level
+            )
         if changed:
             span = value[_slowest(value)]
             if span < numbers[1]:

@@ -123,12 +123,12 @@ def block(gaps: Gaps, resource: int, time: int, until: int) -> None:
 
 
 @part
-def free_from(gaps: Gaps, seats: ResourceUse, op: int, time: int, length: int) -> int:
+def free_from(gaps: Gaps, use: ResourceUse, op: int, time: int, length: int) -> int:
     """Find the earliest moment at which all resources of an op are free for its duration.
 
     Parameters
     ----------
-    gaps, seats : Gaps, ResourceUse
+    gaps, use : Gaps, ResourceUse
         All gaps, and what ops occupy.
     op, time, length : int
         The op, its earliest start and its duration, in ticks.
@@ -138,10 +138,10 @@ def free_from(gaps: Gaps, seats: ResourceUse, op: int, time: int, length: int) -
     int
         Moment in ticks, >= `time`.
     """
-    first, last = seats.pointer[op], seats.pointer[op + 1]
+    first, last = use.pointer[op], use.pointer[op + 1]
     agreed, position = 0, first
     while agreed < last - first:
-        moment = gaps.begin[gap_from(gaps, seats.resource[position], time, length)]
+        moment = gaps.begin[gap_from(gaps, use.resource[position], time, length)]
         agreed += 1
         if moment > time:
             time, agreed = moment, 1
@@ -150,17 +150,17 @@ def free_from(gaps: Gaps, seats: ResourceUse, op: int, time: int, length: int) -
 
 
 @part
-def occupy(gaps: Gaps, seats: ResourceUse, op: int, time: int, until: int) -> None:
+def occupy(gaps: Gaps, use: ResourceUse, op: int, time: int, until: int) -> None:
     """Occupy all resources of an op in an interval that is free on them.
 
     Parameters
     ----------
-    gaps, seats : Gaps, ResourceUse
+    gaps, use : Gaps, ResourceUse
         All gaps, and what ops occupy.
     op, time, until : int
         The op and the interval, in ticks.
     """
-    for position in range(seats.pointer[op], seats.pointer[op + 1]):
-        resource = seats.resource[position]
+    for position in range(use.pointer[op], use.pointer[op + 1]):
+        resource = use.resource[position]
         place = gap_from(gaps, resource, time, until - time)
         cut_gap(gaps, resource, place, time, until)

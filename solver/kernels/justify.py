@@ -164,7 +164,7 @@ def _turn_round(order: Any) -> None:
 def justify(
     ahead: Direction,
     back: Direction,
-    seats: ResourceUse,
+    use: ResourceUse,
     goal: Goal,
     duration: Any,
     level: Any,
@@ -179,7 +179,7 @@ def justify(
     ----------
     ahead, back : Direction
         The problem, n ops, forwards and backwards in time.
-    seats, goal : ResourceUse, Goal
+    use, goal : ResourceUse, Goal
         What ops occupy; what is minimised.
     duration, level : int64[n]
         Durations in ticks; lengths of the longest chains of precedences into each op.
@@ -216,7 +216,7 @@ def justify(
         _clear(scratch.gaps, scratch.usage)
         place(
             tables.sources,
-            seats,
+            use,
             tables.memory,
             scratch.gaps,
             scratch.usage,

@@ -46,12 +46,12 @@ class MemoryState(NamedTuple):
 
 
 @part
-def shortage(ledger: MemoryState, memory: MemoryUse, op: int, reserve: int) -> int:
+def shortage(state: MemoryState, memory: MemoryUse, op: int, reserve: int) -> int:
     """Return a pool that an op cannot acquire from now.
 
     Parameters
     ----------
-    ledger, memory : MemoryState, MemoryUse
+    state, memory : MemoryState, MemoryUse
         State and amounts of the pools.
     op : int
         The op.
@@ -67,10 +67,10 @@ def shortage(ledger: MemoryState, memory: MemoryUse, op: int, reserve: int) -> i
     for row in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
         pool: int = memory.acquire_pool[row]
         amount = memory.net_amount[row]
-        if amount > ledger.free[pool]:
+        if amount > state.free[pool]:
             return pool
         if memory.promises[pool] and not _keeps_promises(
-            ledger, memory, memory.owner[op], pool, amount, reserve
+            state, memory, memory.owner[op], pool, amount, reserve
         ):
             return pool
     return -1
@@ -78,19 +78,19 @@ def shortage(ledger: MemoryState, memory: MemoryUse, op: int, reserve: int) -> i
 
 @part
 def _keeps_promises(
-    ledger: MemoryState, memory: MemoryUse, owner: int, pool: int, amount: int, reserve: int
+    state: MemoryState, memory: MemoryUse, owner: int, pool: int, amount: int, reserve: int
 ) -> bool:
     """Return true if all older micro-batches could still finish after `amount` was taken."""
     size, base = memory.size[pool], pool * memory.num_owners
-    if reserve and (owner < 0 or _is_new(ledger, memory, base + owner)):
+    if reserve and (owner < 0 or _is_new(state, memory, base + owner)):
         claim = memory.claim[base + owner] if owner >= 0 else 0
-        if ledger.reserved[pool] + claim > size:
+        if state.reserved[pool] + claim > size:
             return False
-    older, held_from_here = not ledger.begun[owner + 1], amount
-    for place in range(base + ledger.num_flight[pool] - 1, base - 1, -1):
-        microbatch = ledger.flight[place]
-        missing = ledger.missing[base + microbatch]
-        held_from_here += ledger.held[base + microbatch]
+    older, held_from_here = not state.begun[owner + 1], amount
+    for place in range(base + state.num_flight[pool] - 1, base - 1, -1):
+        microbatch = state.flight[place]
+        missing = state.missing[base + microbatch]
+        held_from_here += state.held[base + microbatch]
         if older and missing and held_from_here + missing > size:
             return False
         older = older or microbatch == owner
@@ -98,20 +98,20 @@ def _keeps_promises(
 
 
 @part
-def _is_new(ledger: MemoryState, memory: MemoryUse, row: int) -> bool:
+def _is_new(state: MemoryState, memory: MemoryUse, row: int) -> bool:
     """Return true if a micro-batch holds nothing of a pool and has all of its claim to come."""
-    return not ledger.in_flight[row] or (
-        ledger.held[row] == 0 and ledger.missing[row] == memory.claim[row]
+    return not state.in_flight[row] or (
+        state.held[row] == 0 and state.missing[row] == memory.claim[row]
     )
 
 
 @part
-def take(ledger: MemoryState, memory: MemoryUse, op: int) -> None:
+def take(state: MemoryState, memory: MemoryUse, op: int) -> None:
     """Subtract the amounts that an op acquires.
 
     Parameters
     ----------
-    ledger, memory : MemoryState, MemoryUse
+    state, memory : MemoryState, MemoryUse
         State and amounts of the pools.
     op : int
         The op.
@@ -119,38 +119,38 @@ def take(ledger: MemoryState, memory: MemoryUse, op: int) -> None:
     owner = memory.owner[op]
     for position in range(memory.acquire_pointer[op], memory.acquire_pointer[op + 1]):
         pool, amount = memory.acquire_pool[position], memory.acquire_amount[position]
-        ledger.free[pool] -= amount
+        state.free[pool] -= amount
         if not memory.promises[pool]:
             continue
-        if not ledger.begun[owner + 1]:
-            _begin(ledger, memory, owner)
+        if not state.begun[owner + 1]:
+            _begin(state, memory, owner)
         row = pool * memory.num_owners + owner
-        if owner >= 0 and ledger.in_flight[row]:
-            if _is_new(ledger, memory, row):
-                ledger.reserved[pool] += memory.claim[row]
-            ledger.held[row] += amount
-            ledger.missing[row] -= amount
+        if owner >= 0 and state.in_flight[row]:
+            if _is_new(state, memory, row):
+                state.reserved[pool] += memory.claim[row]
+            state.held[row] += amount
+            state.missing[row] -= amount
 
 
 @part
-def _begin(ledger: MemoryState, memory: MemoryUse, owner: int) -> None:
-    ledger.begun[owner + 1] = 1
+def _begin(state: MemoryState, memory: MemoryUse, owner: int) -> None:
+    state.begun[owner + 1] = 1
     for pool in range(len(memory.size)):
         base = pool * memory.num_owners
         if owner >= 0 and memory.promises[pool] and memory.claim[base + owner]:
-            ledger.flight[base + ledger.num_flight[pool]] = owner
-            ledger.num_flight[pool] += 1
-            ledger.in_flight[base + owner] = 1
-            ledger.missing[base + owner] = memory.claim[base + owner]
+            state.flight[base + state.num_flight[pool]] = owner
+            state.num_flight[pool] += 1
+            state.in_flight[base + owner] = 1
+            state.missing[base + owner] = memory.claim[base + owner]
 
 
 @part
-def give_back(ledger: MemoryState, memory: MemoryUse, op: int) -> None:
+def give_back(state: MemoryState, memory: MemoryUse, op: int) -> None:
     """Add the amounts that an op releases.
 
     Parameters
     ----------
-    ledger, memory : MemoryState, MemoryUse
+    state, memory : MemoryState, MemoryUse
         State and amounts of the pools.
     op : int
         The op.
@@ -158,23 +158,23 @@ def give_back(ledger: MemoryState, memory: MemoryUse, op: int) -> None:
     owner = memory.owner[op]
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
         pool, amount = memory.release_pool[position], memory.release_amount[position]
-        ledger.free[pool] += amount
+        state.free[pool] += amount
         row = pool * memory.num_owners + owner
-        if owner >= 0 and ledger.in_flight[row]:
-            ledger.held[row] -= amount
-            ledger.reserved[pool] -= amount
-            if ledger.held[row] == 0 and ledger.missing[row] == 0:
-                _land(ledger, pool, owner, pool * memory.num_owners)
+        if owner >= 0 and state.in_flight[row]:
+            state.held[row] -= amount
+            state.reserved[pool] -= amount
+            if state.held[row] == 0 and state.missing[row] == 0:
+                _land(state, pool, owner, pool * memory.num_owners)
 
 
 @part
-def _land(ledger: MemoryState, pool: int, owner: int, base: int) -> None:
+def _land(state: MemoryState, pool: int, owner: int, base: int) -> None:
     """Take a micro-batch that has given all back out of the flight."""
-    ledger.in_flight[base + owner] = 0
-    ledger.num_flight[pool] -= 1
-    end = base + ledger.num_flight[pool]
+    state.in_flight[base + owner] = 0
+    state.num_flight[pool] -= 1
+    end = base + state.num_flight[pool]
     place = base
-    while ledger.flight[place] != owner:
+    while state.flight[place] != owner:
         place += 1
     for slot in range(place, end):
-        ledger.flight[slot] = ledger.flight[slot + 1]
+        state.flight[slot] = state.flight[slot + 1]

@@ -65,9 +65,9 @@ def _draw(numbers: Any, count: int) -> int:
 
 
 @part
-def _trace(shop: OrderState, bench: Bench, numbers: Any) -> int:
+def _trace(state: OrderState, bench: Bench, numbers: Any) -> int:
     """Follow a longest path, at random where there are several; return its number of ops."""
-    head, tail, duration = bench.head, bench.tail, shop.duration
+    head, tail, duration = bench.head, bench.tail, state.duration
     op, found, longest = -1, 0, 0
     for other in range(len(head)):
         if head[other] == 0 and tail[other] >= longest:
@@ -84,9 +84,9 @@ def _trace(shop: OrderState, bench: Bench, numbers: Any) -> int:
         other = bench.after[op]
         if other >= 0 and head[other] == end and end + tail[other] == longest:
             following, found, on_resource = other, 1, True
-        for row in range(shop.out[op], shop.out[op + 1]):
-            other = shop.target[row]
-            if head[other] == end + shop.delay[row] and head[other] + tail[other] == longest:
+        for row in range(state.out[op], state.out[op + 1]):
+            other = state.target[row]
+            if head[other] == end + state.delay[row] and head[other] + tail[other] == longest:
                 found += 1
                 if other != following and _draw(numbers, found) == 0:
                     following, on_resource = other, other == bench.after[op]
@@ -99,22 +99,22 @@ def _trace(shop: OrderState, bench: Bench, numbers: Any) -> int:
 
 
 @part
-def _is_free(shop: OrderState, bench: Bench, op: int, other: int, kind: int) -> bool:
+def _is_free(state: OrderState, bench: Bench, op: int, other: int, kind: int) -> bool:
     """Return true if no precedence stands against a move of the stretch from `op` to `other`.
 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
     there is none (Balas and Vazacopoulos 1998).
     """
-    head, duration = bench.head, shop.duration
+    head, duration = bench.head, state.duration
     if kind != _EARLIER:
-        for row in range(shop.out[op], shop.out[op + 1]):
-            follower = shop.target[row]
+        for row in range(state.out[op], state.out[op + 1]):
+            follower = state.target[row]
             if follower == other or head[follower] + duration[follower] <= head[other]:
                 return False
     if kind != _LATER:
         end = head[op] + duration[op]
-        for row in range(shop.into[other], shop.into[other + 1]):
-            leader = shop.source[row]
+        for row in range(state.into[other], state.into[other + 1]):
+            leader = state.source[row]
             if leader == op or head[leader] >= end:
                 return False
     return True
@@ -144,21 +144,21 @@ def _lay_out(bench: Bench, op: int, other: int, kind: int) -> int:
 
 
 @part
-def _estimate(shop: OrderState, bench: Bench, op: int, other: int, count: int) -> int:
+def _estimate(state: OrderState, bench: Bench, op: int, other: int, count: int) -> int:
     """Return the longest path through a moved stretch, or -1 where its pool would overflow.
 
     Heads and tails outside the stretch are taken as they are (Taillard 1994).
     """
-    line, early, duration = bench.line, bench.early, shop.duration
+    line, early, duration = bench.line, bench.early, state.duration
     free, end, outer = bench.free[op], 0, bench.before[op]
     if outer >= 0:
         end = bench.head[outer] + duration[outer]
     for place in range(count):
         each = line[place]
-        free -= shop.need[each]
+        free -= state.need[each]
         if free < 0:
             return -1
-        free += shop.freed[each]
+        free += state.freed[each]
         early[place] = max(end, bench.ready[each])
         end = early[place] + duration[each]
     rest, longest, outer = 0, 0, bench.after[other]
@@ -172,7 +172,7 @@ def _estimate(shop: OrderState, bench: Bench, op: int, other: int, count: int) -
 
 
 @part
-def _relink(shop: OrderState, bench: Bench, op: int, other: int, count: int) -> None:
+def _relink(state: OrderState, bench: Bench, op: int, other: int, count: int) -> None:
     """Put the ops of a stretch into the order of the move."""
     line, previous, following = bench.line, bench.before[op], bench.after[other]
     free = bench.free[op]
@@ -182,7 +182,7 @@ def _relink(shop: OrderState, bench: Bench, op: int, other: int, count: int) -> 
         if previous >= 0:
             bench.after[previous] = each
         bench.free[each] = free
-        free += shop.freed[each] - shop.need[each]
+        free += state.freed[each] - state.need[each]
         previous = each
     bench.after[previous] = following
     if following >= 0:
@@ -190,16 +190,16 @@ def _relink(shop: OrderState, bench: Bench, op: int, other: int, count: int) -> 
 
 
 @part
-def _put_later(shop: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
+def _put_later(state: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
     """Put an op and what follows from it behind the rest of a window of the topological order."""
-    place, stale, line, source = bench.place, bench.stale, bench.early, shop.source
+    place, stale, line, source = bench.place, bench.stale, bench.early, state.source
     kept, moved = begin, 0
     stale[op] = 1
     for at in range(begin, end + 1):
         each = order[at]
         if stale[each] == 0 and bench.before[each] >= 0:
             stale[each] = stale[bench.before[each]]
-        for row in range(shop.into[each], shop.into[each + 1]):
+        for row in range(state.into[each], state.into[each + 1]):
             stale[each] |= stale[source[row]]
         if stale[each]:
             line[moved] = each
@@ -214,16 +214,18 @@ def _put_later(shop: OrderState, bench: Bench, order: Any, op: int, begin: int, 
 
 
 @part
-def _put_earlier(shop: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int) -> None:
+def _put_earlier(
+    state: OrderState, bench: Bench, order: Any, op: int, begin: int, end: int
+) -> None:
     """Put an op and what it follows from before the rest of a window of the topological order."""
-    place, stale, line, target = bench.place, bench.stale, bench.early, shop.target
+    place, stale, line, target = bench.place, bench.stale, bench.early, state.target
     kept, moved = end, 0
     stale[op] = 1
     for at in range(end, begin - 1, -1):
         each = order[at]
         if stale[each] == 0 and bench.after[each] >= 0:
             stale[each] = stale[bench.after[each]]
-        for row in range(shop.out[each], shop.out[each + 1]):
+        for row in range(state.out[each], state.out[each + 1]):
             stale[each] |= stale[target[row]]
         if stale[each]:
             line[moved] = each
@@ -239,7 +241,7 @@ def _put_earlier(shop: OrderState, bench: Bench, order: Any, op: int, begin: int
 
 @part
 def _move(
-    shop: OrderState, bench: Bench, order: Any, kind: int, count: int, op: int, other: int
+    state: OrderState, bench: Bench, order: Any, kind: int, count: int, op: int, other: int
 ) -> None:
     """Make a move and note what has to be timed again."""
     begin, end, previous, after = (
@@ -248,11 +250,11 @@ def _move(
         bench.before[op],
         bench.after[other],
     )
-    _relink(shop, bench, op, other, count)
+    _relink(state, bench, op, other, count)
     if kind != _EARLIER:
-        _put_later(shop, bench, order, op, begin, end)
+        _put_later(state, bench, order, op, begin, end)
     if kind == _EARLIER or (count > 2 and kind == _SAME):
-        _put_earlier(shop, bench, order, other, begin, bench.place[other])
+        _put_earlier(state, bench, order, other, begin, bench.place[other])
     bench.todo[BEGIN], bench.todo[END] = begin, end
     for place in range(count):
         outdate(bench, bench.line[place])
@@ -265,9 +267,9 @@ def _move(
 
 
 @part
-def _trade(shop: OrderState, bench: Bench, order: Any, one: int, two: int) -> None:
+def _trade(state: OrderState, bench: Bench, order: Any, one: int, two: int) -> None:
     """Let two vectors take each other's places in the order."""
-    twin, place, width = shop.twin, bench.place, shop.width
+    twin, place, width = state.twin, bench.place, state.width
     for column in range(width):
         first, second = twin[one * width + column], twin[two * width + column]
         at, to = place[first], place[second]
@@ -275,19 +277,19 @@ def _trade(shop: OrderState, bench: Bench, order: Any, one: int, two: int) -> No
 
 
 @part
-def _partners(shop: OrderState, bench: Bench, numbers: Any, op: int) -> int:
+def _partners(state: OrderState, bench: Bench, numbers: Any, op: int) -> int:
     """List the vectors with which that of an op is to trade, one after another; return how many.
 
     That is any one, or the next few in the order of the op's resource, which all move up one place.
     """
-    line, vectors = bench.line, len(shop.twin) // shop.width
-    if shop.resource[op] < 0 or _draw(numbers, 2) == 0:
-        line[0] = (shop.row[op] + 1 + _draw(numbers, vectors - 1)) % vectors
+    line, vectors = bench.line, len(state.twin) // state.width
+    if state.resource[op] < 0 or _draw(numbers, 2) == 0:
+        line[0] = (state.row[op] + 1 + _draw(numbers, vectors - 1)) % vectors
         return 1
-    column, asked, count, other = shop.column[op], 1 + _draw(numbers, FURTHEST), 0, bench.after[op]
+    column, asked, count, other = state.column[op], 1 + _draw(numbers, FURTHEST), 0, bench.after[op]
     while other >= 0 and count < asked:
-        if shop.column[other] == column:
-            line[count] = shop.row[other]
+        if state.column[other] == column:
+            line[count] = state.row[other]
             count += 1
         other = bench.after[other]
     return count
@@ -304,25 +306,25 @@ def _is_taken(numbers: Any, chance: Any, heat: int, length: int) -> bool:
 
 @part
 def _try_trade(
-    shop: OrderState, bench: Bench, heat: int, op: int, order: Any, numbers: Any
+    state: OrderState, bench: Bench, heat: int, op: int, order: Any, numbers: Any
 ) -> bool:
     """Let the vector of an op trade with others; return true if the orders have changed."""
-    one, count = shop.row[op], _partners(shop, bench, numbers, op)
+    one, count = state.row[op], _partners(state, bench, numbers, op)
     for turn in range(2 if count > 0 else 0):
         for place in range(count):
             at = count - 1 - place if turn else place
-            _trade(shop, bench, order, one, bench.line[at])
+            _trade(state, bench, order, one, bench.line[at])
         if turn == 0:
-            length = simulate(shop, bench, order)
-            if _is_taken(numbers, shop.chance, heat, length):
-                outdate_all(shop, bench, order)
+            length = simulate(state, bench, order)
+            if _is_taken(numbers, state.chance, heat, length):
+                outdate_all(state, bench, order)
                 return True
     return False
 
 
 @part
 def _try_stretch(
-    shop: OrderState, bench: Bench, pace: OrderSearchParams, at: int, order: Any, numbers: Any
+    state: OrderState, bench: Bench, pace: OrderSearchParams, at: int, order: Any, numbers: Any
 ) -> bool:
     """Move a stretch of the block at a place of the path; return true if orders have changed."""
     first, final = bench.first[at], bench.final[at]
@@ -333,13 +335,13 @@ def _try_stretch(
         passed += _draw(numbers, min(pace.reach, final - first))
     begin = first if _draw(numbers, 2) == 0 else final - passed
     op, other, kind = bench.path[begin], bench.path[begin + passed], _draw(numbers, 3)
-    if not _is_free(shop, bench, op, other, kind):
+    if not _is_free(state, bench, op, other, kind):
         return False
     count = _lay_out(bench, op, other, kind)
-    length = _estimate(shop, bench, op, other, count)
-    if not _is_taken(numbers, shop.chance, pace.heat, length):
+    length = _estimate(state, bench, op, other, count)
+    if not _is_taken(numbers, state.chance, pace.heat, length):
         return False
-    _move(shop, bench, order, kind, count, op, other)
+    _move(state, bench, order, kind, count, op, other)
     return True
 
 
@@ -354,7 +356,7 @@ def _keep(order: Any, best: Any, numbers: Any) -> None:
 
 @Kernel
 def search_orders(
-    shop: OrderState,
+    state: OrderState,
     bench: Bench,
     pace: OrderSearchParams,
     steps: int,
@@ -372,7 +374,7 @@ def search_orders(
 
     Parameters
     ----------
-    shop, bench : OrderState, Bench
+    state, bench : OrderState, Bench
         What is ordered, n ops; room.
     pace : OrderSearchParams
         What steps are tried and taken.
@@ -385,20 +387,20 @@ def search_orders(
     numbers : int64[4]
         See `RANDOM`; written.
     """
-    outdate_all(shop, bench, order)
+    outdate_all(state, bench, order)
     is_changed, length = True, 0
     for _ in range(steps):
         if is_changed:
-            find_heads(shop, bench, order)
-            find_tails(shop, bench, order)
-            length = _trace(shop, bench, numbers)
+            find_heads(state, bench, order)
+            find_tails(state, bench, order)
+            length = _trace(state, bench, numbers)
             _keep(order, best, numbers)
         if numbers[BEST] <= pace.target:
             break
         numbers[MOVES] += 1
         at = _draw(numbers, length)
         op = bench.path[at]
-        if shop.row[op] >= 0 and _draw(numbers, 16) < pace.trades:
-            is_changed = _try_trade(shop, bench, pace.heat, op, order, numbers)
+        if state.row[op] >= 0 and _draw(numbers, 16) < pace.trades:
+            is_changed = _try_trade(state, bench, pace.heat, op, order, numbers)
         else:
-            is_changed = _try_stretch(shop, bench, pace, at, order, numbers)
+            is_changed = _try_stretch(state, bench, pace, at, order, numbers)

@@ -13,7 +13,7 @@ from ppsolve.solver.kernels.usage import Usage, change_use, roomy_from
 @part
 def place(
     sources: Sources,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     gaps: Gaps,
     usage: Usage,
@@ -25,7 +25,7 @@ def place(
 
     Parameters
     ----------
-    sources, seats, memory : Sources, ResourceUse, MemoryUse
+    sources, use, memory : Sources, ResourceUse, MemoryUse
         Precedences, which `order` keeps; what ops occupy and acquire.
     gaps, usage : Gaps, Usage
         All free, nothing in use; written.
@@ -42,7 +42,7 @@ def place(
             if moment > time:
                 time = moment
         time = roomy_from(usage, memory, memory.acquire_amount, op, time)
-        time = free_from(gaps, seats, op, time, length)
+        time = free_from(gaps, use, op, time, length)
         end[op] = time + length
-        occupy(gaps, seats, op, time, time + length)
+        occupy(gaps, use, op, time, time + length)
         change_use(usage, memory, op, time, time + length)

@@ -40,11 +40,11 @@ class Queue(NamedTuple):
 @Kernel
 def place_by_rank(
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     gaps: Gaps,
     usage: Usage,
-    ledger: MemoryState,
+    state: MemoryState,
     queue: Queue,
     pinned: Any,
     start: Any,
@@ -53,9 +53,9 @@ def place_by_rank(
 
     Parameters
     ----------
-    graph, seats, memory : PrecedenceGraph, ResourceUse, MemoryUse
+    graph, use, memory : PrecedenceGraph, ResourceUse, MemoryUse
         Precedences; what ops occupy and acquire.
-    gaps, usage, ledger, queue : Gaps, Usage, MemoryState, Queue
+    gaps, usage, state, queue : Gaps, Usage, MemoryState, Queue
         The state before any op; written.
     pinned : int64[n]
         Fixed starts, or -1.
@@ -66,11 +66,11 @@ def place_by_rank(
         if not queue.missing[op]:
             push(queue.heap, 0, queue.rank[op], op)
         if pinned[op] >= 0:
-            for seat in range(seats.pointer[op], seats.pointer[op + 1]):
-                block(gaps, seats.resource[seat], pinned[op], pinned[op] + graph.duration[op])
+            for seat in range(use.pointer[op], use.pointer[op + 1]):
+                block(gaps, use.resource[seat], pinned[op], pinned[op] + graph.duration[op])
     while queue.heap.size[0]:
         op = pop(queue.heap, 0)
-        pool = shortage(ledger, memory, op, 1)
+        pool = shortage(state, memory, op, 1)
         if pool >= 0:
             start[op] = -2 - pool
             queue.behind[op], queue.first[pool] = queue.first[pool], op
@@ -78,12 +78,12 @@ def place_by_rank(
         time, length = queue.ready[op], graph.duration[op]
         time = roomy_from(usage, memory, memory.net_amount, op, time)
         if pinned[op] != time:
-            time = free_from(gaps, seats, op, time, length)
-            occupy(gaps, seats, op, time, time + length)
+            time = free_from(gaps, use, op, time, length)
+            occupy(gaps, use, op, time, time + length)
         start[op] = time
         change_use(usage, memory, op, time, time + length)
-        take(ledger, memory, op)
-        give_back(ledger, memory, op)
+        take(state, memory, op)
+        give_back(state, memory, op)
         for row in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
             _wake(queue, memory.release_pool[row])
         _announce(queue, graph, op, time + length)

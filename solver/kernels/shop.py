@@ -99,29 +99,29 @@ class Bench(NamedTuple):
 
 
 @part
-def _link(shop: OrderState, bench: Bench, order: Any) -> None:
+def _link(state: OrderState, bench: Bench, order: Any) -> None:
     """Set neighbours, free amounts and places of all ops from a topological order."""
     for resource in range(len(bench.last)):
         bench.last[resource] = -1
     for place in range(len(order)):
         op = order[place]
         bench.place[op], bench.before[op], bench.after[op] = place, -1, -1
-        resource = shop.resource[op]
+        resource = state.resource[op]
         if resource < 0:
             continue
         other = bench.last[resource]
         bench.before[op], bench.last[resource] = other, op
         if other < 0:
-            bench.free[op] = shop.room[resource]
+            bench.free[op] = state.room[resource]
         else:
             bench.after[other] = op
-            bench.free[op] = bench.free[other] - shop.need[other] + shop.freed[other]
+            bench.free[op] = bench.free[other] - state.need[other] + state.freed[other]
 
 
 @part
-def find_heads(shop: OrderState, bench: Bench, order: Any) -> None:
+def find_heads(state: OrderState, bench: Bench, order: Any) -> None:
     """Find the earliest starts of stale ops, and of all that follow from them, again."""
-    duration, source, wait, target = shop.duration, shop.source, shop.wait, shop.target
+    duration, source, wait, target = state.duration, state.source, state.wait, state.target
     head, stale, after = bench.head, bench.stale, bench.after
     place, pending, bench.todo[HEADS] = bench.todo[BEGIN], bench.todo[HEADS], 0
     while pending > 0:
@@ -132,7 +132,7 @@ def find_heads(shop: OrderState, bench: Bench, order: Any) -> None:
         stale[op] = 0
         pending -= 1
         start = 0
-        for row in range(shop.into[op], shop.into[op + 1]):
+        for row in range(state.into[op], state.into[op + 1]):
             other = source[row]
             start = max(start, head[other] + duration[other] + wait[row])
         bench.ready[op] = start
@@ -142,7 +142,7 @@ def find_heads(shop: OrderState, bench: Bench, order: Any) -> None:
         if start == head[op]:
             continue
         head[op] = start
-        for row in range(shop.out[op], shop.out[op + 1]):
+        for row in range(state.out[op], state.out[op + 1]):
             pending += 1 - stale[target[row]]
             stale[target[row]] = 1
         if after[op] >= 0:
@@ -151,9 +151,9 @@ def find_heads(shop: OrderState, bench: Bench, order: Any) -> None:
 
 
 @part
-def find_tails(shop: OrderState, bench: Bench, order: Any) -> None:
+def find_tails(state: OrderState, bench: Bench, order: Any) -> None:
     """Find the tails of stale ops, and of all that follow from them, again."""
-    duration, source, target, delay = shop.duration, shop.source, shop.target, shop.delay
+    duration, source, target, delay = state.duration, state.source, state.target, state.delay
     tail, stale, before = bench.tail, bench.dated, bench.before
     place, pending, bench.todo[TAILS] = bench.todo[END], bench.todo[TAILS], 0
     while pending > 0:
@@ -164,7 +164,7 @@ def find_tails(shop: OrderState, bench: Bench, order: Any) -> None:
         stale[op] = 0
         pending -= 1
         rest = 0
-        for row in range(shop.out[op], shop.out[op + 1]):
+        for row in range(state.out[op], state.out[op + 1]):
             rest = max(rest, tail[target[row]] + delay[row])
         bench.rest[op] = rest
         if bench.after[op] >= 0:
@@ -173,7 +173,7 @@ def find_tails(shop: OrderState, bench: Bench, order: Any) -> None:
         if rest == tail[op]:
             continue
         tail[op] = rest
-        for row in range(shop.into[op], shop.into[op + 1]):
+        for row in range(state.into[op], state.into[op + 1]):
             pending += 1 - stale[source[row]]
             stale[source[row]] = 1
         if before[op] >= 0:
@@ -182,22 +182,22 @@ def find_tails(shop: OrderState, bench: Bench, order: Any) -> None:
 
 
 @part
-def simulate(shop: OrderState, bench: Bench, order: Any) -> int:
+def simulate(state: OrderState, bench: Bench, order: Any) -> int:
     """Return the makespan of an order, or -1 where it breaks a precedence or overfills a pool."""
-    duration, source, wait, head = shop.duration, shop.source, shop.wait, bench.early
+    duration, source, wait, head = state.duration, state.source, state.wait, bench.early
     end, free, longest = bench.last, bench.level, 0
     for resource in range(len(end)):
-        end[resource], free[resource] = 0, shop.room[resource]
+        end[resource], free[resource] = 0, state.room[resource]
     for at in range(len(order)):
         op = order[at]
-        start, resource = 0, shop.resource[op]
+        start, resource = 0, state.resource[op]
         if resource >= 0:
             start = end[resource]
-            free[resource] -= shop.need[op]
+            free[resource] -= state.need[op]
             if free[resource] < 0:
                 return -1
-            free[resource] += shop.freed[op]
-        for row in range(shop.into[op], shop.into[op + 1]):
+            free[resource] += state.freed[op]
+        for row in range(state.into[op], state.into[op + 1]):
             other = source[row]
             if bench.place[other] > at:
                 return -1
@@ -219,10 +219,10 @@ def outdate(bench: Bench, op: int) -> None:
 
 
 @part
-def outdate_all(shop: OrderState, bench: Bench, order: Any) -> None:
+def outdate_all(state: OrderState, bench: Bench, order: Any) -> None:
     """Link all ops from a topological order, and note that all have to be timed again."""
     count = len(order)
-    _link(shop, bench, order)
+    _link(state, bench, order)
     for op in range(count):
         bench.head[op], bench.tail[op], bench.stale[op], bench.dated[op] = -1, -1, 1, 1
     todo = bench.todo

@@ -84,14 +84,14 @@ class DispatchState(NamedTuple):
     behind: Any
 
 
-def desk_of(
-    graph: PrecedenceGraph, seats: ResourceUse, memory: MemoryUse, ranking: Ranking
+def dispatch_of(
+    graph: PrecedenceGraph, use: ResourceUse, memory: MemoryUse, ranking: Ranking
 ) -> DispatchState:
     """Return the state before any op.
 
     Parameters
     ----------
-    graph, seats, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
+    graph, use, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
         The problem and the rule, n ops.
 
     Returns
@@ -99,12 +99,12 @@ def desk_of(
     DispatchState
         Nothing is ready yet.
     """
-    count, resources = len(graph.duration), seats.num_resources
+    count, resources = len(graph.duration), use.num_resources
     home = np.full(count, resources, dtype=np.int64)
-    seated = np.flatnonzero(np.diff(seats.pointer))
-    home[seated] = seats.resource[seats.pointer[seated]]
+    seated = np.flatnonzero(np.diff(use.pointer))
+    home[seated] = use.resource[use.pointer[seated]]
     at_home = np.bincount(home, minlength=resources + 1)
-    pinned = seats.resource[np.repeat(ranking.pinned >= 0, np.diff(seats.pointer))]
+    pinned = use.resource[np.repeat(ranking.pinned >= 0, np.diff(use.pointer))]
     num_pinned = np.bincount(pinned, minlength=resources + 1)
     busy, dirty = np.zeros((2, resources + 1), dtype=np.int64)
     return DispatchState(
@@ -125,93 +125,101 @@ def desk_of(
 
 
 @part
-def _announce(desk: DispatchState, ranking: Ranking, op: int) -> None:
+def _announce(dispatch: DispatchState, ranking: Ranking, op: int) -> None:
     """Schedule the arrival of an op whose predecessors have all started."""
-    push(desk.heaps, desk.events, desk.ready[op], op)
+    push(dispatch.heaps, dispatch.events, dispatch.ready[op], op)
     waits = ranking.patience > 0 or ranking.filler_patience > 0
     if waits and ranking.filler[op] == 0:
-        push(desk.heaps, desk.arrivals + desk.home[op], desk.ready[op], ranking.rank[op])
+        push(
+            dispatch.heaps,
+            dispatch.arrivals + dispatch.home[op],
+            dispatch.ready[op],
+            ranking.rank[op],
+        )
 
 
 @part
-def _mark(desk: DispatchState, resource: int) -> None:
+def _mark(dispatch: DispatchState, resource: int) -> None:
     """Note that a resource has something to serve."""
-    if desk.dirty[resource] == 0:
-        desk.dirty[resource] = 1
-        desk.listed[0] += 1
-        desk.listed[desk.listed[0]] = resource
+    if dispatch.dirty[resource] == 0:
+        dispatch.dirty[resource] = 1
+        dispatch.listed[0] += 1
+        dispatch.listed[dispatch.listed[0]] = resource
 
 
 @part
-def _enqueue(desk: DispatchState, ranking: Ranking, op: int) -> None:
-    home = desk.home[op]
-    key = ranking.rank[op] if ranking.by_rank[op] else desk.ready[op]
-    if ranking.filler[op] and home < len(desk.busy) - 1:
-        push(desk.heaps, desk.fillers + home, key, op)
+def _enqueue(dispatch: DispatchState, ranking: Ranking, op: int) -> None:
+    home = dispatch.home[op]
+    key = ranking.rank[op] if ranking.by_rank[op] else dispatch.ready[op]
+    if ranking.filler[op] and home < len(dispatch.busy) - 1:
+        push(dispatch.heaps, dispatch.fillers + home, key, op)
     else:
-        push(desk.heaps, home, key, op)
-    _mark(desk, home)
+        push(dispatch.heaps, home, key, op)
+    _mark(dispatch, home)
 
 
 @part
-def _wake(desk: DispatchState, ranking: Ranking, place: int) -> None:
+def _wake(dispatch: DispatchState, ranking: Ranking, place: int) -> None:
     """Make the ops ready that wait at a place."""
-    op = desk.first[place]
-    desk.first[place] = -1
+    op = dispatch.first[place]
+    dispatch.first[place] = -1
     while op >= 0:
-        _enqueue(desk, ranking, op)
-        op = desk.behind[op]
+        _enqueue(dispatch, ranking, op)
+        op = dispatch.behind[op]
 
 
 @part
 def _finish(
-    desk: DispatchState,
-    ledger: MemoryState,
-    seats: ResourceUse,
+    dispatch: DispatchState,
+    state: MemoryState,
+    use: ResourceUse,
     memory: MemoryUse,
     ranking: Ranking,
     op: int,
 ) -> None:
-    for position in range(seats.pointer[op], seats.pointer[op + 1]):
-        resource = seats.resource[position]
-        desk.busy[resource] = 0
-        _mark(desk, resource)
-        _wake(desk, ranking, resource)
-    give_back(ledger, memory, op)
+    for position in range(use.pointer[op], use.pointer[op + 1]):
+        resource = use.resource[position]
+        dispatch.busy[resource] = 0
+        _mark(dispatch, resource)
+        _wake(dispatch, ranking, resource)
+    give_back(state, memory, op)
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
-        _wake(desk, ranking, seats.num_resources + memory.release_pool[position])
+        _wake(dispatch, ranking, use.num_resources + memory.release_pool[position])
 
 
 @part
-def _next_to_serve(desk: DispatchState, waits: bool) -> int:
+def _next_to_serve(dispatch: DispatchState, waits: bool) -> int:
     """Unlist and return the resource to serve next; with patience that of the best rank first.
 
     Ops without a resource come before all others: they may make some arrive at this moment.
     """
     best, best_key, best_item, at = -1, _LATE, 0, 0
-    for place in range(1, desk.listed[0] + 1):
-        resource, key, item = desk.listed[place], 0, 0
-        if resource == len(desk.busy) - 1:
+    for place in range(1, dispatch.listed[0] + 1):
+        resource, key, item = dispatch.listed[place], 0, 0
+        if resource == len(dispatch.busy) - 1:
             key = -1
         elif waits:
             key = _LATE
-            if desk.heaps.size[resource] > 0:
-                key, item = first_key(desk.heaps, resource), first_item(desk.heaps, resource)
+            if dispatch.heaps.size[resource] > 0:
+                key, item = (
+                    first_key(dispatch.heaps, resource),
+                    first_item(dispatch.heaps, resource),
+                )
         if (
             best < 0
             or key < best_key
             or (key == best_key and (item < best_item or (item == best_item and resource < best)))
         ):
             best, best_key, best_item, at = resource, key, item, place
-    desk.listed[at] = desk.listed[desk.listed[0]]
-    desk.listed[0] -= 1
-    desk.dirty[best] = 0
+    dispatch.listed[at] = dispatch.listed[dispatch.listed[0]]
+    dispatch.listed[0] -= 1
+    dispatch.dirty[best] = 0
     return best
 
 
 @part
 def _worth_waiting(
-    desk: DispatchState,
+    dispatch: DispatchState,
     graph: PrecedenceGraph,
     ranking: Ranking,
     now: int,
@@ -219,7 +227,7 @@ def _worth_waiting(
     patience: float,
 ) -> bool:
     """Return true if `op` should wait for a better one that is known to arrive soon."""
-    heaps, arrivals = desk.heaps, desk.arrivals + desk.home[op]
+    heaps, arrivals = dispatch.heaps, dispatch.arrivals + dispatch.home[op]
     while heaps.size[arrivals] > 0 and first_key(heaps, arrivals) <= now:
         pop(heaps, arrivals)
     if heaps.size[arrivals] == 0:
@@ -232,18 +240,18 @@ def _worth_waiting(
 
 
 @part
-def _is_awaited(desk: DispatchState, memory: MemoryUse, num_resources: int, op: int) -> bool:
+def _is_awaited(dispatch: DispatchState, memory: MemoryUse, num_resources: int, op: int) -> bool:
     """Return true if an op waits for memory that `op` releases."""
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
-        if desk.first[num_resources + memory.release_pool[position]] >= 0:
+        if dispatch.first[num_resources + memory.release_pool[position]] >= 0:
             return True
     return False
 
 
 @part
-def _meets_pin(desk: DispatchState, start: Any, resource: int, op: int, end: int) -> bool:
+def _meets_pin(dispatch: DispatchState, start: Any, resource: int, op: int, end: int) -> bool:
     """Return true if an op that ends at `end` would overrun the next pinned start."""
-    heaps, pins = desk.heaps, desk.pins + resource
+    heaps, pins = dispatch.heaps, dispatch.pins + resource
     while heaps.size[pins] > 0 and start[first_item(heaps, pins)] >= 0:
         pop(heaps, pins)
     if heaps.size[pins] == 0 or first_item(heaps, pins) == op:
@@ -253,10 +261,10 @@ def _meets_pin(desk: DispatchState, start: Any, resource: int, op: int, end: int
 
 @part
 def _held_up(
-    desk: DispatchState,
-    ledger: MemoryState,
+    dispatch: DispatchState,
+    state: MemoryState,
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     ranking: Ranking,
     start: Any,
@@ -265,51 +273,53 @@ def _held_up(
 ) -> bool:
     """Let `op` wait and return true if it cannot start now."""
     place = -1
-    for position in range(seats.pointer[op], seats.pointer[op + 1]):
-        resource = seats.resource[position]
-        if desk.busy[resource] or _meets_pin(desk, start, resource, op, now + graph.duration[op]):
+    for position in range(use.pointer[op], use.pointer[op + 1]):
+        resource = use.resource[position]
+        if dispatch.busy[resource] or _meets_pin(
+            dispatch, start, resource, op, now + graph.duration[op]
+        ):
             place = resource
             break
     if place < 0:
-        pool = shortage(ledger, memory, op, ranking.reserve)
+        pool = shortage(state, memory, op, ranking.reserve)
         if pool < 0:
             return False
-        place = seats.num_resources + pool
-    desk.behind[op], desk.first[place] = desk.first[place], op
+        place = use.num_resources + pool
+    dispatch.behind[op], dispatch.first[place] = dispatch.first[place], op
     return True
 
 
 @part
 def _start(
-    desk: DispatchState,
-    ledger: MemoryState,
+    dispatch: DispatchState,
+    state: MemoryState,
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     ranking: Ranking,
     now: int,
     op: int,
 ) -> None:
-    for position in range(seats.pointer[op], seats.pointer[op + 1]):
-        desk.busy[seats.resource[position]] = 1
-    take(ledger, memory, op)
+    for position in range(use.pointer[op], use.pointer[op + 1]):
+        dispatch.busy[use.resource[position]] = 1
+    take(state, memory, op)
     end = now + graph.duration[op]
-    push(desk.heaps, desk.events, end, -op - 1)
+    push(dispatch.heaps, dispatch.events, end, -op - 1)
     for position in range(graph.pointer[op], graph.pointer[op + 1]):
         waiter, moment = graph.successor[position], end + graph.lag[position]
-        if moment > desk.ready[waiter]:
-            desk.ready[waiter] = moment
-        desk.missing[waiter] -= 1
-        if desk.missing[waiter] == 0:
-            _announce(desk, ranking, waiter)
+        if moment > dispatch.ready[waiter]:
+            dispatch.ready[waiter] = moment
+        dispatch.missing[waiter] -= 1
+        if dispatch.missing[waiter] == 0:
+            _announce(dispatch, ranking, waiter)
 
 
 @part
 def _start_best(
-    desk: DispatchState,
-    ledger: MemoryState,
+    dispatch: DispatchState,
+    state: MemoryState,
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     ranking: Ranking,
     start: Any,
@@ -319,79 +329,81 @@ def _start_best(
     patience: float,
 ) -> None:
     """Start the first op of a queue that can start (without a resource: all that can)."""
-    while desk.heaps.size[queue] > 0:
-        op = first_item(desk.heaps, queue)
-        if patience > 0 and _worth_waiting(desk, graph, ranking, now, op, patience):
+    while dispatch.heaps.size[queue] > 0:
+        op = first_item(dispatch.heaps, queue)
+        if patience > 0 and _worth_waiting(dispatch, graph, ranking, now, op, patience):
             return
-        pop(desk.heaps, queue)
-        if not _held_up(desk, ledger, graph, seats, memory, ranking, start, now, op):
+        pop(dispatch.heaps, queue)
+        if not _held_up(dispatch, state, graph, use, memory, ranking, start, now, op):
             start[op] = now
-            _start(desk, ledger, graph, seats, memory, ranking, now, op)
-            if resource < seats.num_resources:
+            _start(dispatch, state, graph, use, memory, ranking, now, op)
+            if resource < use.num_resources:
                 return
 
 
 @part
 def _serve(
-    desk: DispatchState,
-    ledger: MemoryState,
+    dispatch: DispatchState,
+    state: MemoryState,
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     ranking: Ranking,
     start: Any,
     now: int,
     resource: int,
 ) -> None:
-    heaps, fillers, patience = desk.heaps, desk.fillers + resource, ranking.patience
-    if resource == seats.num_resources:
+    heaps, fillers, patience = dispatch.heaps, dispatch.fillers + resource, ranking.patience
+    if resource == use.num_resources:
         patience = 0.0
     # A filler; then any other op; then, where that did not start either, a filler that may wait.
     for turn in range(3):
         queue, wait = resource, patience
         if turn != 1:
-            if desk.busy[resource] or heaps.size[fillers] == 0:
+            if dispatch.busy[resource] or heaps.size[fillers] == 0:
                 continue
-            awaited = _is_awaited(desk, memory, seats.num_resources, first_item(heaps, fillers))
+            awaited = _is_awaited(dispatch, memory, use.num_resources, first_item(heaps, fillers))
             if turn == 0 and not (awaited and ranking.frees_memory):
                 continue
             queue, wait = fillers, 0.0 if awaited else ranking.filler_patience
-        if desk.busy[resource] == 0:
+        if dispatch.busy[resource] == 0:
             _start_best(
-                desk, ledger, graph, seats, memory, ranking, start, now, queue, resource, wait
+                dispatch, state, graph, use, memory, ranking, start, now, queue, resource, wait
             )
 
 
 @part
-def _open(desk: DispatchState, graph: PrecedenceGraph, seats: ResourceUse, ranking: Ranking) -> int:
+def _open(
+    dispatch: DispatchState, graph: PrecedenceGraph, use: ResourceUse, ranking: Ranking
+) -> int:
     """Announce the ops without predecessors; return the number of pins."""
     num_pins = 0
     for op in range(len(graph.duration)):
         if ranking.pinned[op] >= 0:
             num_pins += 1
-            for position in range(seats.pointer[op], seats.pointer[op + 1]):
-                push(desk.heaps, desk.pins + seats.resource[position], ranking.pinned[op], op)
-        if desk.missing[op] == 0:
-            _announce(desk, ranking, op)
+            for position in range(use.pointer[op], use.pointer[op + 1]):
+                push(dispatch.heaps, dispatch.pins + use.resource[position], ranking.pinned[op], op)
+        if dispatch.missing[op] == 0:
+            _announce(dispatch, ranking, op)
     return num_pins
 
 
 @part
-def _give_up_pins(desk: DispatchState, ranking: Ranking) -> None:
+def _give_up_pins(dispatch: DispatchState, ranking: Ranking) -> None:
     """Let ops overrun pins that cannot be kept; the checker reports them."""
-    for resource in range(len(desk.busy) - 1):
-        desk.heaps.size[desk.pins + resource] = 0
-        _wake(desk, ranking, resource)
+    for resource in range(len(dispatch.busy) - 1):
+        dispatch.heaps.size[dispatch.pins + resource] = 0
+        _wake(dispatch, ranking, resource)
 
 
 @Kernel
 def walk(
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
     ranking: Ranking,
-    desk: DispatchState,
-    ledger: MemoryState,
+    dispatch: DispatchState,
+    state: MemoryState,
     start: Any,
     awaited: Any,
 ) -> None:
@@ -399,59 +411,59 @@ def walk(
 
     Parameters
     ----------
-    graph, seats, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
+    graph, use, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
         The problem and the rule, n ops.
-    desk, ledger : DispatchState, MemoryState
+    dispatch, state : DispatchState, MemoryState
         The state before any op; written.
     start : int64[n]
         All -1; becomes the starts in ticks, -1 for ops that never start.
     awaited : int64[n]
         All -1; becomes the pool for whose memory an op waits at the end.
     """
-    heaps, events, now, unlimited = desk.heaps, desk.events, 0, seats.num_resources
+    heaps, events, now, unlimited = dispatch.heaps, dispatch.events, 0, use.num_resources
     waits = ranking.patience > 0 or ranking.filler_patience > 0
-    has_pins = _open(desk, graph, seats, ranking) > 0
+    has_pins = _open(dispatch, graph, use, ranking) > 0
     while True:
         while heaps.size[events] > 0 and first_key(heaps, events) == now:
             code = pop(heaps, events)
             if code >= 0:
-                _enqueue(desk, ranking, code)
+                _enqueue(dispatch, ranking, code)
             else:
-                _finish(desk, ledger, seats, memory, ranking, -code - 1)
+                _finish(dispatch, state, use, memory, ranking, -code - 1)
         resource = -1
-        while desk.listed[0] > 0 and resource != unlimited:
-            resource = _next_to_serve(desk, waits)
-            _serve(desk, ledger, graph, seats, memory, ranking, start, now, resource)
-        if desk.listed[0] > 0 or resource == unlimited:
+        while dispatch.listed[0] > 0 and resource != unlimited:
+            resource = _next_to_serve(dispatch, waits)
+            _serve(dispatch, state, graph, use, memory, ranking, start, now, resource)
+        if dispatch.listed[0] > 0 or resource == unlimited:
             continue
         if heaps.size[events] > 0:
             now = first_key(heaps, events)
         elif has_pins:
             has_pins = False
-            _give_up_pins(desk, ranking)
+            _give_up_pins(dispatch, ranking)
         else:
             break
     for pool in range(len(memory.size)):
-        op = desk.first[unlimited + pool]
+        op = dispatch.first[unlimited + pool]
         while op >= 0:
             awaited[op] = pool
-            op = desk.behind[op]
+            op = dispatch.behind[op]
 
 
 def run_walk(
     graph: PrecedenceGraph,
-    seats: ResourceUse,
+    use: ResourceUse,
     memory: MemoryUse,
-    ledger: MemoryState,
+    state: MemoryState,
     ranking: Ranking,
 ) -> tuple[IntArray, IntArray]:
     """Schedule all ops that can start.
 
     Parameters
     ----------
-    graph, seats, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
+    graph, use, memory, ranking : PrecedenceGraph, ResourceUse, MemoryUse, Ranking
         The problem and the rule, n ops.
-    ledger : MemoryState
+    state : MemoryState
         State of all pools before any op; written.
 
     Returns
@@ -461,6 +473,6 @@ def run_walk(
         end, else -1.
     """
     start, awaited = np.full((2, len(graph.duration)), -1, dtype=np.int64)
-    desk = desk_of(graph, seats, memory, ranking)
-    walk(graph, seats, memory, ranking, desk, ledger, start, awaited)
+    dispatch = dispatch_of(graph, use, memory, ranking)
+    walk(graph, use, memory, ranking, dispatch, state, start, awaited)
     return start, awaited

@@ -376,7 +376,7 @@ class ScheduleTask(Task):
     ) -> StopReason:
         from ppsolve.solver.cpsat.exact import solve_exactly
 
-        watch = ProgressRelay(control.tell, self.value, self.bound.value)
+        relay = ProgressRelay(control.tell, self.value, self.bound.value)
         beside = companion(
             self.implied, control.options, control.clock, self.schedule, self.bound.value
         )
@@ -384,7 +384,7 @@ class ScheduleTask(Task):
         def feed() -> Schedule | None:
             return None if beside is None else self._hear_companion(beside, control)
 
-        on_incumbent, on_schedule = self._listeners(watch, None if beside is None else beside.learn)
+        on_incumbent, on_schedule = self._listeners(relay, None if beside is None else beside.learn)
         with nullcontext() if beside is None else beside.at_work():
             if is_searched:
                 limits = self._raise_bound(control, limits, feed)
@@ -396,7 +396,7 @@ class ScheduleTask(Task):
                 incumbent=self.schedule,
                 limits=limits if beside is None else replace(limits, workers=limits.workers - 1),
                 on_incumbent=on_incumbent,
-                on_bound=watch.bound,
+                on_bound=relay.bound,
                 feed=None if beside is None else feed,
                 on_schedule=on_schedule,
                 is_searched=is_searched,
@@ -416,10 +416,10 @@ class ScheduleTask(Task):
     verify = prove_again
 
     def _listeners(
-        self, watch: ProgressRelay, learn: Callable[[Schedule], None] | None
+        self, relay: ProgressRelay, learn: Callable[[Schedule], None] | None
     ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
         """Return who takes each better value and schedule of CP-SAT, on its threads."""
-        return watch.incumbent, learn
+        return relay.incumbent, learn
 
     def _raise_bound(
         self, control: Control, limits: SearchLimits, feed: IncumbentSource

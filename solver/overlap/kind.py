@@ -189,7 +189,7 @@ class ProgramTask(ScheduleTask):
         return found is not None and self.offer(found[1], by, found[0])
 
     def _listeners(
-        self, watch: ProgressRelay, learn: Callable[[Schedule], None] | None
+        self, relay: ProgressRelay, learn: Callable[[Schedule], None] | None
     ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
         """Return nobody for values, as not all are of programs, and who keeps the programs."""
 
@@ -197,7 +197,7 @@ class ProgramTask(ScheduleTask):
             # Errors of what is below the bound belong to the thread of the run.
             if schedule.value >= self.bound.value and self.hear(schedule, EXACT):
                 assert self.value is not None
-                watch.incumbent(self.value)
+                relay.incumbent(self.value)
             if learn is not None:
                 learn(schedule)
 

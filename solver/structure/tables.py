@@ -145,7 +145,7 @@ def joined(problem: Problem, *edges: Edges) -> Edges:
 
 
 @once
-def seats_of(problem: Problem) -> ResourceUse:
+def resource_use_of(problem: Problem) -> ResourceUse:
     """Return the resources that ops of positive length occupy."""
     owner = np.repeat(np.arange(problem.num_ops), np.diff(problem.resource_ptr))
     busy = problem.duration[owner] > 0
@@ -217,7 +217,7 @@ def usage_of(problem: Problem) -> Usage:
     return Usage(moment, change, low, low.copy(), np.zeros(len(low), dtype=np.int64))
 
 
-def ledger_of(memory: MemoryUse) -> MemoryState:
+def memory_state_of(memory: MemoryUse) -> MemoryState:
     """Return the state of all pools before any op: nothing taken, nobody in flight."""
     pools, owners = len(memory.size), memory.num_owners
     held, missing, in_flight, flight = np.zeros((4, pools * owners), dtype=np.int64)
@@ -230,10 +230,10 @@ def ledger_of(memory: MemoryUse) -> MemoryState:
 
 @once
 def _gap_slots(problem: Problem) -> tuple[IntArray, int]:
-    seats = seats_of(problem)
-    owner = np.repeat(np.arange(problem.num_ops), np.diff(seats.pointer))
-    again = seats.resource[problem.pinned[owner] != FREE]
-    cuts = np.concatenate([np.arange(problem.num_resources), seats.resource, again])
+    use = resource_use_of(problem)
+    owner = np.repeat(np.arange(problem.num_ops), np.diff(use.pointer))
+    again = use.resource[problem.pinned[owner] != FREE]
+    cuts = np.concatenate([np.arange(problem.num_resources), use.resource, again])
     return _regions(cuts, problem.num_resources)
 
 

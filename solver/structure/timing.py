@@ -15,7 +15,7 @@ from ppsolve.solver.kernels.chains import earliest_starts, sort_ops
 from ppsolve.solver.kernels.first_come import Kept, serve_first_come
 from ppsolve.solver.kernels.heaps import empty_heaps
 from ppsolve.solver.kernels.records import PrecedenceGraph, ResourceUse
-from ppsolve.solver.structure.tables import graph_of, seats_of
+from ppsolve.solver.structure.tables import graph_of, resource_use_of
 
 _CYCLE_SEARCHES = 64
 """Ops of a cycle from which a shorter one is searched; each search walks the stuck ops once. With
@@ -103,20 +103,20 @@ def time_orders(
 
 def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> ResourceUse:
     """Return, by op, its resources whose ops are not all in one order."""
-    seats = seats_of(problem)
-    owner = np.repeat(np.arange(problem.num_ops), np.diff(seats.pointer))
-    users = np.bincount(seats.resource, minlength=problem.num_resources)
+    use = resource_use_of(problem)
+    owner = np.repeat(np.arange(problem.num_ops), np.diff(use.pointer))
+    users = np.bincount(use.resource, minlength=problem.num_resources)
     ordered = np.zeros(problem.num_resources, dtype=np.bool_)
     member = np.zeros(problem.num_ops, dtype=np.bool_)
     for order in orders:
         member[:] = False
         member[order] = True
-        inside = np.bincount(seats.resource[member[owner]], minlength=problem.num_resources)
+        inside = np.bincount(use.resource[member[owner]], minlength=problem.num_resources)
         ordered |= inside == users
-    served = ~ordered[seats.resource]
+    served = ~ordered[use.resource]
     sizes = np.bincount(owner[served], minlength=problem.num_ops)
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return ResourceUse(pointer, seats.resource[served], problem.num_resources)
+    return ResourceUse(pointer, use.resource[served], problem.num_resources)
 
 
 def _follow(graph: PrecedenceGraph, start: IntArray) -> None:

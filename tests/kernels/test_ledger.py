@@ -8,7 +8,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.kernels.ledger import give_back, shortage, take
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.structure.tables import ledger_of, memory_of
+from ppsolve.solver.structure.tables import memory_of, memory_state_of
 from tests.small import holding, number, op, small
 
 
@@ -20,7 +20,7 @@ class Ledger:
         self.memory = memory_of(problem)
         if not promise:
             self.memory = self.memory._replace(promises=self.memory.promises * 0)
-        self.state = ledger_of(self.memory)
+        self.state = memory_state_of(self.memory)
 
     def start(self, op: int) -> None:
         take(self.state, self.memory, op)

@@ -122,16 +122,16 @@ class Told:
             def elapsed(self) -> float:
                 return told.seconds
 
-        self.teller = ProgressReporter(self.events.append, _Clock(), lambda value: value)
+        self.reporter = ProgressReporter(self.events.append, _Clock(), lambda value: value)
 
 
 def test_a_phase_is_told_again_after_a_silent_second() -> None:
     told = Told()
-    told.teller.tell("phase", "cp-sat", 7, 5)
-    told.teller.tick()
+    told.reporter.tell("phase", "cp-sat", 7, 5)
+    told.reporter.tick()
     told.seconds = TICK
-    told.teller.tick()
-    told.teller.tick()
+    told.reporter.tick()
+    told.reporter.tick()
     assert [(event.event, event.source) for event in told.events] == [("phase", "cp-sat")] * 2
     assert (told.events[1].incumbent, told.events[1].bound) == (7, 5)
     assert told.events[1].gap == pytest.approx(2 / 7)
@@ -139,18 +139,18 @@ def test_a_phase_is_told_again_after_a_silent_second() -> None:
 
 def test_figures_that_arrive_late_are_not_told() -> None:
     told = Told()
-    told.teller.tell("incumbent", "a", 7, 5)
-    told.teller.tell("bound", "b", 9, 6)
-    told.teller.tell("incumbent", "c", None, 4)
+    told.reporter.tell("incumbent", "a", 7, 5)
+    told.reporter.tell("bound", "b", 9, 6)
+    told.reporter.tell("incumbent", "c", None, 4)
     assert [(event.incumbent, event.bound) for event in told.events] == [(7, 5), (7, 6), (7, 6)]
 
 
 def test_nothing_is_told_once_the_run_is_over() -> None:
     told = Told()
-    told.teller.close()
-    told.teller.tell("incumbent", "a", 7, 5)
+    told.reporter.close()
+    told.reporter.tell("incumbent", "a", 7, 5)
     assert told.events == []
-    assert not told.teller.is_heard
+    assert not told.reporter.is_heard
 
 
 def test_a_search_tells_of_its_best_while_it_goes_on() -> None:

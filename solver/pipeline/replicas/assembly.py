@@ -11,7 +11,7 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.joint import join
 from ppsolve.solver.flow.lineups import ReplicaPattern
-from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, time_lineup
+from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, time_pattern
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 
@@ -42,37 +42,37 @@ def schedule_of(
     table = sizes.duration.reshape(-1, sizes.num_positions)
     problems, starts, numbers = [], [], []
     for choice, those in zip(choices, members, strict=True):
-        which = int(choice.lineup[len(those)])
-        lineup = shape.lineups[which]
+        which = int(choice.pattern[len(those)])
+        pattern = shape.patterns[which]
         slots = np.array([*those, sizes.num_microbatches], dtype=np.int64)
-        problem = _problem(shape, lineup, slots, table)
+        problem = _problem(shape, pattern, slots, table)
         problems.append(problem)
         ends = _ends(shape, sizes, which, slots)
         start = np.empty(problem.num_ops, dtype=np.int64)
-        start[lineup.ops] = ends - problem.duration[lineup.ops]
+        start[pattern.ops] = ends - problem.duration[pattern.ops]
         starts.append(start)
         owners = np.empty(len(those), dtype=np.int64)
-        owners[lineup.microbatches] = slots[:-1]
+        owners[pattern.microbatches] = slots[:-1]
         numbers.append(owners.tolist())
     joint = join(problems, numbers, shape.instance.num_devices)
     return Schedule(joint, np.concatenate(starts))
 
 
 def _ends(shape: ReplicaShape, sizes: ExchangeSizes, which: int, slots: IntArray) -> IntArray:
-    end = np.zeros(len(shape.lineups[which].ops), dtype=np.int64)
+    end = np.zeros(len(shape.patterns[which].ops), dtype=np.int64)
     level = np.zeros(len(sizes.room), dtype=np.int64)
-    time_lineup(shape.sample, sizes, which, slots, 0, end, level)
+    time_pattern(shape.sample, sizes, which, slots, 0, end, level)
     return end
 
 
 def _problem(
-    shape: ReplicaShape, lineup: ReplicaPattern, slots: IntArray, table: IntArray
+    shape: ReplicaShape, pattern: ReplicaPattern, slots: IntArray, table: IntArray
 ) -> Problem:
     """Return the problem of one replica with its own durations and amounts."""
-    sample = lineup.schedule.problem
-    owner, position = np.empty_like(lineup.ops), np.empty_like(lineup.ops)
+    sample = pattern.schedule.problem
+    owner, position = np.empty_like(pattern.ops), np.empty_like(pattern.ops)
     # The last of the slots is that of FREE, -1.
-    owner[lineup.ops], position[lineup.ops] = slots[lineup.slot], lineup.position
+    owner[pattern.ops], position[pattern.ops] = slots[pattern.slot], pattern.position
     pools = zip(sample.pools, shape.amounts, strict=True)
     return replace(
         sample,
@@ -103,6 +103,6 @@ def action_orders(
     """
     found = []
     for choice, those in zip(choices, members, strict=True):
-        templates = shape.templates[int(choice.lineup[len(those)])]
+        templates = shape.templates[int(choice.pattern[len(those)])]
         found.append([[text + str(those[slot]) for text, slot in row] for row in templates])
     return found

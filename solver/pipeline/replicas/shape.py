@@ -29,7 +29,7 @@ from ppsolve.models.pipeline.replicas import Replicas
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.lineups import ReplicaPattern, lineup_of, together
+from ppsolve.solver.flow.lineups import ReplicaPattern, replica_pattern_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
 from ppsolve.solver.kernels.exchange import Choice, ReplicaPatterns
@@ -68,8 +68,8 @@ class ReplicaShape:
         self.scale = scale
         self.replicas = instance.replicas or Replicas(count=1, assignment="fixed")
         self.take(instance)
-        self.lineups, self.ways, self.sample = self._ways()
-        self.templates = [_template(lineup) for lineup in self.lineups]
+        self.patterns, self.ways, self.sample = self._ways()
+        self.templates = [_template(pattern) for pattern in self.patterns]
 
     def take(self, instance: PipelineInstance) -> None:
         """Take micro-batches of other lengths, times or amounts."""
@@ -118,16 +118,16 @@ class ReplicaShape:
         return list(range(1, min(number - count + 1, SPREAD * -(-number // count)) + 1))
 
     def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
-        """Return all lineups, the choice of lineups for each way to order ops, and their record."""
-        lineups: list[ReplicaPattern] = []
+        """Return all patterns, which of them each way to order ops has, and their record."""
+        patterns: list[ReplicaPattern] = []
         counts = self.counts()
         tables: dict[str, IntArray] = {}
         value: dict[str, int] = {}
         for count in counts:
             for name, schedule in self._samples(count):
                 table = tables.setdefault(name, np.full(max(counts) + 1, -1, dtype=np.int64))
-                table[count] = len(lineups)
-                lineups.append(lineup_of(schedule, self.flow))
+                table[count] = len(patterns)
+                patterns.append(replica_pattern_of(schedule, self.flow))
                 value[name] = value.get(name, 0) + schedule.makespan
         complete = [name for name, table in tables.items() if (table[counts] >= 0).all()]
         if not complete:
@@ -135,9 +135,9 @@ class ReplicaShape:
                 "expected room for the largest micro-batch on every device", field="memory.capacity"
             )
         best = sorted(complete, key=lambda name: value[name])
-        chosen = _distinct([tables[name] for name in best], lineups)[:MOST_WAYS]
+        chosen = _distinct([tables[name] for name in best], patterns)[:MOST_WAYS]
         choices = [Choice(table, max(counts)) for table in chosen]
-        return lineups, choices, together(lineups, self.flow)
+        return patterns, choices, together(patterns, self.flow)
 
     def _samples(self, count: int) -> Iterator[tuple[str, Schedule]]:
         """Yield valid schedules of equal micro-batches by the names of their heuristics."""
@@ -177,12 +177,12 @@ def _tried(
     return None if check_schedule(problem, schedule) else schedule
 
 
-def _distinct(tables: list[IntArray], lineups: list[ReplicaPattern]) -> list[IntArray]:
+def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:
     """Leave out ways that order ops as one before them does."""
     seen: set[bytes] = set()
     found = []
     for table in tables:
-        orders = [lineups[number] for number in table[table >= 0].tolist()]
+        orders = [patterns[number] for number in table[table >= 0].tolist()]
         key = b"".join(order.slot.tobytes() + order.position.tobytes() for order in orders)
         if key not in seen:
             seen.add(key)
@@ -190,11 +190,11 @@ def _distinct(tables: list[IntArray], lineups: list[ReplicaPattern]) -> list[Int
     return found
 
 
-def _template(lineup: ReplicaPattern) -> list[list[tuple[str, int]]]:
+def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
     """Return stage and kind, and slot, of each compute action by device."""
-    problem = lineup.schedule.problem
+    problem = pattern.schedule.problem
     rows: list[list[tuple[str, int]]] = [[] for _ in range(int(problem.device.max()) + 1)]
-    for op, slot in zip(lineup.ops.tolist(), lineup.slot.tolist(), strict=True):
+    for op, slot in zip(pattern.ops.tolist(), pattern.slot.tolist(), strict=True):
         kind = problem.kinds[problem.kind[op]]
         if slot != FREE and kind in COMPUTE_KINDS:
             rows[problem.device[op]].append((f"{problem.stage[op]}{kind}", slot))
