@@ -1,11 +1,10 @@
-"""The rules of the source tree: imports point one way, OR-tools is lazy, files stay small."""
+"""The rules of the source tree: one way for imports, one meaning per class name, short files."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -188,16 +187,13 @@ def test_kinds_are_told_by_class_in_their_own_packages_only(path: Path) -> None:
     assert tested & others == set()
 
 
-def test_no_families_of_module_names() -> None:
-    families = [
-        (folder.relative_to(ROOT).as_posix(), prefix)
-        for folder in {path.parent for path in SOURCES}
-        for prefix, count in Counter(
-            path.stem.split("_")[0] for path in folder.glob("*.py") if path.stem != "__init__"
-        ).items()
-        if count > 1
-    ]
-    assert families == []
+def test_class_names_have_one_meaning() -> None:
+    where: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name.lstrip("_"), []).append(module_name(path))
+    assert {name: modules for name, modules in where.items() if len(modules) > 1} == {}
 
 
 def test_layers_name_what_exists() -> None:
