@@ -8,7 +8,7 @@ from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.flow.trading import Exchange, Heat, arrangements, sizes_of
 from ppsolve.solver.kernels.exchange import EXCHANGE
-from ppsolve.solver.pipeline.replicas.shape import Shape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
 
 UNEQUAL = {
     "num_devices": 2,
@@ -20,7 +20,7 @@ UNEQUAL = {
     "optimizer": 4,
     "replicas": {"count": 2, "assignment": "free"},
 }
-SHAPE = Shape(PipelineInstance.parse(UNEQUAL), TimeScale.fit([], "us"))
+SHAPE = ReplicaShape(PipelineInstance.parse(UNEQUAL), TimeScale.fit([], "us"))
 SIZES = sizes_of(SHAPE.flow, SHAPE.alone)
 WORK = SHAPE.flow.duration.sum(axis=1)
 

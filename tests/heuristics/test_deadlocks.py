@@ -7,15 +7,15 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
-from ppsolve.solver.heuristics.parallel import Rule, generate_parallel
+from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
 from ppsolve.solver.heuristics.priorities import longest_tail, tails
 from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.heuristics.serial import generate_serial
 from tests.small import op, small
 
 
-def rule_of(problem: Problem) -> Rule:
-    return Rule(np.arange(problem.num_ops), np.zeros(problem.num_ops, dtype=np.bool_))
+def rule_of(problem: Problem) -> PriorityRule:
+    return PriorityRule(np.arange(problem.num_ops), np.zeros(problem.num_ops, dtype=np.bool_))
 
 
 def full_pools() -> Problem:
