@@ -75,22 +75,7 @@ class KfacKind(Kind[KfacInstance]):
     """K-FAC work in a pipeline."""
 
     def problem_of(self, instance: KfacInstance, *, exact: bool, document: Any) -> Problem:
-        """Lower an instance to the problem that a document is a schedule of.
-
-        Parameters
-        ----------
-        instance : KfacInstance
-            The instance.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-        document : Any
-            The document; of a refresh it tells the iterations.
-
-        Returns
-        -------
-        Problem
-            The cycle, pinned or free, or the refresh at the document's iterations.
-        """
+        """Lower an instance to the problem that a document is a schedule of."""
         if is_refresh(instance):
             pattern = pattern_of(instance)
             return lower_refresh(pattern, iterations_in(document, pattern)).problem
@@ -104,20 +89,7 @@ class KfacKind(Kind[KfacInstance]):
         return REFRESH_HEURISTICS if is_refresh(instance) else (*PINNED, *GENERIC)
 
     def obstacle(self, heuristic: Heuristic, instance: KfacInstance) -> str | None:
-        """Return why a heuristic cannot be run; a refresh has a problem per number of iterations.
-
-        Parameters
-        ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : KfacInstance
-            The instance.
-
-        Returns
-        -------
-        str or None
-            None where it can be run.
-        """
+        """Return why a heuristic cannot be run; a refresh has a problem per iteration count."""
         if is_refresh(instance) and heuristic.is_generic:
             return "needs an instance that is one problem (here: objective makespan)"
         return super().obstacle(heuristic, instance)
@@ -142,20 +114,7 @@ class KfacKind(Kind[KfacInstance]):
             yield from (f"pipeline.{line}" for line in doubtful_units(instance.pipeline))
 
     def task(self, instance: KfacInstance, *, exact: bool = False) -> Task:
-        """Return the task of solving an instance.
-
-        Parameters
-        ----------
-        instance : KfacInstance
-            The instance.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-
-        Returns
-        -------
-        Task
-            A refresh where iterations are minimised, else a cycle.
-        """
+        """Return the task of solving an instance."""
         if is_refresh(instance):
             return RefreshTask(self, instance, pattern_of(instance))
         return CycleTask(self, instance, self.lower(instance, exact=exact))
@@ -192,24 +151,7 @@ class KfacKind(Kind[KfacInstance]):
         group_size: int | None = None,
         exact: bool = False,
     ) -> HeuristicEntry:
-        """Run one heuristic.
-
-        Parameters
-        ----------
-        heuristic : Heuristic
-            A heuristic of the kind.
-        instance : KfacInstance
-            The instance.
-        group_size : int, optional
-            Micro-batches per group of interleaved schedules.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-
-        Returns
-        -------
-        HeuristicEntry
-            Its entry with the schedule.
-        """
+        """Run one heuristic."""
         if not is_refresh(instance):
             return super().simulate(heuristic, instance, group_size=group_size, exact=exact)
         pattern = pattern_of(instance)
@@ -222,43 +164,12 @@ class KfacKind(Kind[KfacInstance]):
         """Read a schedule from a document.
 
         A refresh counts iterations: those fields of its document are no times of the schedule.
-
-        Parameters
-        ----------
-        instance : KfacInstance
-            The instance.
-        problem : Problem
-            Its problem, as `problem_of` gives it.
-        data : Any
-            The document as read from JSON.
-        source : str, optional
-            File it came from, for messages.
-
-        Returns
-        -------
-        (Schedule or None, list of Violation)
-            The schedule and the rules that the document breaks.
         """
         document = without_counts(data) if is_refresh(instance) else data
         return parse_given(document, problem, source)
 
     def check(self, instance: KfacInstance, given: Any, *, exact: bool = False) -> list[Violation]:
-        """Check a schedule, and the claims of its document, against every rule of an instance.
-
-        Parameters
-        ----------
-        instance : KfacInstance
-            The instance.
-        given : Any
-            A schedule, or a document that holds one.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-
-        Returns
-        -------
-        list of Violation
-            Broken rules and refuted claims, empty if there are none.
-        """
+        """Check a schedule, and the claims of its document, against every rule of an instance."""
         if is_refresh(instance):
             return check_refresh(instance, given)
         return super().check(instance, given, exact=exact)

@@ -148,18 +148,6 @@ class RefreshTask(Task):
         """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
-
-        Parameters
-        ----------
-        heuristic : Heuristic
-            The heuristic.
-        effort : Effort, optional
-            Of no use here: none of these heuristics searches.
-
-        Returns
-        -------
-        HeuristicOutcome
-            What became of it.
         """
         outcome: HeuristicOutcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:

@@ -155,18 +155,7 @@ class ScheduleTask(Task):
         return self.has_parts and searches_beside(self.problem, options)
 
     def begin_from(self, given: Any) -> None:
-        """Check a known schedule and keep it, see `Task.begin_from`.
-
-        Parameters
-        ----------
-        given : Schedule, pydantic model or dict
-            A schedule of the instance, or a document that holds one.
-
-        Raises
-        ------
-        InputError
-            It breaks a rule, which is named, or is no schedule of this instance.
-        """
+        """Check a known schedule and keep it, see `Task.begin_from`."""
         if not self.orders_are_all:
             super().begin_from(given)
         self.offer(known_schedule(self.kind, self.instance, self.problem_of, given), START)
@@ -176,13 +165,7 @@ class ScheduleTask(Task):
         return self.problem
 
     def refuse_robust(self) -> None:
-        """Refuse where orders do not say all, or the makespan is not what is minimised.
-
-        Raises
-        ------
-        InputError
-            The objective is the device span, ops are pinned, or memory is shared by resources.
-        """
+        """Refuse where orders do not say all, or the makespan is not what is minimised."""
         if not self.orders_are_all:
             super().refuse_robust()
         if self.objective is not Objective.MAKESPAN:
@@ -190,17 +173,7 @@ class ScheduleTask(Task):
         refuse_unfit(self.problem)
 
     def steady(self, variation: float, clock: Clock, seed: int) -> None:
-        """Replace the best schedule, as `Task.steady`.
-
-        Parameters
-        ----------
-        variation : float
-            Coefficient of variation of all durations.
-        clock : Clock
-            When to stop.
-        seed : int
-            Seed of random durations.
-        """
+        """Replace the best schedule, as `Task.steady`."""
         if self.best is None or self.best.schedule is None:
             return
         jitter = Jitter({ALL_KINDS: variation})
@@ -221,20 +194,7 @@ class ScheduleTask(Task):
         return bottleneck(self.problem, self.bounds, self.bound)
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
-        """Run one heuristic, check its schedule and keep it if it is the best.
-
-        Parameters
-        ----------
-        heuristic : Heuristic
-            The heuristic.
-        effort : Effort, optional
-            How long it may go on if it searches.
-
-        Returns
-        -------
-        HeuristicOutcome
-            What became of it.
-        """
+        """Run one heuristic, check its schedule and keep it if it is the best."""
         outcome: HeuristicOutcome = self.kind.run_heuristic(
             heuristic, self.instance, self.problem, None, effort
         )
@@ -296,20 +256,7 @@ class ScheduleTask(Task):
         return True
 
     def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep a schedule that a search tells of, if it is valid and the best one.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule of the problem.
-        by : str
-            Name of the search.
-
-        Returns
-        -------
-        bool
-            Whether it was kept.
-        """
+        """Keep a schedule that a search tells of, if it is valid and the best one."""
         schedule = schedule.normalised()
         if check_schedule(self.problem, schedule):
             return False

@@ -69,18 +69,7 @@ class UnreadyTask(Task):
         """Find no bound."""
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
-        """Refuse: the clock of such a run is over before its first heuristic.
-
-        Parameters
-        ----------
-        heuristic, effort
-            As for `Task.run_heuristic`.
-
-        Returns
-        -------
-        HeuristicOutcome
-            Never.
-        """
+        """Refuse: the clock of such a run is over before its first heuristic."""
         raise AssertionError("no heuristic runs before there is a problem")
 
     def strategies(self, options: Options) -> tuple[Strategy, ...]:

@@ -33,63 +33,17 @@ class OverlapKind(Kind[OverlapInstance]):
     orders_are: ClassVar[str | None] = "program order"
 
     def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
-        """Return the task of solving a program.
-
-        Parameters
-        ----------
-        instance : OverlapInstance
-            The program.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-
-        Returns
-        -------
-        ScheduleTask
-            The task.
-        """
+        """Return the task of solving a program."""
         return ProgramTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
-        """Turn a schedule into a program order and the schedule that it runs as.
-
-        Parameters
-        ----------
-        instance : OverlapInstance
-            The program.
-        schedule : Schedule
-            A schedule of its problem.
-
-        Returns
-        -------
-        Proposal
-            The order and its replay.
-        """
+        """Turn a schedule into a program order and the schedule that it runs as."""
         return plan_of_schedule(instance, schedule)
 
     def follow(
         self, instance: OverlapInstance, problem: Problem, orders: Sequence[Sequence[Any]]
     ) -> Proposal:
-        """Run a program order, or time an order of ops per stream.
-
-        Parameters
-        ----------
-        instance : OverlapInstance
-            The program.
-        problem : Problem
-            Its problem.
-        orders : sequence of sequence of int or str
-            One order of all nodes is a program order; others are as for any kind.
-
-        Returns
-        -------
-        Proposal
-            The program order, and the schedule that it runs as.
-
-        Raises
-        ------
-        InputError
-            A node that is unknown or there twice, or comes before what it needs.
-        """
+        """Run a program order, or time an order of ops per stream."""
         ops = op_numbers(problem, orders)
         if len(ops) != 1 or sorted(ops[0].tolist()) != list(range(len(instance.nodes))):
             return super().follow(instance, problem, orders)
@@ -104,26 +58,7 @@ class OverlapKind(Kind[OverlapInstance]):
         *,
         with_schedule: bool = False,
     ) -> HeuristicEntry:
-        """Return the entry of a heuristic with the figures of its program order.
-
-        Parameters
-        ----------
-        instance : OverlapInstance
-            The program.
-        problem : Problem
-            Its problem.
-        outcome : HeuristicOutcome
-            The outcome of the heuristic.
-        best : int, optional
-            Best known makespan in ticks, for the gap.
-        with_schedule : bool
-            Include the schedule's ops.
-
-        Returns
-        -------
-        HeuristicEntry
-            The entry.
-        """
+        """Return the entry of a heuristic with the figures of its program order."""
         entry = super().entry_of(instance, problem, outcome, best, with_schedule=with_schedule)
         found: dict[str, Any] = dict(entry)
         if outcome.order is not None:
@@ -137,24 +72,7 @@ class OverlapKind(Kind[OverlapInstance]):
     def refuted(
         self, instance: OverlapInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claims of a document about its program order that do not hold.
-
-        Parameters
-        ----------
-        instance : OverlapInstance
-            The program.
-        problem : Problem
-            Its problem.
-        data : Any
-            The document as read from JSON.
-        schedule : Schedule or None
-            The schedule that the document holds.
-
-        Returns
-        -------
-        list of Violation
-            Refuted claims, empty if there are none.
-        """
+        """Return the claims of a document about its program order that do not hold."""
         return check_order(instance, problem, data, schedule)
 
 
@@ -171,20 +89,7 @@ class ProgramTask(ScheduleTask):
         return LoweredOverlap.of(self.instance, self.problem)
 
     def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep the program order of a schedule that a search tells of, if it is the best one.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule of the lowered program.
-        by : str
-            Name of the search.
-
-        Returns
-        -------
-        bool
-            Whether it was kept.
-        """
+        """Keep the program order of a schedule that a search tells of, if it is the best one."""
         found = realised(self.instance, self.lowered, schedule)
         return found is not None and self.offer(found[1], by, found[0])
 
@@ -204,20 +109,7 @@ class ProgramTask(ScheduleTask):
         return None, heard
 
     def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
-        """Keep the program order of CP-SAT's schedule, if there is one.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule that CP-SAT found.
-        control : Control
-            Time left, and the listener to progress.
-
-        Returns
-        -------
-        StopReason or None
-            `NO_PROGRAM` where no program order was found, else None.
-        """
+        """Keep the program order of CP-SAT's schedule, if there is one."""
         from ppsolve.solver.overlap.idle_free import idle_free_schedule
 
         found = realised(self.instance, self.lowered, schedule)

@@ -92,41 +92,13 @@ class PipelineKind(Kind[PipelineInstance]):
         return tuple(one for one in known if not (one.is_search and exchanges(instance)))
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
-        """Return why a heuristic cannot be run.
-
-        Parameters
-        ----------
-        heuristic : Heuristic
-            The heuristic.
-        instance : PipelineInstance
-            The pipeline.
-
-        Returns
-        -------
-        str or None
-            None where it can be run.
-        """
+        """Return why a heuristic cannot be run."""
         if heuristic.is_search and exchanges(instance):
             return "needs micro-batches that stay in their replicas"
         return super().obstacle(heuristic, instance)
 
     def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
-        """Lower a pipeline; one with replicas with the assignment of a document.
-
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-        document : Any
-            The document; without one the first assignment is lowered.
-
-        Returns
-        -------
-        Problem
-            The problem of the pipeline, or of all its replicas.
-        """
+        """Lower a pipeline; one with replicas with the assignment of a document."""
         if instance.replicas is None:
             return super().problem_of(instance, exact=exact, document=document)
         return lower_joint(instance, read_assignment(document, instance), exact=exact)
@@ -134,24 +106,7 @@ class PipelineKind(Kind[PipelineInstance]):
     def refuted(
         self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claim of an assignment that is none.
-
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        problem : Problem
-            Its problem.
-        data : dict
-            The document.
-        schedule : Schedule or None
-            The schedule in it.
-
-        Returns
-        -------
-        list of Violation
-            None for a pipeline without replicas.
-        """
+        """Return the claim of an assignment that is none."""
         return [] if instance.replicas is None else assignment_violations(data, instance)
 
     def doubts(self, instance: PipelineInstance) -> Iterator[str]:
@@ -159,69 +114,19 @@ class PipelineKind(Kind[PipelineInstance]):
         yield from doubtful_units(instance)
 
     def task(self, instance: PipelineInstance, *, exact: bool = False) -> ScheduleTask:
-        """Return the task of solving a pipeline.
-
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        exact : bool
-            Refuse times without a common tick within the limit instead of rounding them up.
-
-        Returns
-        -------
-        ScheduleTask
-            The task.
-        """
+        """Return the task of solving a pipeline."""
         if instance.replicas is not None:
             return replicas_task(self, instance, exact=exact, alone=PipelineTask)
         return PipelineTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
-        """Add the action strings of each device to a schedule.
-
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        schedule : Schedule
-            A schedule of its problem.
-
-        Returns
-        -------
-        Proposal
-            The schedule; without action strings where ops run in several segments.
-        """
+        """Add the action strings of each device to a schedule."""
         return Proposal(schedule, orders_if_whole(schedule))
 
     def follow(
         self, instance: PipelineInstance, problem: Problem, orders: Sequence[Sequence[Any]]
     ) -> Proposal:
-        """Time orders of action strings, one per device, or of ops.
-
-        Parameters
-        ----------
-        instance : PipelineInstance
-            The pipeline.
-        problem : Problem
-            Its problem.
-        orders : sequence of sequence of int or str
-            Actions as PyTorch writes them (``0F3``), those of replicas one after the other, or
-            numbers or names of ops.
-
-        Returns
-        -------
-        Proposal
-            Their schedule and action strings.
-
-        Raises
-        ------
-        InputError
-            Actions of a pipeline with collectives, orders of another number of devices, or an
-            action or op that is unknown, missing or there twice.
-        DeadlockError
-            The orders wait for each other.
-        """
+        """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
         if instance.collectives is not None:

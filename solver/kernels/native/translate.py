@@ -106,20 +106,7 @@ class Statements(Expressions):
         self._parts = parts | {_NOTHING}
 
     def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
-        """Add the instructions of a function in this place; return what it returns.
-
-        Parameters
-        ----------
-        function : function
-            The kernel, or a part.
-        arguments : list of Value
-            Its arguments.
-
-        Returns
-        -------
-        Value or None
-            In slots.
-        """
+        """Add the instructions of a function in this place; return what it returns."""
         is_kernel = not self.frame.exit
         if not isinstance(function, FunctionType) or not (is_kernel or function in self._parts):
             raise UntranslatableError(f"{function} is no part")

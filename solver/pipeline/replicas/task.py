@@ -353,37 +353,11 @@ class FreeTask(ReplicasTask):
             control.tell("incumbent", "exchange")
 
     def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep a schedule of any assignment if it is valid and the best one.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule of the problem of its assignment.
-        by : str
-            Name of the search.
-
-        Returns
-        -------
-        bool
-            Whether it was kept.
-        """
+        """Keep a schedule of any assignment if it is valid and the best one."""
         return not check_schedule(schedule.problem, schedule) and self.offer(schedule, by)
 
     def refuse_wrong(self, schedule: Schedule, by: str) -> None:
-        """Raise an error if a schedule breaks a rule of the problem of its assignment.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule.
-        by : str
-            What found it.
-
-        Raises
-        ------
-        WrongScheduleError
-            Names the first broken rule.
-        """
+        """Raise an error if a schedule breaks a rule of the problem of its assignment."""
         violations = check_schedule(schedule.problem, schedule)
         wrong = fault(
             self.instance.replicas, members_of(schedule.problem), self.instance.num_microbatches

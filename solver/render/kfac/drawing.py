@@ -65,20 +65,7 @@ class KfacDrawing(Drawing):
     """A refresh has its own tables and views; a cycle is drawn as any schedule is."""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield the figures of a result.
-
-        Parameters
-        ----------
-        result : Result
-            The result.
-        instance : Instance, optional
-            The instance, where known.
-
-        Yields
-        ------
-        (str, str)
-            Name and value of a fact, with its unit.
-        """
+        """Yield the figures of a result."""
         if not isinstance(result, RefreshResult):
             yield from super().facts(result, instance)
             return
@@ -97,20 +84,7 @@ class KfacDrawing(Drawing):
         return pattern.scale.time(pattern.period)
 
     def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
-        """Yield the table of devices of a refresh.
-
-        Parameters
-        ----------
-        found : Result or HeuristicEntry
-            What was reached.
-        unit : str
-            Unit of times.
-
-        Yields
-        ------
-        RenderableType
-            The table, unless nothing is known of single devices.
-        """
+        """Yield the table of devices of a refresh."""
         bounds = found.bound_of if isinstance(found, RefreshResult) else None
         if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
             yield device_table(found, unit)
@@ -118,22 +92,7 @@ class KfacDrawing(Drawing):
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics.
-
-        Parameters
-        ----------
-        entries : sequence of HeuristicEntry
-            The heuristics, the best first.
-        result : Result
-            What they are compared with.
-        verbose : bool
-            Give reasons in full.
-
-        Yields
-        ------
-        RenderableType
-            The table; for cycles also notes on it.
-        """
+        """Yield the table of heuristics."""
         if not isinstance(result, RefreshResult):
             yield from super().heuristics(entries, result, verbose=verbose)
             return
@@ -153,20 +112,7 @@ class KfacDrawing(Drawing):
         )
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the rules that heuristics of a refresh break.
-
-        Parameters
-        ----------
-        result : Result
-            The result.
-        verbose : bool
-            Makes no difference.
-
-        Yields
-        ------
-        RenderableType
-            A line, or a list of devices with impossible claims.
-        """
+        """Yield the rules that heuristics of a refresh break."""
         if isinstance(result, RefreshResult):
             for entry in result.heuristics:
                 yield from _claims(entry, result)
@@ -178,20 +124,7 @@ class KfacDrawing(Drawing):
         return super().reason(entry)
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield the figures of one heuristic on an instance.
-
-        Parameters
-        ----------
-        entry : HeuristicEntry
-            What the heuristic reached.
-        instance : Instance
-            Where; gives the unit.
-
-        Yields
-        ------
-        (str, str)
-            Name and value of a fact, with its unit.
-        """
+        """Yield the figures of one heuristic on an instance."""
         if not isinstance(entry, RefreshEntry):
             yield from super().entry_facts(entry, instance)
             return
@@ -206,20 +139,7 @@ class KfacDrawing(Drawing):
             yield "bubble ratio", ratio(entry.bubble_ratio)
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return the pipeline of an instance, its bubbles, and the work to hide in them.
-
-        Parameters
-        ----------
-        instance : Instance
-            The instance.
-        problem : Problem
-            What it is lowered to.
-
-        Returns
-        -------
-        RenderableType
-            Title, facts and the table of devices.
-        """
+        """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         given = cast("KfacInstance", instance)
         if is_refresh(given):
             return describe_refresh(given, pattern_of(given))
@@ -244,20 +164,7 @@ class KfacDrawing(Drawing):
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield the iterations of each device, by heuristic, at best and at least.
-
-        Parameters
-        ----------
-        results : sequence of Result
-            One row each; those of cycles are left out.
-        fold_names : bool
-            Continue long names on the next line instead of cutting them off.
-
-        Yields
-        ------
-        RenderableType
-            The table, then a note on its marks.
-        """
+        """Yield the iterations of each device, by heuristic, at best and at least."""
         refreshes = [result for result in results if isinstance(result, RefreshResult)]
         if not refreshes:
             return

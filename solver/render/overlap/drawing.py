@@ -59,40 +59,14 @@ class OverlapDrawing(Drawing):
         return f", exposed {exposed_text(result, result.makespan, result.time_unit)}"
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield the figures of a result.
-
-        Parameters
-        ----------
-        result : Result
-            The result.
-        instance : Instance, optional
-            Gives the caps.
-
-        Yields
-        ------
-        (str, str)
-            Name and value of a fact, with its unit.
-        """
+        """Yield the figures of a result."""
         found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)
         yield from reached(found)
         least = found.least_peak_bytes
         yield from program_facts(found, found.makespan, found.time_unit, program, least)
 
     def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
-        """Return the kind of each op: kernels, and collectives by their type.
-
-        Parameters
-        ----------
-        instance : Instance
-            The program.
-        problem : Problem
-            Its n ops; those that lowering adds for caps come after the nodes.
-
-        Returns
-        -------
-        list of str
-            n names of kinds.
-        """
+        """Return the kind of each op: kernels, and collectives by their type."""
         found = super().kinds_of_ops(instance, problem)
         for op, node in enumerate(cast("OverlapInstance", instance).nodes):
             if node.kind == NodeKind.COMPUTE:
@@ -102,20 +76,7 @@ class OverlapDrawing(Drawing):
         return found
 
     def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
-        """Return the curves of collectives in flight and bytes held, counted along the program.
-
-        Parameters
-        ----------
-        found : Result or HeuristicEntry
-            What the schedule is from.
-        schedule : Schedule
-            Its schedule.
-
-        Returns
-        -------
-        list of Strip
-            The curves of the result; none where it has none, as pools count less.
-        """
+        """Return the curves of collectives in flight and bytes held, counted along the program."""
         if not isinstance(found, OverlapResult):
             return []
         tick = schedule.problem.scale.tick
@@ -129,22 +90,7 @@ class OverlapDrawing(Drawing):
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, and why some have no valid order.
-
-        Parameters
-        ----------
-        entries : sequence of HeuristicEntry
-            The heuristics, the best first.
-        result : Result
-            What they are compared with.
-        verbose : bool
-            Leave nothing out.
-
-        Yields
-        ------
-        RenderableType
-            The table, then notes on it.
-        """
+        """Yield the table of heuristics, and why some have no valid order."""
         kept = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         shown = [e for e in kept if verbose or not self.is_repeated(e.name, [result])]
         programs = [cast("OverlapEntry", entry) for entry in shown]
@@ -166,20 +112,7 @@ class OverlapDrawing(Drawing):
             yield indented(Text(note, "dim"))
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the collectives that are not hidden.
-
-        Parameters
-        ----------
-        result : Result
-            The result.
-        verbose : bool
-            List all collectives, with all their causes.
-
-        Yields
-        ------
-        RenderableType
-            A blank line, the table and a note, or nothing.
-        """
+        """Yield the collectives that are not hidden."""
         exposed = cast("OverlapResult", result).exposed
         if not exposed:
             return
@@ -201,20 +134,7 @@ class OverlapDrawing(Drawing):
         return plain_failure(reason) if entry.status is HeuristicStatus.FAILED else reason
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield the figures of one heuristic on a program.
-
-        Parameters
-        ----------
-        entry : HeuristicEntry
-            What the heuristic reached.
-        instance : Instance
-            The program; gives unit and caps.
-
-        Yields
-        ------
-        (str, str)
-            Name and value of a fact, with its unit.
-        """
+        """Yield the figures of one heuristic on a program."""
         unit, found = instance.time_unit, cast("OverlapEntry", entry)
         if entry.reason:
             yield "reason", separated(self.reason(entry), unit)
@@ -228,20 +148,7 @@ class OverlapDrawing(Drawing):
             yield "older estimate", failed if older is None else f"{figure(older)} {unit}"
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return a program in short, with a hint at further commands.
-
-        Parameters
-        ----------
-        instance : Instance
-            The program.
-        problem : Problem
-            What it is lowered to; makes no difference.
-
-        Returns
-        -------
-        RenderableType
-            A title, facts and the hint.
-        """
+        """Return a program in short, with a hint at further commands."""
         rows = list(program_shape(cast("OverlapInstance", instance)))
         return described(instance, rows, "a program of kernels and collectives")
 
@@ -262,22 +169,7 @@ class OverlapDrawing(Drawing):
     def warning(
         self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
     ) -> str | None:
-        """Return a warning if the order of a result does not run as its schedule.
-
-        Parameters
-        ----------
-        instance : Instance
-            The program.
-        schedule : Schedule
-            The schedule that is drawn.
-        source : Result or HeuristicEntry, optional
-            Holds the order.
-
-        Returns
-        -------
-        str or None
-            The warning; None if both agree or there is no order.
-        """
+        """Return a warning if the order of a result does not run as its schedule."""
         order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
         program = cast("OverlapInstance", instance)
         if order is None or program_of(program, schedule, order) is not None:
@@ -287,20 +179,7 @@ class OverlapDrawing(Drawing):
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield the figures of the best orders, and the exposed time of the default passes.
-
-        Parameters
-        ----------
-        results : sequence of Result
-            One row each.
-        fold_names : bool
-            Continue long names on the next line instead of cutting them off.
-
-        Yields
-        ------
-        RenderableType
-            One table; times are in the unit of each program.
-        """
+        """Yield the figures of the best orders, and the exposed time of the default passes."""
         found = [cast("OverlapResult", result) for result in results]
         shares = [share_of(one.exposed_wait, one.makespan) for one in found]
         yield table(
@@ -322,20 +201,7 @@ class OverlapDrawing(Drawing):
         )
 
     def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Return True if a variant with ties by program order changes nothing.
-
-        Parameters
-        ----------
-        name : str
-            The heuristic.
-        results : sequence of Result
-            All results that are compared.
-
-        Returns
-        -------
-        bool
-            True hides the heuristic.
-        """
+        """Return True if a variant with ties by program order changes nothing."""
         base = name.removesuffix(STABLE)
         if base == name:
             return False
