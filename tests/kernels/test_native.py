@@ -183,11 +183,21 @@ def text(a: int) -> int:
     return len("abc") + a
 
 
+def no_name() -> int:
+    missing()  # type: ignore[name-defined]  # noqa: F821
+    return 1
+
+
 def two_types(a: int) -> int:
     b = 1
     if a > 0:
         b = 0.5  # type: ignore[assignment]
     return b
+
+
+def three_values(a: int) -> int:
+    first, second = (a, 1, 2)  # type: ignore[misc]
+    return first + second
 
 
 def of_a_loop(a: int) -> int:
@@ -198,7 +208,22 @@ def of_a_loop(a: int) -> int:
     return a
 
 
-@pytest.mark.parametrize("function", [unknown_name, no_part, text, two_types, of_a_loop])
-def test_what_has_no_translation_is_refused(function: Callable[[int], int]) -> None:
+REFUSED = [unknown_name, no_name, no_part, text, two_types, three_values, of_a_loop]
+
+
+@pytest.mark.parametrize("function", REFUSED)
+def test_what_has_no_translation_is_refused(function: Callable[..., int]) -> None:
     with pytest.raises(UntranslatableError):
-        machine_code(function, (1,), PARTS)
+        machine_code(function, (1,) * function.__code__.co_argcount, PARTS)
+
+
+def over_one_item(a: int, b: int) -> int:
+    for first, second in ((a, b),):
+        a += 10 * first + second
+    for number in (b, a):
+        a += 3 * number
+    return a
+
+
+def test_a_loop_over_a_tuple_may_begin_with_arguments() -> None:
+    assert machine_code(over_one_item, (1, 1), set())(4, 5) == over_one_item(4, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,7 @@ class InlinedCall:
     ----------
     namespace : dict
         Globals of the function.
-    written : dict
+    written : Counter
         How often each local name is assigned.
     exit : str
         Label behind the call.
@@ -69,7 +70,7 @@ class InlinedCall:
     """
 
     namespace: dict[str, Any]
-    written: dict[str, int]
+    written: Counter[str]
     exit: str
     names: dict[str, Value] = field(default_factory=dict)
     result: Value | None = None
@@ -82,7 +83,7 @@ class Expressions:
     def __init__(self, body: Body, frame: InlinedCall) -> None:
         self.body, self.frame = body, frame
 
-    def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
+    def call(self, function: Any, arguments: list[Value]) -> Value | None:
         """Add the instructions of a part in this place; return what it returns.
 
         Parameters
@@ -136,7 +137,7 @@ class Expressions:
         array = self.value(node.value)
         if not isinstance(array, Array):
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
-        place = self.number(node.slice).text
+        place = self.body.converted(self.number(node.slice), INT).text
         if not place.isdigit():
             length = self.body.read(array.length).text
             is_behind = self.body.emit(f"icmp slt i64 {place}, 0")
@@ -217,7 +218,7 @@ class Expressions:
     def _test(self, left: Number, operator: ast.cmpop, right: Value) -> str:
         """Add a comparison; return its truth."""
         emit = self.body.emit
-        if isinstance(operator, ast.In) and isinstance(right, Record):
+        if isinstance(operator, ast.In) and isinstance(right, Record) and right.names != RANGE:
             truth = "false"
             for item in right.items:
                 truth = emit(f"or i1 {truth}, {self._test(left, ast.Eq(), item)}")
@@ -330,7 +331,7 @@ class Expressions:
             return arguments[0].length
         numbers = [self.body.read(argument) for argument in arguments]
         if name == "range":
-            return _range(numbers)
+            return _range([self.body.converted(number, INT) for number in numbers])
         if name == "int" and numbers[0].kind == INT:
             return numbers[0]
         if name == "bool":
@@ -346,7 +347,8 @@ class Expressions:
 def _constant(value: Any) -> Number | None:
     if isinstance(value, float):
         return Number(f"0x{struct.pack('>d', value).hex()}", FLOAT)
-    return Number(str(int(value))) if isinstance(value, int) else None
+    is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
+    return Number(str(int(value))) if is_whole else None
 
 
 def _range(numbers: list[Number]) -> Record:

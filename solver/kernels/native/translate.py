@@ -102,17 +102,19 @@ class Statements(Expressions):
     """Adds the instructions of statements to a body."""
 
     def __init__(self, body: Body, parts: set[Callable[..., Any]]) -> None:
-        super().__init__(body, InlinedCall({}, {}, ""))
-        self._parts = parts | {_NOTHING}
+        super().__init__(body, InlinedCall({}, Counter(), ""))
+        self._parts = parts
 
-    def call(self, function: Callable[..., Any], arguments: list[Value]) -> Value | None:
+    def call(self, function: Any, arguments: list[Value]) -> Value | None:
         """Add the instructions of a function in this place; return what it returns."""
         is_kernel = not self.frame.exit
         if not isinstance(function, FunctionType) or not (is_kernel or function in self._parts):
-            raise UntranslatableError(f"{function} is no part")
+            raise UntranslatableError("a call of what is no part")
         node, outer = _definition(function), self.frame
         frame = InlinedCall(function.__globals__, _written(node), self.body.fresh("l"))
         self.frame = frame
+        if len(arguments) != len(node.args.args):
+            raise UntranslatableError("a call without all parameters")
         for parameter, argument in zip(node.args.args, arguments, strict=True):
             if parameter.arg in frame.written:
                 frame.names[parameter.arg] = self.body.slots(argument)
@@ -132,7 +134,12 @@ class Statements(Expressions):
             translate = getattr(self, f"_do_{type(statement).__name__.lower()}", None)
             if translate is None:
                 raise UntranslatableError(f"line {statement.lineno}: {ast.unparse(statement)}")
-            translate(statement)
+            try:
+                translate(statement)
+            except UntranslatableError as error:
+                if str(error).startswith("line "):
+                    raise
+                raise type(error)(f"line {statement.lineno}: {error}") from None
 
     def _bind(self, name: str, value: Value) -> None:
         """Let a name stand for a value from here on."""
@@ -148,6 +155,8 @@ class Statements(Expressions):
         if isinstance(target, ast.Name):
             self._bind(target.id, value)
         elif isinstance(target, ast.Tuple) and isinstance(value, Record):
+            if len(target.elts) != len(value.items):
+                raise UntranslatableError(f"{len(value.items)} values for {len(target.elts)} names")
             for inner, item in zip(target.elts, value.items, strict=True):
                 self._assign(inner, item)
         elif isinstance(target, ast.Subscript):
@@ -172,15 +181,17 @@ class Statements(Expressions):
             before = Number(self.body.emit(f"load i64, ptr {address}"))
             after = self.operate(before, statement.op, self.number(statement.value))
             self.body.run(f"store i64 {self.body.converted(after, 'i64').text}, ptr {address}")
-        elif isinstance(target, ast.Name):
+        elif isinstance(target, ast.Name) and target.id in self.frame.names:
             before = self.body.read(self.frame.names[target.id])
             after = self.operate(before, statement.op, self.number(statement.value))
             self._bind(target.id, after)
+        else:
+            raise UntranslatableError(f"line {target.lineno}: {ast.unparse(target)}")
 
     def _do_expr(self, statement: ast.Expr) -> None:
         node = statement.value
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-            function = self.frame.namespace.get(node.func.id, _NOTHING)
+            function = self.frame.namespace.get(node.func.id)
             self.call(function, [self.value(argument) for argument in node.args])
         elif not isinstance(node, ast.Constant):
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
@@ -248,6 +259,7 @@ class Statements(Expressions):
     def _each(self, statement: ast.For, items: Sequence[Value]) -> None:
         """Add the statements once for each item of a tuple."""
         behind = self.body.fresh("l")
+        self.frame.written.update(_written(statement.target))  # each item is another value
         for item in items:
             self._assign(statement.target, item)
             following = self.body.fresh("l")
@@ -294,10 +306,6 @@ class Statements(Expressions):
         return emit(f"select i1 {falls}, i1 {other}, i1 {test}")
 
 
-def _NOTHING() -> None:
-    """Stand for a name that is no function."""
-
-
 def _is_given(value: Value) -> bool:
     """Return true if a value is an array or a record as it was passed to the kernel."""
     if isinstance(value, Array):
@@ -326,8 +334,8 @@ def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
     }
 
 
-def _written(node: ast.FunctionDef) -> dict[str, int]:
-    """Return the number of assignments to each name of a function."""
+def _written(node: ast.AST) -> Counter[str]:
+    """Return the number of assignments to each name of a function, or of a target."""
     return Counter(
         each.id
         for each in ast.walk(node)
