@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.attended import unbroken
 from ppsolve.solver.kernels.cache import is_stored, is_warm
 from ppsolve.solver.kernels.native.values import NoSourceError
@@ -34,10 +35,12 @@ ASKING_SECONDS = 0.25
 look takes 0.1 ms."""
 
 SWITCH = "PPSOLVE_COMPILE"
-"""Environment variable: ``always`` and ``never`` decide instead of the sizes."""
+"""Environment variable: ``always``, ``never`` and ``checked`` decide instead of the sizes."""
+
+_COMPILED = ("always", "checked")
 
 _lock = threading.RLock()
-_state = {"compiled": os.environ.get(SWITCH) == "always", "due": math.inf}
+_state = {"compiled": os.environ.get(SWITCH) in _COMPILED, "due": math.inf}
 """Whether kernels run compiled, and the moment of `time.monotonic` at which an answer is due."""
 
 _parts: set[Callable[..., Any]] = set()
@@ -47,6 +50,14 @@ def part(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that kernels call. It stays a plain function."""
     _parts.add(function)
     return function
+
+
+def _asked() -> str:
+    """Return the value of `SWITCH`, empty where sizes decide."""
+    value = os.environ.get(SWITCH, "")
+    if value not in ("", "never", *_COMPILED):
+        raise InputError(f"{value!r} is none of always, never and checked", source=SWITCH)
+    return value
 
 
 def is_compiled() -> bool:
@@ -62,7 +73,13 @@ def answering_within(seconds: float) -> Iterator[None]:
     ----------
     seconds : float
         Seconds from now on; infinite without a limit.
+
+    Raises
+    ------
+    InputError
+        If the environment asks for a way to run kernels that there is not.
     """
+    _asked()
     before = _state["due"]
     _state["due"] = time.monotonic() + seconds
     try:
@@ -73,8 +90,7 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 def is_time_to_compile() -> bool:
     """Return true if kernels that no cache holds may be compiled before the answer is due."""
-    is_asked = os.environ.get(SWITCH) == "always"
-    return is_asked or _state["due"] - time.monotonic() >= COMPILING_SECONDS
+    return _asked() in _COMPILED or _state["due"] - time.monotonic() >= COMPILING_SECONDS
 
 
 def expect(steps: float) -> bool:
@@ -91,8 +107,13 @@ def expect(steps: float) -> bool:
     -------
     bool
         Whether so much work pays for compiled code.
+
+    Raises
+    ------
+    InputError
+        If the environment asks for a way to run kernels that there is not.
     """
-    if os.environ.get(SWITCH) == "never" or steps < PAYING_STEPS:
+    if _asked() == "never" or steps < PAYING_STEPS:
         return False
     if is_time_to_compile() or is_warm():
         _state["compiled"] = True
@@ -163,7 +184,11 @@ class Kernel:
 
                 try:
                     self._machine_code = machine_code(
-                        self.function, arguments, _parts, is_time_to_compile()
+                        self.function,
+                        arguments,
+                        _parts,
+                        is_time_to_compile(),
+                        _asked() == "checked",
                     )
                 except NoSourceError:
                     self._machine_code = self._by_python

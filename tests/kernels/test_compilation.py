@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver import attended
 from ppsolve.solver.kernels import cache, compilation
 from ppsolve.solver.kernels.compilation import Kernel, part
@@ -81,6 +82,21 @@ def test_never_means_never(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(compilation._state, "compiled", False)
     compilation.expect(1e12)
     assert not compilation.is_compiled()
+
+
+def test_an_unknown_way_to_run_kernels_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compilation.SWITCH, "sometimes")
+    with pytest.raises(InputError, match=r"^PPSOLVE_COMPILE: 'sometimes' is none of"):
+        compilation.expect(0)
+    with pytest.raises(InputError), compilation.answering_within(math.inf):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["", "always", "never", "checked"])
+def test_each_known_way_to_run_kernels_is_taken(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compilation.SWITCH, mode)
+    with compilation.answering_within(0.0):
+        assert compilation.is_time_to_compile() == (mode in ("always", "checked"))
 
 
 def test_ppsolve_does_not_import_llvm() -> None:

@@ -132,21 +132,23 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "folder", lambda: None)
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
 @pytest.mark.parametrize("function", [divide, shift, by_constants, decide, smallest, loop, parts])
-def test_numbers_are_as_in_python(function: Callable[[int, int], int]) -> None:
-    code = machine_code(function, (1, 1), PARTS)
+def test_numbers_are_as_in_python(function: Callable[[int, int], int], is_checked: bool) -> None:
+    code = machine_code(function, (1, 1), PARTS, is_checked=is_checked)
     for a, b in itertools.product(NUMBERS, NUMBERS[:-1]):
         if b != 0 or function is not divide:
             assert code(a, b) == function(a, b), (a, b)
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
 @pytest.mark.parametrize("count, patience", [(2, 0.0), (3, 10.0), (1, 0)])
-def test_records_and_arrays_are_as_in_python(count: int, patience: float) -> None:
+def test_records_and_arrays_are_as_in_python(count: int, patience: float, is_checked: bool) -> None:
     def arguments() -> tuple[Outer, Any, float]:
         values = np.array([1, 2, 3, 4])
         return Outer(Inner(values, 2.0), count, np.zeros(1, int)), np.array([5, 6, 7, 1]), patience
 
-    code = machine_code(fields, arguments(), PARTS)
+    code = machine_code(fields, arguments(), PARTS, is_checked=is_checked)
     made, expected = arguments(), arguments()
     assert code(*made) == fields(*expected)
     assert made[1].tolist() == expected[1].tolist()

@@ -15,9 +15,19 @@ from ppsolve.solver.kernels.native.values import (
 
 
 class Body:
-    """Blocks of instructions, each of which ends with a jump; slots are made at the beginning."""
+    """Blocks of instructions, each of which ends with a jump; slots are made at the beginning.
+
+    Attributes
+    ----------
+    fault : str
+        Register with the address that `FAULT` stands for; empty where nothing is checked.
+    descriptions : dict
+        Name of each text that is written there.
+    """
 
     def __init__(self) -> None:
+        self.fault = ""
+        self.descriptions: dict[str, str] = {}
         self.opening: list[str] = []
         self.lines: list[str] = []
         self.is_open = True
@@ -62,6 +72,29 @@ class Body:
         """
         self.lines.append(f"br i1 {truth}, label %{yes}, label %{no}")
         self.is_open = False
+
+    def refuse(self, truth: str, description: str, first: str, second: str) -> None:
+        """Let checked code end where something is wrong.
+
+        Parameters
+        ----------
+        truth : str
+            A register of one bit.
+        description : str
+            Name of the error, a space, and what is wrong where.
+        first, second : str
+            Constants or registers that the caller is told too.
+        """
+        wrong, fine = self.fresh("l"), self.fresh("l")
+        self.fork(truth, wrong, fine)
+        self.begin(wrong)
+        text = self.descriptions.setdefault(description, f"@{self.fresh('t')}")
+        for place, word in enumerate((f"ptr {text}", f"i64 {first}", f"i64 {second}")):
+            address = self.emit(f"getelementptr inbounds i64, ptr {self.fault}, i64 {place}")
+            self.run(f"store {word}, ptr {address}")
+        self.run("ret i64 0")
+        self.is_open = False
+        self.begin(fine)
 
     def slot(self, kind: str) -> Slot:
         """Return room for a number."""

@@ -137,19 +137,49 @@ class Expressions:
         array = self.value(node.value)
         if not isinstance(array, Array):
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
-        place = self.body.converted(self.number(node.slice), INT).text
+        place = index = self.body.converted(self.number(node.slice), INT).text
         if not place.isdigit():
             length = self.body.read(array.length).text
             is_behind = self.body.emit(f"icmp slt i64 {place}, 0")
             again = self.body.emit(f"add i64 {place}, {length}")
             place = self.body.emit(f"select i1 {is_behind}, i64 {again}, i64 {place}")
+        if self.body.fault:
+            length = self.body.read(array.length).text
+            self.refuse(f"icmp uge i64 {place}, {length}", IndexError, node, index, length)
         first = self.body.read(array.pointer).text
         return self.body.emit(f"getelementptr inbounds i64, ptr {first}, i64 {place}")
 
-    def _binop(self, node: ast.BinOp) -> Value:
-        return self.operate(self.number(node.left), node.op, self.number(node.right))
+    def refuse(
+        self,
+        test: str,
+        error: type[Exception],
+        node: ast.expr | ast.stmt,
+        first: str = "0",
+        second: str = "0",
+    ) -> None:
+        """Add a test to checked code, nothing to other code: where it holds, the kernel ends.
 
-    def operate(self, left: Number, operator: ast.operator, right: Number) -> Number:
+        Parameters
+        ----------
+        test : str
+            Operation that returns one bit.
+        error : type of Exception
+            What the caller raises, one of Python's own.
+        node : ast.expr or ast.stmt
+            What is wrong.
+        first, second : str
+            Its numbers: index and length, or operands.
+        """
+        if self.body.fault:
+            where = f"{self.frame.namespace['__name__']}, line {node.lineno}: {ast.unparse(node)}"
+            self.body.refuse(self.body.emit(test), f"{error.__name__} {where}", first, second)
+
+    def _binop(self, node: ast.BinOp) -> Value:
+        return self.operate(self.number(node.left), node.op, self.number(node.right), node)
+
+    def operate(
+        self, left: Number, operator: ast.operator, right: Number, node: ast.expr | ast.stmt
+    ) -> Number:
         """Add an operation of two numbers.
 
         Parameters
@@ -158,6 +188,8 @@ class Expressions:
             Its operands.
         operator : ast.operator
             As Python parsed it.
+        node : ast.expr or ast.stmt
+            Where it stands.
 
         Returns
         -------
@@ -174,10 +206,36 @@ class Expressions:
             one, two = self.body.converted(left, FLOAT), self.body.converted(right, FLOAT)
             if kind not in _FLOATING:
                 raise UntranslatableError(f"{kind.__name__} of floats")
+            if kind is ast.Div:
+                self.refuse(f"fcmp oeq double {two.text}, 0.0", ZeroDivisionError, node)
             return Number(emit(f"{_FLOATING[kind]} double {one.text}, {two.text}"), FLOAT)
+        self._refuse_operands(left.text, right.text, kind, node)
         if kind in _WHOLE:
             return Number(emit(f"{_WHOLE[kind]} i64 {left.text}, {right.text}"))
         return self._divide(left.text, right.text, kind)
+
+    def _refuse_operands(
+        self, left: str, right: str, kind: type[ast.operator], node: ast.expr | ast.stmt
+    ) -> None:
+        """Let checked code refuse operands whose result here is not what Python's would be."""
+        if not self.body.fault:
+            return
+        emit, wrong = self.body.emit, ""
+        if kind in (ast.FloorDiv, ast.Mod):
+            self.refuse(f"icmp eq i64 {right}, 0", ZeroDivisionError, node, left, right)
+            is_least = emit(f"icmp eq i64 {left}, {-(2**63)}")
+            wrong = f"and i1 {is_least}, {emit(f'icmp eq i64 {right}, -1')}"
+        elif kind in (ast.LShift, ast.RShift):
+            self.refuse(f"icmp ugt i64 {right}, 63", ValueError, node, left, right)
+            if kind is ast.LShift:
+                back = emit(f"ashr i64 {emit(f'shl i64 {left}, {right}')}, {right}")
+                wrong = f"icmp ne i64 {back}, {left}"
+        elif kind in (ast.Add, ast.Sub, ast.Mult):
+            name = f"@llvm.s{_WHOLE[kind]}.with.overflow.i64"
+            pair = emit(f"call {{i64, i1}} {name}(i64 {left}, i64 {right})")
+            wrong = f"extractvalue {{i64, i1}} {pair}, 1"
+        if wrong:
+            self.refuse(wrong, OverflowError, node, left, right)
 
     def _divide(self, left: str, right: str, kind: type[ast.operator]) -> Number:
         """Add a division that rounds down as Python's does, or what it leaves."""
@@ -204,7 +262,7 @@ class Expressions:
             return Number(self.body.emit(f"fneg double {number.text}"), FLOAT)
         if number.text.isdigit():
             return Number(str(-int(number.text)))
-        return Number(self.body.emit(f"sub i64 0, {number.text}"))
+        return self.operate(Number("0"), ast.Sub(), number, node)
 
     def _compare(self, node: ast.Compare) -> Value:
         if len(node.ops) > 1:

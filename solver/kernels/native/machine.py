@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import hashlib
 import struct
@@ -14,7 +15,7 @@ import numpy as np
 
 from ppsolve.solver.kernels.cache import store, stored
 from ppsolve.solver.kernels.native.translate import SYMBOL, translate
-from ppsolve.solver.kernels.native.values import FLOAT, POINTER, ArgumentLayout, layout_of
+from ppsolve.solver.kernels.native.values import FAULT, FLOAT, POINTER, ArgumentLayout, layout_of
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -23,9 +24,15 @@ OPTIMIZATION = 2
 
 
 def machine_code(
-    function: Any, arguments: tuple[Any, ...], parts: set[Callable[..., Any]], may_make: bool = True
+    function: Any,
+    arguments: tuple[Any, ...],
+    parts: set[Callable[..., Any]],
+    may_make: bool = True,
+    is_checked: bool = False,
 ) -> MachineCode | None:
     """Return a kernel as machine code, from the cache if it is there.
+
+    Checked code is neither taken from the cache nor kept in it.
 
     Parameters
     ----------
@@ -37,6 +44,8 @@ def machine_code(
         Functions that it may call.
     may_make : bool
         Whether it is compiled where the cache does not have it.
+    is_checked : bool
+        Whether indices and operands are checked.
 
     Returns
     -------
@@ -54,6 +63,10 @@ def machine_code(
         layout_of(value, str(types.get(name, "")))
         for name, value in zip(names, arguments, strict=True)
     ]
+    returns = str(types.get("return")) != "None"
+    if is_checked:
+        layouts.append(ArgumentLayout(FAULT))
+        return CheckedCode(object_of(translate(function, layouts, parts)), layouts, returns)
     key = _key(function, layouts)
     code = stored(function.__name__, key)
     if code is None:
@@ -61,7 +74,7 @@ def machine_code(
             return None
         code = object_of(translate(function, layouts, parts))
         store(function.__name__, key, code)
-    return MachineCode(code, layouts, str(types.get("return")) != "None")
+    return MachineCode(code, layouts, returns)
 
 
 def _key(function: FunctionType, layouts: Sequence[ArgumentLayout]) -> str:
@@ -139,6 +152,28 @@ class MachineCode:
             if original.flags.writeable:
                 original[...] = copy
         return int(answer) if self._returns else None
+
+
+class CheckedCode(MachineCode):
+    """A kernel that looks at each index and operand before it uses it."""
+
+    def __call__(self, *arguments: Any) -> int | None:
+        """Run the kernel.
+
+        Raises
+        ------
+        IndexError, ZeroDivisionError, OverflowError, ValueError
+            If an index or operand is out of range; arrays are as they were written until then.
+        """
+        fault = np.zeros(3, dtype=np.int64)
+        answer = super().__call__(*arguments, fault.ctypes.data)
+        if fault[0]:
+            text = ctypes.string_at(int(fault[0])).decode()
+            kernel, error, where = text.split(" ", 2)
+            words = "index {}, length {}" if error == "IndexError" else "operands {} and {}"
+            numbers = words.format(*fault[1:].tolist())
+            raise getattr(builtins, error)(f"kernel {kernel}: {where}: {numbers}")
+        return answer
 
 
 def _block(

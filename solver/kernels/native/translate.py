@@ -18,6 +18,8 @@ from typing import Any
 from ppsolve.solver.kernels.native.body import Body
 from ppsolve.solver.kernels.native.expressions import RANGE, Expressions, InlinedCall
 from ppsolve.solver.kernels.native.values import (
+    FAULT,
+    INT,
     POINTER,
     ArgumentLayout,
     Array,
@@ -38,6 +40,12 @@ opening:
 """
 
 
+_CHECKED = "".join(
+    f"declare {{i64, i1}} @llvm.s{name}.with.overflow.i64(i64, i64)\n"
+    for name in ("add", "sub", "mul")
+)
+
+
 def translate(
     function: FunctionType, layouts: Sequence[ArgumentLayout], parts: set[Callable[..., Any]]
 ) -> str:
@@ -48,7 +56,7 @@ def translate(
     function : function
         The kernel.
     layouts : sequence of ArgumentLayout
-        How its arguments are passed.
+        How its arguments are passed; a last one of the kind `FAULT` asks for checked code.
     parts : set of function
         Functions that it may call.
 
@@ -67,9 +75,23 @@ def translate(
     given, body.lines = body.lines, []
     statements = Statements(body, parts)
     result = statements.call(function, arguments)
-    answer = Number("0") if result is None else body.read(result)
-    body.run(f"ret i64 {body.converted(answer, 'i64').text}")
-    return _HEAD + "\n".join([*given, *body.opening, "br label %main", "main:", *body.lines, "}"])
+    if getattr(result, "kind", None if result else INT) != INT:
+        line = function.__code__.co_firstlineno
+        raise UntranslatableError(f"line {line}: {function.__name__} returns no whole number")
+    body.run(f"ret i64 {body.read(result).text if result else 0}")
+    head = _CHECKED + _texts(body.descriptions, function.__name__) if body.fault else ""
+    lines = [*given, *body.opening, "br label %main", "main:", *body.lines, "}"]
+    return head + _HEAD + "\n".join(lines)
+
+
+def _texts(descriptions: dict[str, str], kernel: str) -> str:
+    """Return constants of a module: descriptions behind the name of a kernel."""
+    lines = []
+    for description, name in descriptions.items():
+        content = f"{kernel} {description}\0".encode()
+        escaped = "".join(f"\\{byte:02X}" for byte in content)
+        lines.append(f'{name} = private constant [{len(content)} x i8] c"{escaped}"\n')
+    return "".join(lines)
 
 
 def _arguments(body: Body, words: str, layouts: Sequence[ArgumentLayout]) -> list[Value]:
@@ -77,7 +99,7 @@ def _arguments(body: Body, words: str, layouts: Sequence[ArgumentLayout]) -> lis
     found: list[Value] = []
     place = 0
     for layout in layouts:
-        kind = POINTER if layout.kind == "record" else layout.kind
+        kind = POINTER if layout.kind in ("record", FAULT) else layout.kind
         first = _word(body, words, place, kind)
         place += 1
         if layout.kind == POINTER:
@@ -86,6 +108,8 @@ def _arguments(body: Body, words: str, layouts: Sequence[ArgumentLayout]) -> lis
         elif layout.kind == "record":
             fields = _arguments(body, first.text, layout.fields)
             found.append(Record(layout.names, tuple(fields)))
+        elif layout.kind == FAULT:
+            body.fault = first.text
         else:
             found.append(first)
     return found
@@ -179,11 +203,11 @@ class Statements(Expressions):
         if isinstance(target, ast.Subscript):
             address = self.address(target)
             before = Number(self.body.emit(f"load i64, ptr {address}"))
-            after = self.operate(before, statement.op, self.number(statement.value))
+            after = self.operate(before, statement.op, self.number(statement.value), statement)
             self.body.run(f"store i64 {self.body.converted(after, 'i64').text}, ptr {address}")
         elif isinstance(target, ast.Name) and target.id in self.frame.names:
             before = self.body.read(self.frame.names[target.id])
-            after = self.operate(before, statement.op, self.number(statement.value))
+            after = self.operate(before, statement.op, self.number(statement.value), statement)
             self._bind(target.id, after)
         else:
             raise UntranslatableError(f"line {target.lineno}: {ast.unparse(target)}")
@@ -247,6 +271,7 @@ class Statements(Expressions):
         values = self.body.settle(self.value(statement.iter))
         if isinstance(values, Record) and values.names == RANGE:
             first, end, step = map(self.body.read, values.items)
+            self.refuse(f"icmp eq i64 {step.text}, 0", ValueError, statement.iter, step.text)
             self._count(statement, first, end, step)
         elif isinstance(values, Array):
             self._count(statement, Number("0"), self.body.read(values.length), Number("1"), values)

@@ -54,6 +54,11 @@ class Record:
 Value: TypeAlias = Number | Slot | Array | Record
 
 
+FAULT = "fault"
+"""Kind of the last layout of checked code, which code that checks nothing does not have: an address
+to which a kernel writes what was wrong, as the address of a text and two numbers."""
+
+
 @dataclass(frozen=True)
 class ArgumentLayout:
     """How an argument is passed, in words of 64 bits.
@@ -62,7 +67,7 @@ class ArgumentLayout:
     ----------
     kind : str
         `INT` or `FLOAT`: the number; `POINTER`: address and length of an array; "record": the
-        address of the words of all fields.
+        address of the words of all fields; `FAULT`.
     names, fields : tuple
         Names and layouts of the fields of a record.
     """
