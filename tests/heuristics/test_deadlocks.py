@@ -1,4 +1,4 @@
-"""What list scheduling says where it cannot go on: the op that waits, and what for."""
+"""Where list scheduling cannot go on, and rules of priorities and justification beside it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
 from ppsolve.solver.heuristics.priorities import longest_tail, tails
 from ppsolve.solver.heuristics.rules import RuleBook
 from ppsolve.solver.heuristics.serial import generate_serial
-from tests.small import op, small
+from tests.small import at, holding, op, small
 
 
 def rule_of(problem: Problem) -> PriorityRule:
@@ -60,3 +62,9 @@ def test_what_leads_to_an_early_pin_is_urgent() -> None:
 def test_ops_of_no_stage_are_one_group() -> None:
     problem = small([op("a", 1, "r"), op("b", 2, "s")])
     assert RuleBook(problem).num_groups == 1
+
+
+def test_justification_helps_where_ops_of_no_length_use_a_pool_within_its_room() -> None:
+    problem = small([op("a", 2, "r"), holding("z", 0, 1, "s")], [("z", "a")], capacity=1)
+    found = Justifier(problem).improve(at(problem, 5, 3), 1)
+    assert (found.value, check_schedule(problem, found)) == (2, [])

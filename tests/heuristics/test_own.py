@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve import HeuristicEntry, InputError, PipelineInstance
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.heuristics.loading import source_of
 from ppsolve.solver.heuristics.own import arguments_of, name_of
 from ppsolve.solver.kinds.task import load_exact_solver
 from ppsolve.solver.optimize import registry
@@ -268,3 +270,13 @@ def test_commands_take_them_and_keep_what_they_print_out_of_the_result(tmp_path:
         "error: --heuristic: expected package.module:function or path/to/file.py:function, got "
         '"gpipe"; --heuristics runs only those it names\n'
     )
+
+
+def test_the_file_of_a_module_of_the_working_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orders_of_mine.py").write_text("raise RuntimeError\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    assert source_of("orders_of_mine:shortest") == tmp_path / "orders_of_mine.py"
+    assert source_of("no_orders_of_mine:shortest") is None

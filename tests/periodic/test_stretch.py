@@ -48,13 +48,14 @@ def test_idle_time_does_not_grow_with_micro_batches(microbatches: int) -> None:
     assert found.makespan - short.makespan == 9 * (microbatches - 12)
 
 
-def test_uniform_pipelines_stay_optimal() -> None:
-    # 3 m + p - 1 with unit times and room for p: 12 micro-batches on 4 devices, then 400.
+@pytest.mark.parametrize(("devices", "microbatches"), [(4, 400), (8, 48)])
+def test_uniform_pipelines_stay_optimal(devices: int, microbatches: int) -> None:
+    # 3 m + p - 1 with unit times and room for p: of 3 p micro-batches, then many, or the fewest.
     unit = {"forward": 1, "backward_input": 1, "backward_weight": 1}
-    problem = pipeline(4, 400, times=unit, capacity=4)
+    problem = pipeline(devices, microbatches, times=unit, capacity=devices)
     found = steady_schedule(problem, Effort())
     assert check_schedule(problem, found) == []
-    assert found.makespan == 3 * 400 + 4 - 1
+    assert found.makespan == 3 * microbatches + devices - 1
 
 
 def test_the_same_problem_gets_the_same_schedule() -> None:

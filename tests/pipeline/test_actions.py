@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import ppsolve
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -143,3 +144,12 @@ def test_orders_leave_open_what_they_do_not_decide() -> None:
     times = {"forward": 0, "backward_input": 2, "backward_weight": 1}
     shown = lower(limited(1, times=times))
     assert not resolved(shown, [FIRST, SECOND]).overfills(shown)
+
+
+def test_orders_are_read_off_the_schedule_where_no_actions_are_given():
+    times = {"forward": 1, "backward": 2}
+    instance = PipelineInstance(num_devices=2, num_microbatches=1, times=times)
+    entry = ppsolve.simulate(instance, "gpipe").model_copy(update={"orders": None})
+    kind = kind_of(instance)
+    assert kind.order_lines(entry) == ["0F0,0B0", "1F0,1B0"]
+    assert kind.order_lines(entry.model_copy(update={"schedule": None})) is None
