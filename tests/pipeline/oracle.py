@@ -109,11 +109,11 @@ class _Rules:
         memory = self.instance.get("memory")
         if memory is None:
             return False
-        static = sum(
-            (_per(memory.get("static", 0), stage) for pipe in self.pipes
-             for stage, place in enumerate(pipe) if place == device),
-            Fraction(0),
-        )  # fmt: skip
+        # A stage that both pipes have here has its weights once.
+        held_here = {
+            stage for pipe in self.pipes for stage, place in enumerate(pipe) if place == device
+        }
+        static = sum((_per(memory.get("static", 0), stage) for stage in held_here), Fraction(0))
         capacity = _per(memory["capacity"], device)
         mine = [op for op in begin if self.device(op) == device]
         for moment in {Fraction(-(10**9)), *begin.values(), *end.values()}:
