@@ -39,7 +39,7 @@ from ppsolve.solver.kinds.portfolio import (
     searches_beside,
     takes_parts,
 )
-from ppsolve.solver.kinds.second_proof import prove_again
+from ppsolve.solver.kinds.second_proof import search_below
 from ppsolve.solver.kinds.start import START, known_schedule
 from ppsolve.solver.kinds.task import (
     EXACT,
@@ -360,7 +360,20 @@ class ScheduleTask(Task):
             stop = self.offer_exact(answer.schedule, control) or stop
         return StopReason.PROVED if self.is_closed else stop
 
-    verify = prove_again
+    def verify(self, control: Control, limits: SearchLimits) -> bool | None:
+        """Search for any schedule below the bound, or for any at all, with CP-SAT's defaults."""
+        if self.value is not None and self.bound.name not in {EXACT, FEW_DEVICES}:
+            return None
+        claimed = None if self.value is None else self.bound.value
+        plain = replace(limits, is_plain=True)
+        answer = search_below(self.implied, self.bounds, claimed, plain)
+        if answer.infeasible:
+            return True
+        if answer.schedule is None:
+            return None
+        self.bound = best_bound(self.bounds)
+        self.offer_exact(answer.schedule, control)
+        return False
 
     def _listeners(
         self, relay: ProgressRelay, learn: Callable[[Schedule], None] | None

@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.bounds import Bound, best_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kinds.few_devices import FEW_DEVICES
-from ppsolve.solver.kinds.task import EXACT, Control, WrongScheduleError, load_exact_solver
+from ppsolve.solver.kinds.task import EXACT, WrongScheduleError, load_exact_solver
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-if TYPE_CHECKING:
-    from ppsolve.solver.kinds.scheduling import ScheduleTask
-
-
-def prove_again(task: ScheduleTask, control: Control, limits: SearchLimits) -> bool | None:
-    """Prove the bound of a task, or that it has no schedule, with CP-SAT's defaults.
-
-    Parameters
-    ----------
-    task : ScheduleTask
-        Its bound is withdrawn where a better schedule contradicts it.
-    control : Control
-        The run, told about a better schedule.
-    limits : SearchLimits
-        Limits of the second proof.
-
-    Returns
-    -------
-    bool or None
-        As for `ppsolve.solver.kinds.task.Task.verify`.
-
-    Raises
-    ------
-    WrongScheduleError
-        The schedule that was found breaks a rule.
-    """
-    if task.value is not None and task.bound.name not in {EXACT, FEW_DEVICES}:
-        return None
-    claimed = None if task.value is None else task.bound.value
-    plain = replace(limits, is_plain=True)
-    answer = search_below(task.implied, task.bounds, claimed, plain)
-    if answer.infeasible:
-        return True
-    if answer.schedule is None:
-        return None
-    task.bound = best_bound(task.bounds)
-    task.offer_exact(answer.schedule, control)
-    return False
 
 
 def search_below(

@@ -83,6 +83,12 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
         return BoundCheck(shown, "memory")
     if ticks is not None and task.bound.value >= ticks:
         return BoundCheck(shown, task.bound.name)
+    return _search(task, ticks)
+
+
+def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
+    """Search below a bound until there is a schedule, or a proof that there is none."""
+    shown = None if ticks is None else task.shown(ticks)
     for round_ in count():
         limits = SearchLimits(
             seconds=None,
