@@ -165,8 +165,8 @@ def check_files(
 
 
 def _has_no_schedule(data: Any, source: str) -> bool:
-    found = owner_in(data, source) if isinstance(data, dict) else None
-    return isinstance(found, Result) and found.schedule is None
+    is_bare = isinstance(data, dict) and data.get("schedule") is None
+    return is_bare and isinstance(owner_in(data, source), Result)
 
 
 def _refuted(bound: BoundCheck) -> str:

@@ -127,10 +127,12 @@ def is_lost(kind: Any, instance: Instance, problem: Problem, outcome: HeuristicO
         Whether an entry has to hold the schedule itself.
     """
     schedule, orders = outcome.schedule, outcome.orders
+    if schedule is None or orders is None:
+        return False
     known = kind.heuristics_of(instance)
-    is_search = any(each.is_search for each in known if each.name == outcome.name)
-    has_others = not np.all(problem.is_compute & (problem.microbatch != FREE))
-    if schedule is None or orders is None or not (is_search and has_others):
+    if not any(each.is_search for each in known if each.name == outcome.name):
+        return False
+    if np.all(problem.is_compute & (problem.microbatch != FREE)):
         return False
     try:
         followed: Schedule = kind.follow(instance, problem, orders).schedule

@@ -15,7 +15,6 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import MAX_MOMENT, as_moment, explain, field_path
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.optimize.kinds import kind_of, known_kind
 
 
@@ -85,7 +84,7 @@ def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> 
         if (
             found is not None
             and made.orders == entry.orders
-            and figures(found)["makespan"] == entry.makespan
+            and problem.scale.time(found.makespan) == entry.makespan
         ):
             return found
     followed = stored = None
