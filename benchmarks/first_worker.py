@@ -87,7 +87,7 @@ def measure(options: Mapping[str, Any]) -> tuple[int, list[float]]:
     running.configured = partial(watch.configured, original=original)
     try:
         limits = SearchLimits(seconds=5.0, workers=2)
-        solve_exactly(task.implied, lower=task.bound.value, incumbent=task.schedule, limits=limits)
+        solve_exactly(task.implied, task.board, limits)
     finally:
         running.configured = original
     return task.size, [*watch.built, *watch.first]

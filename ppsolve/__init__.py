@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from ppsolve.solver.goodput.table import goodput_table
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
     from ppsolve.solver.optimize.kinds import load_instance, parse_instance
-    from ppsolve.solver.optimize.progress import Progress
     from ppsolve.solver.optimize.stress import stress
     from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.placements import optimize_placements
     from ppsolve.solver.plan.service import plan
+    from ppsolve.solver.run.progress import Progress
 
 register_display("html", "ppsolve.solver.render.notebook.html:html_of")
 register_display("gantt", "ppsolve.solver.render.plot.pictures:gantt")
@@ -80,7 +80,7 @@ _HOME = {
     "PlanRequest": "models.plan.request",
     "PpsolveError": "models.documents.errors",
     "Problem": "models.core.problem",
-    "Progress": "solver.optimize.progress",
+    "Progress": "solver.run.progress",
     "Result": "models.core.result",
     "Schedule": "models.core.schedule",
     "ScheduleCurve": "solver.goodput.curve",

@@ -19,8 +19,9 @@ MOST_LINES = 500
 
 LAYERS = {
     "models": [],
-    "base": ["attended", "clock", "kernels", "structure", "checker"],
+    "base": ["interruptible", "clock", "board", "kernels", "structure", "checker"],
     "methods": ["bounds", "flow", "heuristics", "periodic", "cpsat", "goodput", "stress"],
+    "run": ["run"],
     "kind": ["kinds"],
     "kinds": ["graph", "pipeline", "kfac", "overlap"],
     "library": ["optimize"],
@@ -46,11 +47,11 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.cpsat.constraints",
     "ppsolve.solver.cpsat.devices.search",
     "ppsolve.solver.cpsat.engine",
+    "ppsolve.solver.cpsat.bisection",
     "ppsolve.solver.cpsat.exact",
     "ppsolve.solver.cpsat.found",
     "ppsolve.solver.cpsat.levels",
     "ppsolve.solver.cpsat.model",
-    "ppsolve.solver.cpsat.neighbourhood.race",
     "ppsolve.solver.cpsat.neighbourhood.search",
     "ppsolve.solver.cpsat.objective",
     "ppsolve.solver.cpsat.parameters",

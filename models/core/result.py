@@ -313,6 +313,15 @@ class Versions(Reported):
 
 
 @unfolds("instance_document")
+class StepEntry(Reported):
+    """A step of a run: how long it took, and the best value and bound after it, in `value_unit`."""
+
+    name: str
+    seconds: float
+    value: Figure | None = None
+    bound: Figure | None = None
+
+
 class Result(HasSchedule, Reported):
     """Outcome of `optimize`: the best schedule, the proven bound, and every heuristic beside it.
 
@@ -324,6 +333,7 @@ class Result(HasSchedule, Reported):
     `bound_verified` says that what only CP-SAT has proved was proved once more, with other
     parameters and another seed; it is null where that was not tried, or did not end in its time.
     `robust` is the jitter that the best schedule was made to bear, where that was asked for.
+    `steps` says what ran, in this order, for how long, and what was known after it.
     `instance_document` is the instance itself as plain JSON data, so that a result file is enough
     for whoever reads it.
     """
@@ -358,6 +368,7 @@ class Result(HasSchedule, Reported):
     bounds: tuple[BoundEntry, ...] = ()
     bottleneck: Bottleneck | None = None
     heuristics: tuple[HeuristicEntry, ...] = ()
+    steps: tuple[StepEntry, ...] = ()
     schedule: ScheduleDocument | None = None
     instance_document: Annotated[dict[str, Any] | None, MayBeDeferred()] = Field(
         default=None, repr=False

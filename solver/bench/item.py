@@ -20,7 +20,7 @@ from ppsolve.solver.bench.engine import Finished
 from ppsolve.solver.bench.machine import machine_id, this_machine
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.progress import Progress
+from ppsolve.solver.run.progress import Progress
 
 DIGITS = 4
 """Decimals of seconds in records: a tenth of a millisecond, below what two runs differ by."""

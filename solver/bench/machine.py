@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from ppsolve.models.bench.record import Machine
-from ppsolve.solver.kinds.options import default_workers
+from ppsolve.solver.run.options import default_workers
 
 GIB = 2**30
 

@@ -16,9 +16,9 @@ from ppsolve.solver.bench.engine import Engine, Limits, wall_cap
 from ppsolve.solver.bench.local import LocalEngine
 from ppsolve.solver.bench.machine import GIB, memory_share
 from ppsolve.solver.bench.settings import checked_options
-from ppsolve.solver.kinds.options import default_workers
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.kinds import kind_of, known_kind
+from ppsolve.solver.run.options import default_workers
 
 
 @dataclass(frozen=True)

@@ -66,13 +66,12 @@ def main(handle: int) -> None:
 def _import_library() -> None:
     """Import all that an item needs, OR-tools and LLVM too, and look up what is installed."""
     import ppsolve.solver.bench.item
+    import ppsolve.solver.cpsat.exact
     import ppsolve.solver.kernels.native.machine  # noqa: F401
     from ppsolve.solver.bench.code import code_of
-    from ppsolve.solver.kinds.entries import versions
-    from ppsolve.solver.kinds.task import load_exact_solver
     from ppsolve.solver.optimize.registry import installed
+    from ppsolve.solver.run.entries import versions
 
-    load_exact_solver()
     # Each process that looked by itself took 20 ms of processor time for it.
     installed()
     code_of({})

@@ -9,8 +9,8 @@ from typing import Any
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize import api
+from ppsolve.solver.run.options import Options
 
 _ELSEWHERE = ("on_progress", "began")
 """Options that mean something in the calling process only."""

@@ -1,7 +1,7 @@
 """Lower bounds on the objective, each with the name that reports show."""
 
+from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.lower_bounds import (
-    Bound,
     best_bound,
     lower_bounds,
     work_bound,

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
+from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.first_return import RETURN_MOMENTS, acquiring, return_bound
 from ppsolve.solver.bounds.joint_spans import joint_spans
 from ppsolve.solver.bounds.one_machine import preemptive_bound
@@ -17,25 +18,6 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A proven lower bound on the objective, and the rule that proves it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the rule.
-    value : int
-        Ticks.
-    resource : int
-        The resource whose ops prove it; `FREE` where ops of several do, or it is not known.
-    """
-
-    name: str
-    value: int
-    resource: int = FREE
 
 
 @dataclass(frozen=True)

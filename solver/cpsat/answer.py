@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 
-IncumbentSource = Callable[[], Schedule | None]
-"""Gives the best schedule that was found elsewhere, None while there is none."""
+EXACT, FEW_DEVICES, NEIGHBOURHOODS = "cp-sat", "few-devices", "neighbourhoods"
+"""Names of the exact searches in reports."""
+
+
+class Company(Enum):
+    """What else searches a problem, which says what is worth asking."""
+
+    NEW = "nothing has searched it"
+    SEARCHED = "searches have found the incumbent, so that often nothing is better"
+    SHARED = "other searches look for schedules meanwhile"
 
 
 @dataclass(frozen=True)

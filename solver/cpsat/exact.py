@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
+from ppsolve.solver.cpsat.answer import EXACT, Company, ExactAnswer
 from ppsolve.solver.cpsat.bisection import Bisection
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.params import BisectionParams
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 def solve_exactly(
     implied: ImpliedOrder,
-    *,
-    lower: int,
-    incumbent: Schedule | None,
+    board: Board,
     limits: SearchLimits,
-    on_incumbent: Callable[[int], None] | None = None,
-    on_bound: Callable[[int], None] | None = None,
-    feed: IncumbentSource | None = None,
-    on_schedule: Callable[[Schedule], None] | None = None,
-    is_searched: bool = False,
+    *,
+    company: Company = Company.NEW,
+    params: BisectionParams | None = None,
 ) -> ExactAnswer:
     """Solve a problem with CP-SAT, also where memory amounts have no small exact scale.
 
@@ -38,10 +34,16 @@ def solve_exactly(
 
     Parameters
     ----------
-    implied, lower, incumbent, limits, on_incumbent, on_bound, feed, on_schedule
-        As in `ppsolve.solver.cpsat.engine.solve`.
-    is_searched : bool
-        Searches have found the incumbent, so that nothing better is to be expected.
+    implied : ImpliedOrder
+        The problem and its implied order.
+    board : Board
+        A board of the problem; begins with its incumbent and bound, and is told of better ones.
+    limits : SearchLimits
+        Limits of the search.
+    company : Company
+        What has searched the problem before, or searches it meanwhile.
+    params : BisectionParams, optional
+        Budgets of the questions.
 
     Returns
     -------
@@ -49,30 +51,28 @@ def solve_exactly(
         A valid schedule, if any, and a bound of the problem itself, in ticks.
     """
     began = time.monotonic()
-    attempt = partial(
-        solve,
-        implied,
-        on_incumbent=on_incumbent,
-        feed=feed,
-        on_schedule=on_schedule,
-    )
+    known, lower = board.schedule, board.bound.value
     spent, left = 0.0, limits
-    if incumbent is not None:
-        narrowed = Bisection(
-            attempt, lower, incumbent, limits, on_bound, feed, is_searched=is_searched
-        )
+    if known is not None:
+
+        def ask(question: Question, limits: SearchLimits) -> ExactAnswer:
+            return solve(implied, question, limits, board)
+
+        narrowed = Bisection(ask, board, limits, company=company, params=params)
         narrowed.run()
         if narrowed.is_closed or narrowed.is_interrupted:
             return narrowed.answer()
-        lower, incumbent = narrowed.lower, narrowed.schedule
+        lower, known = narrowed.lower, narrowed.schedule
         spent, left = narrowed.units, narrowed.left
-    first = attempt(lower=lower, limits=left, incumbent=incumbent, on_bound=on_bound)
+    first = solve(implied, Question(lower, known), left, board)
     first = replace(first, deterministic_time=first.deterministic_time + spent)
     if first.memory_is_exact or first.schedule is None or _is_valid(first.schedule):
+        if first.schedule is not None:
+            board.propose(first.schedule, EXACT)
         return first
     left = limits.less(time.monotonic() - began, first.deterministic_time)
     lower = max(lower, first.bound or lower)
-    second = attempt(lower=lower, limits=left, incumbent=incumbent, rounding="up")
+    second = solve(implied, Question(lower, known, rounding="up"), left, board)
     if second.infeasible:
         second = replace(second, schedule=None, infeasible=False)
     proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}

@@ -1,10 +1,10 @@
-"""What a running search has told so far, from whichever thread."""
+"""What a running search has found so far, from whichever thread."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -12,39 +12,43 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board, Incumbent, WrongScheduleError
+from ppsolve.solver.cpsat.answer import EXACT
 from ppsolve.solver.cpsat.model import CpsatModel, index_ordered
-
-Listener = Callable[[int], None]
 
 
 class SharedIncumbent:
-    """Best schedule and bound of all runs on one model, CP-SAT's and what was fed to it.
+    """Best schedule and bound of all runs on one model, CP-SAT's and those of a board.
 
     Parameters
     ----------
     model : CpsatModel
         The model that is searched.
-    on_incumbent, on_bound : callable, optional
-        Called with each better value and bound of CP-SAT, in ticks, from solver threads.
-    on_schedule : callable, optional
-        Called with each better schedule of CP-SAT, from solver threads.
+    board : Board, optional
+        A board of the model's problem.
+    proposes : bool
+        Schedules of the model are valid, so that they are proposed to the board.
+    raises : bool
+        Bounds of the model are those of the problem, so that the board's bound is raised.
     """
 
     def __init__(
         self,
         model: CpsatModel,
+        board: Board | None = None,
         *,
-        on_incumbent: Listener | None = None,
-        on_bound: Listener | None = None,
-        on_schedule: Callable[[Schedule], None] | None = None,
+        proposes: bool = True,
+        raises: bool = True,
     ) -> None:
         self.model = model
         self.bound = model.lower
         self.schedule: Schedule | None = None
         self.searched: int | None = None
         self.improved = time.monotonic()
-        self._on_incumbent, self._on_bound = on_incumbent, on_bound
-        self._on_schedule = on_schedule
+        self._board = board
+        self._proposes, self._raises = proposes, raises
+        # What is known before is no news: the model begins from it, or looks below it.
+        self._taken: Incumbent | None = None if board is None else board.incumbent
         self._lock = Lock()
         self._is_closed = False
 
@@ -60,8 +64,8 @@ class SharedIncumbent:
             return math.inf
         return (self.value - self.bound) / self.value if self.value else 0.0
 
-    def hear_schedule(self, starts: list[int], value: int) -> None:
-        """Take a solution of CP-SAT, and pass it on where it is the best one.
+    def note_solution(self, starts: list[int], value: int) -> None:
+        """Take a solution of CP-SAT, and propose it where it is the best one.
 
         Parameters
         ----------
@@ -79,40 +83,42 @@ class SharedIncumbent:
                 return
             schedule = Schedule(self.model.implied.problem, self.model.variables.starts_in(starts))
             self.schedule = schedule
-        if self._on_incumbent is not None:
-            self._on_incumbent(value)
-        if self._on_schedule is not None:
-            self._on_schedule(schedule)
+        if self._board is not None and self._proposes:
+            # The board notes the error: a callback that raises one would abort the process.
+            with suppress(WrongScheduleError):
+                self._board.propose(schedule, EXACT)
 
-    def hear_bound(self, bound: int) -> None:
-        """Take a bound of CP-SAT, in ticks, and pass it on where it is better."""
+    def note_bound(self, bound: int) -> None:
+        """Take a bound of CP-SAT, in ticks, and raise that of the board."""
         with self._lock:
             if self._is_closed or bound <= self.bound:
                 return
             self.bound = bound
-        if self._on_bound is not None:
-            self._on_bound(bound)
+        if self._board is not None and self._raises:
+            self._board.raise_bound(bound, EXACT)
 
-    def feed(self, schedule: Schedule) -> bool:
-        """Take a schedule that was found elsewhere; return whether it is the best one.
+    def take_incumbent(self) -> None:
+        """Take the board's schedule if it is better.
 
         One above the largest objective that is looked for says nothing here.
         """
-        if schedule.value > self.model.upper:
-            return False
-        ordered = index_ordered(self.model.implied, schedule.normalised())
+        best = None if self._board is None else self._board.incumbent
+        if best is None or best is self._taken:
+            return
+        self._taken = best
+        if best.schedule.value > self.model.upper:
+            return
+        ordered = index_ordered(self.model.implied, best.schedule)
         with self._lock:
-            if self.value is not None and ordered.value >= self.value:
-                return False
-            self.schedule = ordered
-            return True
+            if self.value is None or ordered.value < self.value:
+                self.schedule = ordered
 
-    def hear_response(self, response: Any) -> None:
+    def note_response(self, response: Any) -> None:
         """Take the last word of a run that has ended: its solution, if any, and its bound."""
         if len(response.solution):
-            self.hear_schedule(list(response.solution), round(response.objective_value))
+            self.note_solution(list(response.solution), round(response.objective_value))
         # A run that presolve closes tells its bound nowhere else.
-        self.hear_bound(int(response.inner_objective_lower_bound))
+        self.note_bound(int(response.inner_objective_lower_bound))
 
     def reason(self, gap: float) -> StopReason | None:
         """Return why nothing more is needed within a gap, None where more is."""
@@ -121,7 +127,7 @@ class SharedIncumbent:
         return StopReason.GAP if self.gap <= gap else None
 
     def close(self) -> None:
-        """Listen no more: a search that was given up on may go on for a while."""
+        """Take nothing more: a search that was given up on may go on for a while."""
         with self._lock:
             self._is_closed = True
 
@@ -136,4 +142,4 @@ class Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
     def on_solution_callback(self) -> None:
         """Take the solution that CP-SAT has just found."""
         solution = list(self.response_proto.solution)
-        self._found.hear_schedule(solution, round(self.objective_value))
+        self._found.note_solution(solution, round(self.objective_value))

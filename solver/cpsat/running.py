@@ -44,7 +44,7 @@ class SolverRun:
         self, model: CpsatModel, found: SharedIncumbent, limits: SearchLimits, spent: float
     ) -> None:
         self.solver = configured(limits, spent, model.traits)
-        self.solver.best_bound_callback = lambda value: found.hear_bound(math.floor(value))
+        self.solver.best_bound_callback = lambda value: found.note_bound(math.floor(value))
         self.began = time.monotonic()
         self._model, self._callback = model.variables.model, Incumbents(found)
         self._ended = Event()

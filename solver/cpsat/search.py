@@ -1,4 +1,4 @@
-"""Search a built model: keep the deadline, take schedules from elsewhere, start again with them."""
+"""Search a built model: keep the deadline, and start again from better schedules of the board."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import time
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
+from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.found import SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.cpsat.running import SolverRun
 
 POLL = 0.05
-"""Seconds between two looks at the clock and the feed."""
+"""Seconds between two looks at the clock and the board."""
 
 GRACE = 0.2
 """Seconds that CP-SAT has to end after it was told to; then its run is abandoned."""
@@ -26,8 +25,8 @@ HEAD_START = 0.1
 that an abandoned run answers 0.1 s late at most."""
 
 FIRST_CALM = 2.0
-"""Seconds without a better solution before the first start with a fed schedule; doubled by every
-start, since each loses the clauses learned so far."""
+"""Seconds without a better solution before the first start with a schedule of the board; doubled by
+every start, since each loses the clauses learned so far."""
 
 
 CONCLUSIVE = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID})
@@ -47,8 +46,6 @@ class CpsatSearch:
         Limits of all runs together.
     clock : Clock
         Began when `limits` did, before the model was built.
-    feed : callable, optional
-        Asked for schedules that were found elsewhere.
     """
 
     def __init__(
@@ -57,12 +54,9 @@ class CpsatSearch:
         found: SharedIncumbent,
         limits: SearchLimits,
         clock: Clock,
-        feed: IncumbentSource | None = None,
     ) -> None:
         self._model, self._found = model, found
         self._limits, self._clock = limits, clock
-        self._feed = feed
-        self._fed: Schedule | None = None
         self._calm = FIRST_CALM
         self._left = limits
         self._units = 0.0
@@ -89,7 +83,7 @@ class CpsatSearch:
         return SolverRun(self._model, self._found, self._left, self._clock.elapsed)
 
     def _start_again(self) -> None:
-        """Start from the best fed schedule; the run before has ended, so the model may change."""
+        """Start from the board's schedule; the run before has ended, so the model may change."""
         self._spend()
         self._calm *= 2
         best = self._found.schedule
@@ -106,7 +100,7 @@ class CpsatSearch:
         """Wait while there is a reason to; return whether to start again."""
         again = False
         while not self._run.wait(POLL):
-            self._listen()
+            self._found.take_incumbent()
             if self._clock.left <= self._early or self._is_closed():
                 return False
             again = again or self._has_better_start()
@@ -114,15 +108,8 @@ class CpsatSearch:
                 self._run.stop(0.0)
         return again and self._run.status not in CONCLUSIVE and self._clock.left > self._early
 
-    def _listen(self) -> None:
-        """Take what was found elsewhere, each schedule once."""
-        fed = None if self._feed is None else self._feed()
-        if fed is not None and fed is not self._fed:
-            self._found.feed(fed)
-            self._fed = fed
-
     def _is_closed(self) -> bool:
-        """Whether a fed schedule is good enough; CP-SAT ends by itself for its own."""
+        """Whether a schedule of the board is good enough; CP-SAT ends by itself for its own."""
         return self._is_ahead() and self._found.gap <= self._limits.gap
 
     def _is_ahead(self) -> bool:
@@ -130,7 +117,7 @@ class CpsatSearch:
         return value is not None and (searched is None or value < searched)
 
     def _has_better_start(self) -> bool:
-        """Whether a fed schedule leads, and CP-SAT has found nothing for a while."""
+        """Whether a schedule of the board leads, and CP-SAT has found nothing for a while."""
         last = max(self._run.began, self._found.improved)
         return self._is_ahead() and time.monotonic() - last >= self._calm
 
@@ -142,7 +129,7 @@ class CpsatSearch:
         if status is not None:
             reason = stop_reason(solver, status, self._left, interrupted)
             if status != cp_model.INFEASIBLE:
-                self._found.hear_response(solver.response_proto)
+                self._found.note_response(solver.response_proto)
             self._spend()
         self._found.close()
         exact = self._model.constraints.memory_is_exact

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.bounds.lower_bounds import Bound
+from ppsolve.solver.board import Bound
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.drains import FEW_NODES, drain_bound
 from ppsolve.solver.flow.flow import Flow

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.solver.bounds.lower_bounds import Bound
+from ppsolve.solver.board import Bound
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.paths import Paths

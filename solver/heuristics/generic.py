@@ -14,9 +14,9 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
-from ppsolve.solver.heuristics.order_search import obstacle, order_search
+from ppsolve.solver.heuristics.order_search import ORDERS, obstacle, order_search
 from ppsolve.solver.heuristics.spans import compact_spans
-from ppsolve.solver.heuristics.sweep import list_sweep
+from ppsolve.solver.heuristics.sweep import SWEEP, list_sweep
 
 _COMPACTION_SHARE = 0.5
 """Share of the time that is left for smaller spans; then the schedule must be checked and kept."""
@@ -34,19 +34,7 @@ def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
 
 def _swept(request: Request) -> Proposal:
     effort = request.effort
-
-    def exchange(better: Schedule | None) -> None:
-        if better is not None and effort.tell is not None:
-            effort.tell(list_rules.settled(better))
-
-    found = list_sweep(
-        request.problem,
-        effort.clock,
-        known=effort.known,
-        bound=effort.bound,
-        goes_on=effort.uses_all,
-        exchange=exchange,
-    )
+    found = list_sweep(request.problem, effort.clock, effort.board, goes_on=effort.uses_all)
     return Proposal(list_rules.settled(found).normalised())
 
 
@@ -54,15 +42,8 @@ def _ordered(request: Request) -> Proposal:
     effort, reason = request.effort, obstacle(request.problem)
     if reason is not None:
         raise NotApplicableError(reason)
-    known = effort.known or list_rules.list_tail(request.problem).normalised()
-    found = order_search(
-        known,
-        effort.clock,
-        bound=effort.bound,
-        goes_on=effort.uses_all,
-        tell=effort.tell,
-    )
-    return Proposal(found)
+    known = effort.board.schedule or list_rules.list_tail(request.problem).normalised()
+    return Proposal(order_search(known, effort.clock, effort.board, goes_on=effort.uses_all))
 
 
 GENERIC = (
@@ -79,13 +60,13 @@ GENERIC = (
         _list(list_rules.list_serial),
     ),
     Heuristic(
-        "list-sweep",
+        SWEEP,
         "best of many list rules, justified and shaken",
         _swept,
         is_search=True,
     ),
     Heuristic(
-        "order-search",
+        ORDERS,
         "orders of ops and of micro-batches changed on the longest path, by annealing",
         _ordered,
         is_search=True,

@@ -10,6 +10,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
+from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 
 EVERYTHING = "everything"
@@ -21,27 +22,21 @@ OURS = "ppsolve"
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a heuristic that searches may go on.
+    """How long a heuristic that searches may go on, and where it reports.
 
     Parameters
     ----------
     clock : Clock
         Once it is over, the best so far is returned.
-    bound : int
-        A lower bound on the objective in ticks, which nothing has to be sought below.
     uses_all : bool
         Whether to go on until the clock is over.
-    known : Schedule, optional
-        The best schedule so far, to improve on as well.
-    tell : callable, optional
-        Told of better schedules while the search goes on.
+    board : Board
+        The run's board, or one of its own.
     """
 
     clock: Clock = field(default_factory=Clock)
-    bound: int = 0
     uses_all: bool = False
-    known: Schedule | None = None
-    tell: Callable[[Schedule], None] | None = None
+    board: Board = field(default_factory=Board)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from ppsolve.models.documents.errors import (
     InputError,
     NotApplicableError,
 )
-from ppsolve.solver.attended import unbroken
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 
 OwnFunction = Callable[..., Any]
@@ -120,8 +119,7 @@ def _argument(parameter: Parameter) -> str | None:
 def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
     """Call a user's function and turn its answer into a schedule."""
     try:
-        with unbroken():
-            function = load()
+        function = load()
         words = arguments_of(function)
     except InputError as error:
         raise HeuristicFailedError(error.message) from None

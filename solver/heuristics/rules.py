@@ -148,28 +148,6 @@ class RuleBook:
             if self._bursts_pay:
                 yield self._random_burst(rng)
 
-    def starts(self, seed: int) -> Iterator[Recipe]:
-        """Yield random recipes without end, only such with a burst where those pay.
-
-        Parameters
-        ----------
-        seed : int
-            Seed of all choices.
-
-        Yields
-        ------
-        Recipe
-            Different ones for each seed.
-        """
-        rng = random.Random(seed)
-        while True:
-            if self._bursts_pay:
-                yield self._random_burst(rng)
-            else:
-                yield self._random(rng)
-                if self.lanes:
-                    yield self._random_limited(rng)
-
     @property
     def _bursts_pay(self) -> bool:
         """True where device spans count, and pools have several lanes that release in two parts."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
@@ -13,45 +12,20 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
+from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.parallel import generate_parallel
+from ppsolve.solver.heuristics.params import SweepParams
 from ppsolve.solver.heuristics.rules import Recipe, RuleBook
 from ppsolve.solver.heuristics.spans import compact_spans, right_shift
 from ppsolve.solver.structure.implied import index_order
 
-_MIN_EFFORT, _EFFORT_PER_OP, _MAX_EFFORT = 70_000, 110, 800_000
-"""Ops placed in one sweep, a justified op counting 1 and one of the list scheduler 2.
-
-Measured on 53 instances of up to 1,200 ops (20 random ones, and those under ``instances`` with
-memory): the mean gap to the bound is 1.116 % in 31 s of CPU time. Half the effort: 1.192 %, 22 s;
-twice the effort: 1.098 %, 82 s.
-"""
+SWEEP = "list-sweep"
+"""Name of the sweep in reports."""
 
 _GENERATION_COST, _ROUND_COST = 2, 2
 """Effort per op of list scheduling one schedule, and of one round of justification (two passes)."""
-
-_MAX_PASSES = 700
-"""Passes over all ops at most, so that tiny problems, whose effort allows thousands, end soon."""
-
-_RULES_SHARE = 0.6
-"""Share of the effort that goes to rules, the rest to local search. On the 53 instances above 0.3
-gives a mean gap of 1.182 %, 0.6 gives 1.116 %, 0.9 gives 1.127 %."""
-
-_MIN_RULES = 6
-"""Rules that are tried however large the problem is: one sweep beyond the effort for many ops."""
-
-_KEPT = 3
-"""Best schedules that are justified further; 1 and 6 give the same results on the 53 instances."""
-
-_RESTART_AFTER = 60
-"""Shakes without a better schedule after which another of the kept ones is shaken."""
-
-_SECONDS_BETWEEN_TRADES = 0.25
-"""Least time between two exchanges: of 24,576 ops with device spans one takes 0.1 s."""
-
-Exchange = Callable[[Schedule | None], Schedule | None]
-"""Takes a better schedule, or None where there is none, and gives one that was found elsewhere."""
 
 _ARMS = ("shake", "change", "shake", "draw")
 """Ways to look for a better schedule, taken in turn once the effort is used up."""
@@ -92,12 +66,10 @@ class _Shaken:
 def list_sweep(
     problem: Problem,
     clock: Clock | None = None,
+    board: Board | None = None,
     *,
-    known: Schedule | None = None,
-    bound: int = 0,
     goes_on: bool = True,
     steps: int | None = None,
-    exchange: Exchange | None = None,
 ) -> Schedule:
     """Return the best schedule of many list rules, justified, then improved by local search.
 
@@ -113,17 +85,14 @@ def list_sweep(
         n ops.
     clock : Clock, optional
         Once it is over, the best schedule so far is returned.
-    known : Schedule, optional
-        A feasible schedule to improve on as well.
-    bound : int
-        A lower bound on the objective in ticks; the search ends where it is met.
+    board : Board, optional
+        A board of the problem: its incumbent is improved on as well, better schedules are proposed,
+        and the search ends at its bound.
     goes_on : bool
         Whether it uses all the time of a limited clock, or ends once its effort is spent.
     steps : int, optional
         Schedules that are tried once the effort is spent, instead of going on until the clock is
         over, and half as many rules before: the same ones on every machine.
-    exchange : callable, optional
-        Told of better schedules while the search goes on, and asked now and then.
 
     Returns
     -------
@@ -135,8 +104,7 @@ def list_sweep(
     MemoryDeadlockError
         Every rule gets stuck for want of memory.
     """
-    sweep = Sweep(problem, clock or Clock(), known, bound, exchange)
-    return sweep.run(goes_on=goes_on, steps=steps)
+    return Sweep(problem, board or Board(), clock or Clock()).run(goes_on=goes_on, steps=steps)
 
 
 class Sweep:
@@ -145,13 +113,15 @@ class Sweep:
     def __init__(
         self,
         problem: Problem,
+        board: Board,
         clock: Clock,
-        known: Schedule | None,
-        bound: int,
-        exchange: Exchange | None,
+        params: SweepParams | None = None,
     ) -> None:
-        self.problem, self.clock, self.known, self.bound = problem, clock, known, bound
-        self.exchange, self.told, self.next_trade = exchange, known, 0.0
+        self.problem, self.board, self.clock = problem, board, clock
+        self.params = params = params or SweepParams()
+        self.known = self.taken = board.incumbent
+        self.told: Schedule | None = None
+        self.next_look = 0.0
         self.edges = index_order(problem)
         self.book = RuleBook(problem)
         self.recipes = self.book.recipes()
@@ -159,23 +129,16 @@ class Sweep:
         self.spans_count = problem.objective is Objective.DEVICE_SPAN
         self.pinned = np.flatnonzero(problem.pinned != FREE)
         self.justifier = None if problem.is_anchored else Justifier(problem)
-        effort = min(_MAX_EFFORT, _MIN_EFFORT + _EFFORT_PER_OP * problem.num_ops)
-        self.passes = min(_MAX_PASSES, effort // max(problem.num_ops, 1))
+        effort = params.least_effort + params.effort_per_op * problem.num_ops
+        effort = min(params.most_effort, effort)
+        self.passes = min(params.most_passes, effort // max(problem.num_ops, 1))
         self.number = 0
         self.best: list[_RatedSchedule] = []
         self.stuck: MemoryDeadlockError | None = None
 
-    def take_turn(self, clock: Clock, exchange: Exchange) -> None:
-        """Search until a clock is over: from the beginning at first, then where it stopped.
-
-        Parameters
-        ----------
-        clock : Clock
-            Has a limit.
-        exchange : callable
-            As of `list_sweep`.
-        """
-        self.clock, self.exchange, self.next_trade = clock, exchange, 0.0
+    def take_turn(self, clock: Clock) -> None:
+        """Search until a clock with a limit is over: from the beginning, then where it stopped."""
+        self.clock, self.next_look = clock, 0.0
         if self.best:
             self._go_on(None)
         else:
@@ -194,9 +157,10 @@ class Sweep:
         Schedule
             Feasible; device spans are compacted.
         """
-        self._try_rules(max(_MIN_RULES, (steps or 0) // 2))
+        self._try_rules(max(self.params.least_rules, (steps or 0) // 2))
         if self.known is not None:
-            self._keep(_RatedSchedule(self._score(self.known), self._count(), self.known))
+            known = self.known.schedule
+            self._keep(_RatedSchedule(self._score(known), self._count(), known))
         if self.stuck is not None and not self.best:
             raise self.stuck
         if self.justifier is not None:
@@ -207,15 +171,16 @@ class Sweep:
 
     @property
     def _is_over(self) -> bool:
-        return self.clock.is_over or (bool(self.best) and self.best[0].score <= (0, self.bound))
+        is_met = bool(self.best) and self.best[0].score <= (0, self.board.bound.value)
+        return self.clock.is_over or is_met
 
     def _try_rules(self, least: int) -> None:
         """Keep the best schedules of many rules, each justified once."""
         cost = _GENERATION_COST + (_ROUND_COST if self.justifier else 0)
-        share = _RULES_SHARE if self.justifier else 1.0
+        share = self.params.rules_share if self.justifier else 1.0
         for _ in range(max(least, int(self.passes * share) // cost)):
             if self.best:
-                self._trade()
+                self._share()
             if self.best and self._is_over:
                 break
             self.passes -= cost
@@ -245,7 +210,7 @@ class Sweep:
         return self.number
 
     def _keep(self, found: _RatedSchedule) -> None:
-        self.best = sorted([*self.best, found], key=lambda kept: kept.key)[:_KEPT]
+        self.best = sorted([*self.best, found], key=lambda kept: kept.key)[: self.params.kept]
 
     def _search(self, justifier: Justifier) -> None:
         """Justify the best schedules further, then perturb the best of all."""
@@ -259,7 +224,7 @@ class Sweep:
         best = self.best[0]
         current = best.schedule
         while self.passes > 0 and not self._is_over:
-            self._trade()
+            self._share()
             self.passes -= 2 * _ROUND_COST + 1
             current = justifier.shake(current, 2)
             score = self._score(current)
@@ -272,7 +237,7 @@ class Sweep:
         """Search in all ways in turn until the clock or the steps are over or the bound is met."""
         shaken = _Shaken(self.best[0])
         for arm in islice(cycle(_ARMS), steps):
-            self._trade()
+            self._share()
             if self._is_over:
                 return
             if arm == "draw":
@@ -284,22 +249,29 @@ class Sweep:
             elif self.justifier is not None:
                 shaken = self._shake(self.justifier, shaken)
 
-    def _trade(self) -> None:
-        """Tell of a better schedule, and take one in return."""
-        if self.exchange is None or time.monotonic() < self.next_trade:
+    def _share(self) -> None:
+        """Propose the best schedule, and take a better one of another search."""
+        if time.monotonic() < self.next_look:
             return
-        best = self.best[0].schedule
-        other = self.exchange(None if best is self.told else self._compacted(best))
-        self.told, self.next_trade = best, time.monotonic() + _SECONDS_BETWEEN_TRADES
-        if other is not None:
-            self._keep(_RatedSchedule(self._score(other), self._count(), other))
+        self.next_look = time.monotonic() + self.params.sharing_seconds
+        best, value = self.best[0], self.board.value
+        if best.schedule is not self.told and best.score[0] == 0:
+            self.told = best.schedule
+            if value is None or best.score[1] < value:
+                self.board.propose(self._compacted(best.schedule), SWEEP)
+        other = self.board.incumbent
+        if other is None or other is self.taken:
+            return
+        self.taken = other
+        if other.by != SWEEP:
+            self._keep(_RatedSchedule(self._score(other.schedule), self._count(), other.schedule))
 
     def _compacted(self, schedule: Schedule) -> Schedule:
         return compact_spans(schedule, self.clock) if self.spans_count else schedule
 
     def _shake(self, justifier: Justifier, shaken: _Shaken) -> _Shaken:
         """Perturb a schedule; go on from the result unless it is worse."""
-        if shaken.failures > _RESTART_AFTER:
+        if shaken.failures > self.params.restart_after:
             shaken = _Shaken(self.rng.choice(self.best))
         elif self.best[0].score < shaken.start.score:
             shaken = _Shaken(self.best[0])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.attended import unbroken
 from ppsolve.solver.kernels.cache import is_stored, is_warm
 from ppsolve.solver.kernels.native.values import NoSourceError
 
@@ -123,8 +122,7 @@ def expect(steps: float) -> bool:
 def load_compiler() -> None:
     """Import LLVM now where kernels run compiled, so that no phase's share of time pays for it."""
     if is_compiled():
-        with unbroken():
-            import ppsolve.solver.kernels.native.machine  # noqa: F401
+        import ppsolve.solver.kernels.native.machine  # noqa: F401
 
 
 class Kernel:
@@ -174,11 +172,11 @@ class Kernel:
         return is_stored(self.function.__name__)
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
-        """Load the machine code, or make it where there is time; never broken off.
+        """Load the machine code, or make it where there is time.
 
-        Locks of imports are held meanwhile. The cache may refuse what it seemed to hold.
+        The cache may refuse what it seemed to hold.
         """
-        with _lock, unbroken():
+        with _lock:
             if self._machine_code is None:
                 from ppsolve.solver.kernels.native.machine import machine_code
 

@@ -18,8 +18,7 @@ from ppsolve.models.kfac.unrolling import (
 )
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.demands import Rounding
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
 from ppsolve.solver.kfac.requirements import fits_one_period
@@ -226,36 +225,22 @@ class ComponentSearch:
         if self.is_too_large(iterations):
             return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
-        outcome = self._solve(implied, _plain_limits(limits), window_work=False)
+        outcome = self._solve(implied, Question(0), _plain_limits(limits))
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            outcome = self._solve(implied, limits.scaled(1 - PLAIN_SHARE), window_work=True)
+            question = Question(0, window_work=True)
+            outcome = self._solve(implied, question, limits.scaled(1 - PLAIN_SHARE))
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
-            outcome = self._solve(
-                implied, limits.scaled(1 - PLAIN_SHARE), window_work=True, rounding="up"
-            )
+            question = Question(0, window_work=True, rounding="up")
+            outcome = self._solve(implied, question, limits.scaled(1 - PLAIN_SHARE))
             return replace(outcome, infeasible=False)
         return outcome
 
     def _solve(
-        self,
-        implied: ImpliedOrder,
-        limits: SearchLimits,
-        *,
-        window_work: bool,
-        incumbent: Schedule | None = None,
-        rounding: Rounding = "down",
-        lower: int = 0,
+        self, implied: ImpliedOrder, question: Question, limits: SearchLimits
     ) -> ExactAnswer:
         try:
-            outcome = solve(
-                implied,
-                lower=lower,
-                incumbent=incumbent,
-                limits=limits,
-                rounding=rounding,
-                window_work=window_work,
-            )
+            outcome = solve(implied, question, limits)
         except MemoryInfeasible:
             return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
         self.budget.spend(outcome)
@@ -284,13 +269,7 @@ class ComponentSearch:
         incumbent = Schedule(lowered.problem, result.best.schedule.start)
         lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
         limits = self.budget.share(components_left, TIE_BREAK_LIMIT)
-        outcome = self._solve(
-            ImpliedOrder(lowered.problem),
-            limits,
-            window_work=False,
-            incumbent=incumbent,
-            lower=lower,
-        )
+        outcome = self._solve(ImpliedOrder(lowered.problem), Question(lower, incumbent), limits)
         best, by = incumbent, result.best.by
         better = outcome.schedule
         # Amounts of memory are rounded down: the bound holds, a schedule need not.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, StopReason
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.kfac.cycle import lower_cycle
@@ -37,10 +37,11 @@ from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.kfac.refresh import SCHEDULES_OF, RefreshTask
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Control, Strategy, Task
 from ppsolve.solver.pipeline.published import PUBLISHED
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, inserted, whole
+from ppsolve.solver.run.steps import EXACT_SLACK, STEPS, WINDOWS, fits_a_model
+from ppsolve.solver.run.task import Task
 
 A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
 
@@ -175,26 +176,25 @@ class KfacKind(Kind[KfacInstance]):
         return super().check(instance, given, exact=exact)
 
 
+def solve_pinned(turn: Turn) -> None:
+    """Solve the best pinned patterns exactly, so that a free pipeline is never worse."""
+    from ppsolve.solver.kfac.warm_start import solve_best_patterns
+
+    task = turn.task
+    outcomes = list(task.outcomes.values())
+    for name, schedule in solve_best_patterns(task.instance, task.problem, outcomes, turn.limits()):
+        turn.board.propose(schedule, name)
+
+
+PINNED_FIRST = Step("pinned patterns", fits_a_model, whole, solve_pinned, EXACT_SLACK)
+
+
 class CycleTask(ScheduleTask):
     """A refresh cycle that is being solved."""
 
-    is_one_free_problem = orders_are_all = False
-    schedules_of = SCHEDULES_OF
-
-    def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the search with a pinned pipeline, then the exact search."""
-        yield self.solve_pinned
-        yield from super().strategies(options)
-
-    def solve_pinned(self, control: Control) -> StopReason:
-        """Solve the best pinned patterns exactly, so that a free pipeline is never worse."""
-        from ppsolve.solver.kfac.warm_start import solve_best_patterns
-
-        found = solve_best_patterns(self.instance, self.problem, self.outcomes, control.limits())
-        for name, schedule in found:
-            if self.offer(schedule, name):
-                control.tell("incumbent", name)
-        return StopReason.TIME
+    steps: ClassVar[tuple[Step | Steps, ...]] = inserted(STEPS, WINDOWS.name, PINNED_FIRST)
+    orders_are_all: ClassVar[bool] = False
+    schedules_of: ClassVar[str] = SCHEDULES_OF
 
 
 KFAC = KfacKind("kfac", KfacInstance, lower_cycle, (*PINNED, *REFRESH_HEURISTICS))

@@ -6,7 +6,6 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.pattern import RefreshPattern, overlapping_ops
 from ppsolve.models.kfac.timelines import measured_pattern
-from ppsolve.solver.attended import unbroken
 
 
 def pattern_of(instance: KfacInstance) -> RefreshPattern:
@@ -30,8 +29,8 @@ def pattern_of(instance: KfacInstance) -> RefreshPattern:
     try:
         if instance.timelines is not None:
             return measured_pattern(instance)
-        with unbroken():
-            from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
+        from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
+
         return simulated_pattern(instance)
     except InputError as error:
         raise error.located(instance.name) from None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import (
@@ -20,9 +20,10 @@ from ppsolve.models.kfac.instance import KfacInstance, TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_of
 from ppsolve.models.kfac.result import TieBreakEntry
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
-from ppsolve.solver.bounds import Bound
+from ppsolve.solver.board import Incumbent, WrongScheduleError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.answer import EXACT
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.component import ComponentResult, ComponentSchedule, end_weights
@@ -44,15 +45,9 @@ from ppsolve.solver.kfac.requirements import (
     most_iterations,
     refuse_missing_data,
 )
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.task import (
-    EXACT,
-    Control,
-    Strategy,
-    Task,
-    WrongScheduleError,
-    load_exact_solver,
-)
+from ppsolve.solver.run.step import Step, Steps, Turn, whole
+from ppsolve.solver.run.steps import BOUNDS, EXACT_SLACK, GREEDY, has_time_to_search
+from ppsolve.solver.run.task import Task
 
 if TYPE_CHECKING:
     from ppsolve.solver.kfac.exact import Budget, ComponentSearch
@@ -64,6 +59,57 @@ STOPS = (
     StopReason.TOO_LARGE,
 )
 """Reasons that outweigh a proof on other devices, the gravest first."""
+
+
+def find_fewest(turn: Turn) -> StopReason:
+    """Search the fewest iterations of one component after the other."""
+    task = turn.task
+    components = task.components(turn)
+    for place, component in enumerate(components):
+        known = task.results[place]
+        if not known.is_proved:
+            most = task.most_iterations(component.devices)
+            task.results[place] = component.fewest(known, most, len(components) - place)
+            task.report()
+        if task.is_interrupted or task.infeasible is not None:
+            break
+    reason: StopReason = task.stop_reason
+    return reason
+
+
+def may_have_ties(turn: Turn) -> bool:
+    """Apply unless it is proved that there is no schedule."""
+    return has_time_to_search(turn) and turn.task.infeasible is None
+
+
+def break_ties(turn: Turn) -> StopReason:
+    """Let each device take its fewest iterations, then improve schedules by the tie-break.
+
+    The search before stops once the device that takes most of them is proved.
+    """
+    task = turn.task
+    if not all(result.is_proved for result in task.results):
+        find_fewest(turn)
+    if task.instance.tie_break is not TieBreak.NONE and not task.is_interrupted:
+        turn.tell("phase", task.instance.tie_break.value)
+        components = task.components(turn)
+        for place, component in enumerate(components):
+            components_left = len(components) - place
+            task.results[place] = component.break_tie(task.results[place], components_left)
+            if task.is_interrupted:
+                break
+    task.report()
+    reason: StopReason = task.stop_reason
+    return reason
+
+
+REFRESH_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    GREEDY,
+    Step("fewest iterations", has_time_to_search, whole, find_fewest, EXACT_SLACK),
+    Step("tie-break", may_have_ties, whole, break_ties, EXACT_SLACK, runs_anyway=True),
+)
+"""The steps of a refresh around a pinned pipeline, whose value counts iterations."""
 
 SCHEDULES_OF = "K-FAC iterations"
 """What is scheduled in words, whether the pipeline is pinned or not."""
@@ -87,7 +133,9 @@ class RefreshTask(Task):
         Pipeline ops overlap, or a curvature part has no op that makes its data.
     """
 
-    schedules_of = SCHEDULES_OF
+    steps: ClassVar[tuple[Step | Steps, ...]] = REFRESH_STEPS
+    schedules_of: ClassVar[str] = SCHEDULES_OF
+    kind: Any
 
     def __init__(self, kind: Any, instance: KfacInstance, pattern: RefreshPattern) -> None:
         super().__init__(kind, instance, pattern.scale, Objective.ITERATIONS)
@@ -102,15 +150,15 @@ class RefreshTask(Task):
         self.infeasible_reason: str | None = None
         self.budget: Budget | None = None
 
-    @property
-    def value(self) -> int | None:
-        """Iterations of the best schedule, None while a device has none."""
-        counts = [result.iterations for result in self.results]
-        known = [count for count in counts if count is not None]
-        return max(known) if known and len(known) == len(counts) else None
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Count the iterations of a schedule of all devices, of which each part was checked."""
+        value = max(result.iterations or 0 for result in self.results)
+        return None if best is not None and value >= best else Incumbent(value, by, schedule)
 
     @property
-    def best_by(self) -> str | None:
+    def found_by(self) -> str:
         """Method that found the schedule; the exact search where several had a part in it."""
         names = {result.best.by for result in self.results if result.best}
         return names.pop() if len(names) == 1 else EXACT
@@ -118,6 +166,16 @@ class RefreshTask(Task):
     def shown(self, value: int) -> int:
         """Return a number of iterations as it is."""
         return value
+
+    def report(self) -> None:
+        """Report to the board what is known of all components."""
+        for result in self.results:
+            self.board.raise_bound(result.lower, result.by)
+        counts = [result.iterations for result in self.results]
+        known = [count for count in counts if count is not None]
+        value = self.board.value
+        if known and len(known) == len(counts) and (value is None or max(known) < value):
+            self.board.propose(self._joined()[1], self.found_by)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Bound the iterations of each component from below, by 1 where the time is over."""
@@ -132,24 +190,14 @@ class RefreshTask(Task):
                 self.infeasible_reason = bound.infeasible_reason
                 return
             self.results[place] = replace(self.results[place], lower=bound.value, by=bound.by)
-            self._note_bounds()
+        self.report()
 
-    def _note_bounds(self) -> None:
-        """Let the bound be the largest of all components, and list the largest of each rule."""
-        rules = dict.fromkeys(result.by for result in self.results)
-        self.bounds = [
-            Bound(rule, max(a.lower for a in self.results if a.by == rule)) for rule in rules
-        ]
-        if self.results:
-            strongest = max(self.results, key=lambda result: result.lower)
-            self.bound = Bound(strongest.by, strongest.lower)
-
-    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Run one heuristic and keep its schedule of each component that it improves.
 
         A heuristic that breaks a rule on one device may keep them all on others.
         """
-        outcome: HeuristicOutcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
+        outcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
             for place, result in enumerate(self.results):
                 found = self._valid_part(
@@ -157,8 +205,8 @@ class RefreshTask(Task):
                 )
                 if found is not None and _is_better(found, result):
                     self.results[place] = _with_best(result, found)
-        self.outcomes.append(outcome)
-        return outcome
+        self.report()
+        self.note(outcome)
 
     def _valid_part(
         self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int], known: int | None
@@ -178,63 +226,29 @@ class RefreshTask(Task):
             return None
         return ComponentSchedule(lowered, schedule, name)
 
-    def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the search for the fewest iterations."""
-        yield self.find_fewest
-
-    def _components(self, control: Control) -> list[ComponentSearch]:
-        load_exact_solver()
+    def components(self, turn: Turn) -> list[ComponentSearch]:
+        """Return the exact search of each component; all share the time of the run."""
         from ppsolve.solver.kfac.exact import Budget, ComponentSearch
 
         if self.budget is None:
-            self.budget = Budget(control.limits())
+            self.budget = Budget(turn.limits())
         tie_break = self.instance.tie_break
         return [
             ComponentSearch(self.pattern, a.devices, tie_break, self.budget) for a in self.results
         ]
 
-    def find_fewest(self, control: Control) -> StopReason:
-        """Search the fewest iterations of one component after the other."""
-        components = self._components(control)
-        for place, component in enumerate(components):
-            known = self.results[place]
-            if not known.is_proved:
-                most = self._most(component.devices)
-                self.results[place] = component.fewest(known, most, len(components) - place)
-                self._note_bounds()
-            control.tell("bound", EXACT)
-            if self._is_interrupted() or self.infeasible is not None:
-                break
-        return self._stop()
-
-    def finish(self, control: Control) -> StopReason | None:
-        """Let each device take its fewest iterations, then improve schedules by the tie-break.
-
-        The search stops once the device that takes most of them is proved.
-        """
-        if not all(result.is_proved for result in self.results):
-            self.find_fewest(control)
-        if self.instance.tie_break is TieBreak.NONE or self._is_interrupted():
-            return self._stop()
-        control.tell("phase", self.instance.tie_break.value)
-        components = self._components(control)
-        for place, component in enumerate(components):
-            components_left = len(components) - place
-            self.results[place] = component.break_tie(self.results[place], components_left)
-            if self._is_interrupted():
-                break
-        return self._stop()
-
-    def _is_interrupted(self) -> bool:
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search of a component."""
         return any(a.stop_reason is StopReason.INTERRUPTED for a in self.results)
 
-    def _stop(self) -> StopReason:
+    @property
+    def stop_reason(self) -> StopReason:
+        """The gravest reason for which the search of a component stopped."""
         reasons = {result.stop_reason for result in self.results}
-        stop = next((reason for reason in STOPS if reason in reasons), StopReason.PROVED)
-        is_proved = self.is_closed and stop is not StopReason.INTERRUPTED
-        return StopReason.PROVED if is_proved else stop
+        return next((reason for reason in STOPS if reason in reasons), StopReason.PROVED)
 
-    def _most(self, devices: Sequence[int]) -> int:
+    def most_iterations(self, devices: Sequence[int]) -> int:
         """Return the largest number of iterations worth trying.
 
         Where all iterations have the same holes, only memory can rule out every number. All
@@ -270,7 +284,7 @@ class RefreshTask(Task):
             if (
                 interval is None
                 and result.best is None
-                and result.lower > self._most(result.devices)
+                and result.lower > self.most_iterations(result.devices)
             ):
                 if self.pattern.saved:
                     return f"{who} cannot keep the capacity for saved inputs and errors"
@@ -296,7 +310,7 @@ class RefreshTask(Task):
             "bound_of": [of_device[device].lower for device in numbers],
             "bounds_by": [of_device[device].by for device in numbers],
         }
-        return bounds if self.value is None else bounds | self._of_schedule()
+        return bounds if self.board.value is None else bounds | self._of_schedule()
 
     def _of_schedule(self) -> dict[str, Any]:
         lowered, schedule = self._joined()
@@ -306,6 +320,7 @@ class RefreshTask(Task):
         refresh = Refresh(self.pattern, plans_of(self.pattern, lowered, schedule))
         time = self.scale.time
         return {
+            "best_by": self.found_by,
             **refresh.figures(),
             "makespan": time(schedule.makespan),
             "device_span": time(schedule.device_span),

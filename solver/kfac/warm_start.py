@@ -11,6 +11,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kfac.cycle import lower_cycle
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -80,7 +81,5 @@ def _solved(
         pinned = replace(pinned_cycle(instance, cycle, pattern), windows={})
     except (InputError, NotApplicableError):
         return None
-    answer = solve_exactly(
-        ImpliedOrder(pinned), lower=0, incumbent=Schedule(pinned, incumbent.start), limits=limits
-    )
-    return answer.schedule
+    board = Board.beginning(Schedule(pinned, incumbent.start))
+    return solve_exactly(ImpliedOrder(pinned), board, limits).schedule

@@ -34,9 +34,9 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
 )
 from ppsolve.solver.heuristics.own import op_numbers
-from ppsolve.solver.kinds.entries import heuristic_entry
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Task
+from ppsolve.solver.run.entries import heuristic_entry
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.timing import time_orders
 
 MAX_TOTAL_TICKS = 2.0**58

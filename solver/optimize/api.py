@@ -10,13 +10,14 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.task import Task
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.progress import ProgressListener
 from ppsolve.solver.optimize.readying import UnreadyTask, task_in_time
 from ppsolve.solver.optimize.registry import Named, chosen_heuristics, find_heuristic
-from ppsolve.solver.optimize.run import SolveRun
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.params import SearchParams
+from ppsolve.solver.run.progress import ProgressListener
+from ppsolve.solver.run.solve_run import SolveRun
+from ppsolve.solver.run.task import Task
 
 
 def optimize(
@@ -36,6 +37,7 @@ def optimize(
     verify: bool | None = None,
     start: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any] | None = None,
     began: float | None = None,
+    params: SearchParams | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
 
@@ -80,6 +82,8 @@ def optimize(
     began : float or None
         Moment of `time.monotonic` from which the time counts, where reading the instance is to
         count too; now by default.
+    params : SearchParams or None
+        Budgets of the steps, see ``docs/solver.md``.
 
     Returns
     -------
@@ -117,7 +121,7 @@ def optimize(
         return task
 
     task = task_in_time(make, clock) or UnreadyTask(kind, instance)
-    return SolveRun(task, chosen, options, on_progress, clock).execute()
+    return SolveRun(task, chosen, options, on_progress, clock, params).execute()
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

@@ -12,12 +12,12 @@ from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
+from ppsolve.solver.cpsat.answer import EXACT
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kinds.options import default_workers
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.second_proof import search_below
-from ppsolve.solver.kinds.task import EXACT
 from ppsolve.solver.optimize.kinds import kind_of
+from ppsolve.solver.run.options import default_workers
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.second_proof import search_below
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
 SEED = 1
@@ -81,14 +81,15 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
         task.find_bounds()
     except MemoryInfeasible:
         return BoundCheck(shown, "memory")
-    if ticks is not None and task.bound.value >= ticks:
-        return BoundCheck(shown, task.bound.name)
+    if ticks is not None and task.board.bound.value >= ticks:
+        return BoundCheck(shown, task.board.bound.name)
     return _search(task, ticks)
 
 
 def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
     """Search below a bound until there is a schedule, or a proof that there is none."""
     shown = None if ticks is None else task.shown(ticks)
+    analytic = task.board.bound.value
     for round_ in count():
         limits = SearchLimits(
             seconds=None,
@@ -98,10 +99,10 @@ def _search(task: ScheduleTask, ticks: int | None) -> BoundCheck:
             is_plain=round_ % 2 == 0,
             dynamic_orders=True,
         )
-        answer = search_below(task.implied, task.bounds, ticks, limits)
-        if answer.infeasible and not task.is_whole:
+        answer = search_below(task.implied, analytic, ticks, limits)
+        if answer.infeasible and not task.proves_instance:
             raise InputError(
-                f"cannot be proved again above {task.shown(task.bound.value)}, as replicas may "
+                f"cannot be proved again above {task.shown(analytic)}, as replicas may "
                 "exchange micro-batches",
                 field="bound",
             )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.instances import Instance
-from ppsolve.solver.attended import InterruptibleCall
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.interruptible import call_within
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.task import Strategy, Task
+from ppsolve.solver.run.step import Step, Steps
+from ppsolve.solver.run.steps import GREEDY
+from ppsolve.solver.run.task import Task
 
 
 def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
@@ -22,7 +23,7 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     Parameters
     ----------
     make : callable
-        Makes the task; broken off `SLACK` after the end of the clock.
+        Makes the task; left behind `SLACK` after the end of the clock.
     clock : Clock
         Clock of the call; without a deadline the function runs to its end.
 
@@ -37,15 +38,8 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
         The instance is refused.
     """
     made: list[Task] = []
-
-    def work() -> None:
-        attended.within(clock, lambda: made.append(make()))
-
-    attended = InterruptibleCall(work, clock, lambda: None, is_attended=clock.is_limited)
-    attended.run()
-    if attended.is_interrupted:
-        raise KeyboardInterrupt
-    return made[0] if made else None
+    is_made = call_within(lambda: made.append(make()), clock)
+    return made[0] if is_made else None
 
 
 class UnreadyTask(Task):
@@ -59,7 +53,7 @@ class UnreadyTask(Task):
         The instance.
     """
 
-    value = best_by = None
+    steps: ClassVar[tuple[Step | Steps, ...]] = (GREEDY,)
 
     def __init__(self, kind: Kind[Any], instance: Instance) -> None:
         scale = TimeScale.fit((), instance.time_unit)
@@ -68,13 +62,9 @@ class UnreadyTask(Task):
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Find no bound."""
 
-    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> HeuristicOutcome:
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Refuse: the clock of such a run is over before its first heuristic."""
         raise AssertionError("no heuristic runs before there is a problem")
-
-    def strategies(self, options: Options) -> tuple[Strategy, ...]:
-        """Return no search."""
-        return ()
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of a heuristic that was not run."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -54,8 +54,7 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
         deterministic=MOST_UNITS if units is None else min(units, MOST_UNITS),
         gap=0.0,
     )
-    outcome = solve(
-        ImpliedOrder(early), lower=0, incumbent=Schedule(early, schedule.start), limits=within
-    )
+    question = Question(0, Schedule(early, schedule.start))
+    outcome = solve(ImpliedOrder(early), question, within)
     found = outcome.schedule
     return None if found is None else Schedule(problem, found.start)

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, StopReason
+from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
+from ppsolve.solver.board import Incumbent, admit_checked
+from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
+from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome, Proposal
 from ppsolve.solver.heuristics.own import op_numbers
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import EXACT, Control, load_exact_solver
-from ppsolve.solver.kinds.watch import ProgressRelay
 from ppsolve.solver.overlap.claims import check_order
 from ppsolve.solver.overlap.heuristics import OVERLAP_HEURISTICS
 from ppsolve.solver.overlap.programs import plan_of_order, plan_of_schedule
 from ppsolve.solver.overlap.realise import realised, run_order
 from ppsolve.solver.overlap.report import ProgramReport
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, whole
+from ppsolve.solver.run.steps import (
+    BOUNDS,
+    EXACT_SLACK,
+    GREEDY,
+    QUICK,
+    SEARCHES,
+    VERIFIED,
+    WHOLE,
+    has_time_to_search,
+)
 
 
 @dataclass(frozen=True)
@@ -76,11 +88,44 @@ class OverlapKind(Kind[OverlapInstance]):
         return check_order(instance, problem, data, schedule)
 
 
+def wants_least_bytes(turn: Turn) -> bool:
+    """Apply where the peak of live bytes is to be lowered at the best makespan."""
+    is_asked = turn.task.instance.objective == "makespan_then_bytes"
+    return is_asked and turn.board.incumbent is not None and has_time_to_search(turn)
+
+
+def lower_bytes(turn: Turn) -> None:
+    """Lower the peak of live bytes at the best makespan."""
+    from ppsolve.solver.overlap.least_bytes import least_bytes
+
+    task, best = turn.task, turn.board.incumbent
+    if best is None or best.order is None:
+        return
+    least = least_bytes(task.instance, best.order, best.schedule.makespan, turn.limits())
+    task.least_bytes = float(least.lower)
+    # Nobody improves the makespan any more: an order of the same makespan takes the place.
+    run = run_order(task.instance, task.lowered, least.order)[0]
+    turn.board.propose(run, BYTES, order=least.order, ties=True)
+
+
+BYTES = "live bytes"
+LEAST_BYTES = Step(BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True)
+
+
 class ProgramTask(ScheduleTask):
     """A program that is being solved: only schedules that a program order runs as count."""
 
-    is_one_free_problem = orders_are_all = False
-    schedules_of = "programs of kernels and collectives"
+    steps: ClassVar[tuple[Step | Steps, ...]] = (
+        BOUNDS,
+        GREEDY,
+        QUICK,
+        SEARCHES,
+        WHOLE,
+        VERIFIED,
+        LEAST_BYTES,
+    )
+    orders_are_all: ClassVar[bool] = False
+    schedules_of: ClassVar[str] = "programs of kernels and collectives"
     least_bytes: float | None = None
 
     @property
@@ -88,64 +133,36 @@ class ProgramTask(ScheduleTask):
         """The program and its problem."""
         return LoweredOverlap.of(self.instance, self.problem)
 
-    def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep the program order of a schedule that a search tells of, if it is the best one."""
-        found = realised(self.instance, self.lowered, schedule)
-        return found is not None and self.offer(found[1], by, found[0])
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Return the program order of a schedule, None where there is none or it is not better."""
+        if order is None:
+            found = realised(self.instance, self.lowered, schedule)
+            if found is None:
+                return None
+            order, schedule = found
+        return admit_checked(schedule, by, best, order)
 
-    def _listeners(
-        self, relay: ProgressRelay, learn: Callable[[Schedule], None] | None
-    ) -> tuple[Callable[[int], None] | None, Callable[[Schedule], None] | None]:
-        """Return nobody for values, as not all are of programs, and who keeps the programs."""
-
-        def heard(schedule: Schedule) -> None:
-            # Errors of what is below the bound belong to the thread of the run.
-            if schedule.value >= self.bound.value and self.hear(schedule, EXACT):
-                assert self.value is not None
-                relay.incumbent(self.value)
-            if learn is not None:
-                learn(schedule)
-
-        return None, heard
-
-    def offer_exact(self, schedule: Schedule, control: Control) -> StopReason | None:
-        """Keep the program order of CP-SAT's schedule, if there is one."""
+    def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
+        """Look for a program order of CP-SAT's schedule where it has none as it is."""
         from ppsolve.solver.overlap.idle_free import idle_free_schedule
 
-        found = realised(self.instance, self.lowered, schedule)
-        if found is None:
-            early = idle_free_schedule(schedule, control.limits())
-            found = None if early is None else realised(self.instance, self.lowered, early)
-        if found is None:
-            return StopReason.NO_PROGRAM
-        if self.offer(found[1], EXACT, found[0]):
-            control.tell("incumbent", EXACT)
-        return None
-
-    def finish(self, control: Control) -> StopReason | None:
-        """Lower the peak of live bytes at the best makespan, where that is asked for."""
-        best = self.best
-        if self.instance.objective != "makespan_then_bytes" or best is None or best.order is None:
-            return None
-        load_exact_solver()
-        from ppsolve.solver.overlap.least_bytes import least_bytes
-
-        assert best.schedule is not None
-        control.tell("phase", "live bytes")
-        least = least_bytes(self.instance, best.order, best.schedule.makespan, control.limits())
-        schedule = run_order(self.instance, self.lowered, least.order)[0]
-        self.refuse_wrong(schedule, "live bytes")
-        self.best = HeuristicOutcome(
-            best.name, HeuristicStatus.FEASIBLE, schedule, order=least.order
-        )
-        self.least_bytes = float(least.lower)
-        return None
+        found, value = answer.schedule, self.board.value
+        if found is None or (value is not None and value <= found.value):
+            return answer.stop_reason
+        if realised(self.instance, self.lowered, found) is None:
+            early = idle_free_schedule(found, limits)
+            if early is None or realised(self.instance, self.lowered, early) is None:
+                return StopReason.NO_PROGRAM
+            self.board.propose(early, EXACT)
+        return answer.stop_reason
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best program order has."""
-        found = super().figures()
-        if self.best is not None and self.best.order is not None:
-            program = ProgramReport(self.instance, self.problem, self.best.order)
+        found, best = super().figures(), self.board.incumbent
+        if best is not None and best.order is not None:
+            program = ProgramReport(self.instance, self.problem, best.order)
             found |= program.figures() | program.curves()
         return found | {"least_peak_bytes": self.least_bytes}
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.overlap.instance import OverlapInstance
 from ppsolve.models.overlap.lowering import LoweredOverlap, lower_overlap
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.overlap.idle_free import idle_free_schedule
 from ppsolve.solver.overlap.realise import realised
@@ -115,13 +115,8 @@ class _LeastBytesSearch:
         limited = self.instance.model_copy(update={"max_live_bytes": self._capacity(cap)})
         problem = lower_overlap(limited)
         try:
-            outcome = solve(
-                ImpliedOrder(problem),
-                lower=0,
-                incumbent=None,
-                upper=self.makespan,
-                limits=self._left(),
-            )
+            question = Question(0, upper=self.makespan)
+            outcome = solve(ImpliedOrder(problem), question, self._left())
         except MemoryInfeasible:
             return None
         self.units_used += outcome.deterministic_time

@@ -10,7 +10,7 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import HeuristicFailedError, NotApplicableError
-from ppsolve.solver.attended import unbroken
+from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort
@@ -140,7 +140,8 @@ def _load(rows: Rows) -> float:
 def _solved(short: Problem, effort: Effort) -> Schedule:
     clock = effort.clock.share(SHORT_SHARE)
     bound = best_bound(lower_bounds(ImpliedOrder(short), clock.share(SHORT_SHARE)))
-    return list_sweep(short, clock, bound=bound.value, goes_on=effort.uses_all)
+    board = Board.beginning(bound=bound.value)
+    return list_sweep(short, clock, board, goes_on=effort.uses_all)
 
 
 def _improved(schedule: Schedule, clock: Clock) -> Schedule:
@@ -157,8 +158,7 @@ def _joined(
     rows: Rows, schedule: Schedule, turns: int, clock: Clock
 ) -> Iterator[tuple[int, IntArray]]:
     """Yield the delay and the starts that each cut leads to, until one delays nothing."""
-    with unbroken():
-        from ppsolve.solver.periodic.cycle import find_cycle
+    from ppsolve.solver.periodic.cycle import find_cycle
 
     start, period = rows.starts(schedule), rows.least_period
     for place in PLACES:

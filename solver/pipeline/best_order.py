@@ -9,6 +9,7 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -71,5 +72,5 @@ def _planned(plan: PipelineInstance, limits: SearchLimits, run_all: RunAll) -> S
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
     ]
     incumbent = min(valid, key=lambda found: found.value, default=None)
-    answer = solve_exactly(ImpliedOrder(problem), lower=0, incumbent=incumbent, limits=limits)
+    answer = solve_exactly(ImpliedOrder(problem), Board.beginning(incumbent), limits)
     return answer.schedule or incumbent

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
+from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
@@ -20,17 +20,13 @@ from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
 from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.models.pipeline.transfers import doubtful_units
-from ppsolve.solver.bounds.lower_bounds import Bound
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds_in_turn, strongest_first
+from ppsolve.solver.flow.bounds import deeper_bounds, flow_bounds_in_turn
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.two_resources import two_resources
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal
 from ppsolve.solver.kernels.compilation import expect, is_compiled
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
 from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
@@ -40,8 +36,19 @@ from ppsolve.solver.pipeline.permuted import ORDERS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
+from ppsolve.solver.pipeline.small import NAME as STATES
 from ppsolve.solver.pipeline.small import NO_VALUE, search_states
 from ppsolve.solver.pipeline.steady import STEADY_STATE
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
+from ppsolve.solver.run.steps import (
+    EXACT_SLACK,
+    QUICK,
+    STEPS,
+    WINDOWS,
+    has_time_to_search,
+    is_small,
+)
 
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
@@ -161,8 +168,78 @@ class PipelineKind(Kind[PipelineInstance]):
             yield self.run_heuristic(heuristic, instance, problem)
 
 
+def has_tiny_flow(turn: Turn) -> bool:
+    """Apply to flows of so few ops that states are searched before orders."""
+    return turn.task.flow is not None and turn.task.size <= STATES_AT_ONCE
+
+
+def has_larger_flow(turn: Turn) -> bool:
+    """Apply to other flows, whose states are searched with the best makespan as a limit."""
+    return has_time_to_search(turn) and not has_tiny_flow(turn) and turn.task.flow is not None
+
+
+def has_collectives(turn: Turn) -> bool:
+    """Apply to pipelines with collectives, unless certain heuristics were asked for."""
+    are_all = turn.options.heuristics is None
+    return has_time_to_search(turn) and turn.task.instance.collectives is not None and are_all
+
+
+def has_flow_and_clock(turn: Turn) -> bool:
+    """Apply to unequal micro-batches: more orders are followed for a while."""
+    is_timed = has_time_to_search(turn) and not turn.options.deterministic
+    return is_timed and turn.task.flow is not None
+
+
+def is_small_and_alike(turn: Turn) -> bool:
+    """Apply to small problems with alike micro-batches; of others orders are searched first."""
+    return turn.task.flow is None and is_small(turn)
+
+
+def raise_flow_bounds(turn: Turn) -> None:
+    """Follow more orders of micro-batches, while that raises the bound; then two devices."""
+    expect(MANY_STEPS)
+    flow, board = cast("Flow", turn.task.flow), turn.board
+    for found in deeper_bounds(flow, turn.clock.share(BOUND_SHARE)):
+        if not board.raise_bound(found.value, found.name, found.resource):
+            break
+    if not board.is_closed and is_compiled():
+        upper = NO_VALUE if board.value is None else board.value
+        clock = turn.clock.share(PAIR_SHARE)
+        pair = two_resources(flow, upper, lower=board.bound.value, clock=clock)
+        if pair is not None:
+            board.raise_bound(pair.value, pair.name, pair.resource)
+
+
+def order_whole_ops(turn: Turn) -> None:
+    """Order whole ops exactly, and add their collectives greedily."""
+    from ppsolve.solver.pipeline.best_order import best_pipeline
+
+    task = turn.task
+    outcome = best_pipeline(task.instance, task.problem, turn.limits(), PIPELINE.run_all)
+    if outcome is not None:
+        task.note(outcome)
+
+
+TINY_FLOW = Step(STATES, has_tiny_flow, whole, search_states)
+LARGER_FLOW = Step(STATES, has_larger_flow, whole, search_states)
+WHOLE_OPS = Step("whole ops", has_collectives, whole, order_whole_ops, EXACT_SLACK)
+FLOW_BOUNDS = Step("flow bounds", has_flow_and_clock, whole, raise_flow_bounds)
+QUICK_ALIKE = replace(QUICK, applies=is_small_and_alike)
+
+PIPELINE_STEPS = inserted(
+    replaced(STEPS, QUICK.name, TINY_FLOW, QUICK_ALIKE),
+    WINDOWS.name,
+    LARGER_FLOW,
+    WHOLE_OPS,
+    FLOW_BOUNDS,
+)
+"""The steps of a pipeline: those of any problem, and of flows of unequal micro-batches."""
+
+
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = PIPELINE_STEPS
 
     @cached_property
     def flow(self) -> Flow | None:
@@ -173,72 +250,12 @@ class PipelineTask(ScheduleTask):
         return flow_of(self.problem)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Find every analytic bound; of unequal micro-batches those on their flow too."""
+        """Raise the bound by every analytic rule; of unequal micro-batches by their flow too."""
         super().find_bounds(clock)
-        if self.flow is None:
-            return
-        plain, least = self.bounds, self.bound.value
-        stronger: list[Bound] = []
-        for found in flow_bounds_in_turn(self.flow, clock):
-            if found.value > least:  # noted at once: the rule after it may be broken off
-                stronger.append(found)
-                self._note_bounds(strongest_first(stronger) + plain)
-
-    def glance(self, control: Control) -> StopReason | None:
-        """Search the states of a tiny flow; where all micro-batches are alike, use CP-SAT."""
-        if self.flow is None:
-            return super().glance(control)
-        # Orders of micro-batches are searched next: what takes longer begins from the best one.
-        return self.search_states(control) if self.size <= STATES_AT_ONCE else None
-
-    def search_states(self, control: Control) -> StopReason:
-        """Search the states of a small flow."""
         if self.flow is not None:
-            search_states(self, self.flow, control)
-        return StopReason.PROVED if self.is_closed else StopReason.TIME
-
-    def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the states of small flows, the best order of whole ops, then the exact search."""
-        if self.flow is not None and self.size > STATES_AT_ONCE:
-            yield self.search_states
-        if self.instance.collectives is not None and options.heuristics is None:
-            yield self.plan_whole_ops
-        if self.flow is not None and not options.deterministic:
-            yield self.raise_bound
-        yield from super().strategies(options)
-
-    def raise_bound(self, control: Control) -> StopReason:
-        """Follow more orders of micro-batches, while that raises the bound; then two devices."""
-        expect(MANY_STEPS)
-        flow = cast("Flow", self.flow)
-        for found in deeper_bounds(flow, control.clock.share(BOUND_SHARE)):
-            if found.value <= self.bound.value:
-                break
-            self._raise_to(found, control)
-        if not self.is_closed and is_compiled():
-            upper = NO_VALUE if self.value is None else self.value
-            clock = control.clock.share(PAIR_SHARE)
-            pair = two_resources(flow, upper, lower=self.bound.value, clock=clock)
-            if pair is not None and pair.value > self.bound.value:
-                self._raise_to(pair, control)
-        return StopReason.PROVED if self.is_closed else StopReason.TIME
-
-    def _raise_to(self, found: Bound, control: Control) -> None:
-        """Note a stronger bound, and tell of it."""
-        self._note_bounds([found, *(b for b in self.bounds if b.name != found.name)])
-        control.tell("bound", found.name)
-
-    def plan_whole_ops(self, control: Control) -> StopReason:
-        """Order whole ops exactly, and add their collectives greedily."""
-        from ppsolve.solver.pipeline.best_order import best_pipeline
-
-        limits, before = control.limits(), self.value
-        outcome = best_pipeline(self.instance, self.problem, limits, PIPELINE.run_all)
-        if outcome is not None:
-            self.add(outcome)
-            if self.value != before:
-                control.tell("incumbent", outcome.name)
-        return StopReason.TIME
+            for found in flow_bounds_in_turn(self.flow, clock):
+                if found.value > self.board.bound.value:
+                    self.board.raise_bound(found.value, found.name, found.resource)
 
 
 _WITH_COLLECTIVES = map(with_collectives, (*PUBLISHED, *EVENT_DRIVEN, *ORDERS))

@@ -33,6 +33,9 @@ BEGUN_WITH = (
 )
 """Heuristics whose schedules are patterns to begin with."""
 
+NAME = "permutations"
+"""Name of the search in reports."""
+
 _SECONDS_BETWEEN = 0.25
 """Least time between two schedules that are told: each is timed and checked as a whole problem."""
 
@@ -69,24 +72,24 @@ def permutations(request: Request) -> Proposal:
         evaluator,
         patterns_of(request, evaluator),
         effort.clock,
-        target=effort.bound,
-        tell=_teller(request, flow),
+        target=effort.board.bound.value,
+        tell=_proposing(request, flow),
     )
     if best is None:
         raise HeuristicFailedError("no published order keeps the memory limits")
     return Proposal(schedule_of(problem, flow, best))
 
 
-def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
-    """Return a listener that tells of better schedules, now and then."""
-    tell, due = request.effort.tell, [time.monotonic()]
+def _proposing(request: Request, flow: Flow) -> Callable[[Timed], None]:
+    """Return a function that proposes better schedules, now and then."""
+    board, due = request.effort.board, [time.monotonic()]
 
-    def tell_of(found: Timed) -> None:
-        if tell is not None and time.monotonic() >= due[0]:
-            tell(schedule_of(request.problem, flow, found))
+    def propose(found: Timed) -> None:
+        if time.monotonic() >= due[0]:
+            board.propose(schedule_of(request.problem, flow, found), NAME)
             due[0] = time.monotonic() + _SECONDS_BETWEEN
 
-    return None if tell is None else tell_of
+    return propose
 
 
 def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
@@ -113,8 +116,9 @@ def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
 
 
 def _schedules(request: Request) -> Iterator[Schedule]:
-    if request.effort.known is not None:
-        yield request.effort.known
+    known = request.effort.board.schedule
+    if known is not None:
+        yield known
     for heuristic in BEGUN_WITH:
         if heuristic.obstacle(request.instance) is None:
             try:
@@ -153,7 +157,7 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
 
 
 PERMUTATIONS = Heuristic(
-    "permutations",
+    NAME,
     "orders of unequal micro-batches under every pattern, annealed",
     permutations,
     A_PIPELINE,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.bounds import Bound
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.flow.states import solve_states
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Control
+from ppsolve.solver.run.step import Turn
 
 NAME = "states"
 """Name of the search through states in reports."""
@@ -30,33 +28,19 @@ NO_VALUE = 2**62
 """Upper bound where no schedule is known."""
 
 
-def search_states(task: ScheduleTask, flow: Flow, control: Control) -> None:
-    """Search the states of a small flow; keep a better schedule and a better bound.
-
-    Nothing is done for a flow that lacks ops of the problem.
-
-    Parameters
-    ----------
-    task : ScheduleTask
-        What is solved.
-    flow : Flow
-        The flow of its problem.
-    control : Control
-        The run, told about what is found.
-    """
+def search_states(turn: Turn) -> None:
+    """Search the states of a small flow; nothing is done for one that lacks ops of the problem."""
+    task, board = turn.task, turn.board
+    flow: Flow = task.flow
     if not flow.ops.size == task.size <= MOST_OPS:
         return
-    upper = NO_VALUE if task.value is None else task.value
-    clock = control.clock.share(SHARE)
-    lower = task.bound.value
+    upper = NO_VALUE if board.value is None else board.value
+    clock, lower = turn.clock.share(SHARE), board.bound.value
     answer = solve_states(flow, upper, lower=lower, clock=clock, max_placed=MOST_PLACED)
     if answer is None:
         return
     if answer.starts is not None:
         starts = np.zeros(task.size, dtype=np.int64)
         starts[flow.ops] = answer.starts
-        if task.offer(Schedule(task.problem, starts), NAME):
-            control.tell("incumbent", NAME)
-    if answer.bound > task.bound.value:
-        task.bound = Bound(NAME, answer.bound)
-        control.tell("bound", NAME)
+        board.propose(Schedule(task.problem, starts), NAME)
+    board.raise_bound(answer.bound, NAME)

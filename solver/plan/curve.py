@@ -16,14 +16,14 @@ from ppsolve.models.core.result import Status, StopReason
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.goodput.curve import ScheduleCurve, timed_replicas
 from ppsolve.solver.goodput.step import StepTime
-from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.api import check, optimize
 from ppsolve.solver.optimize.kinds import lower as lower_instance
-from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.optimize.registry import quick_heuristics
+from ppsolve.solver.run.progress import Progress, ProgressListener
 
 LONGEST_RUN = 17
 """Neighbouring numbers of micro-batches that are measured by default, at most: 2D + 1 for D = 8.

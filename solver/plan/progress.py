@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ppsolve.solver.attended import LOOK
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.optimize.progress import TICK
+from ppsolve.solver.interruptible import LOOK
+from ppsolve.solver.run.progress import TICK
 
 
 @dataclass(frozen=True)

@@ -18,23 +18,24 @@ from ppsolve.models.documents.errors import (
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import MAX_LOWERED
 from ppsolve.models.plan.result import Configuration
-from ppsolve.solver.bounds import Bound, best_bound, work_bound
+from ppsolve.solver.board import Board
+from ppsolve.solver.bounds import work_bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Heuristic, Request
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics
-from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.pipeline.kind import PipelineTask
 from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.floors import makespan_floor
 from ppsolve.solver.plan.outline import Outline, outline, outlined
 from ppsolve.solver.plan.walk import NAME, WalkRule, best_walk, refuse_wrong
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.solve_run import SolveRun
 
 MOST_WALKED = 250_000
 """Larger pipelines get no quick schedule: the walk and the check of one take half a second."""
@@ -203,9 +204,8 @@ class QuickScheduler:
         expect(shown.num_ops * steps)
         first = None if known is None else Schedule(problem, known)
         try:
-            found = list_sweep(
-                problem, clock, known=first, bound=makespan_floor(shown), steps=steps
-            )
+            board = Board.beginning(first, makespan_floor(shown))
+            found = list_sweep(problem, clock, board, steps=steps)
         except MemoryDeadlockError:
             return None
         refuse_wrong(found, SWEEP)
@@ -248,15 +248,14 @@ def offer_start(task: ScheduleTask, shown: Outline, start: IntArray, name: str) 
     """
     factor = shown.pipeline.layers.tick / task.problem.scale.tick
     exact = start * factor.numerator // factor.denominator
-    task.offer(Schedule(task.problem, exact), name)
+    task.board.propose(Schedule(task.problem, exact), name)
 
 
 class _KnownTask(PipelineTask):
     """A pipeline whose schedule is known; of the bounds only the cheapest is worked out."""
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        self.bounds = [Bound("work", work_bound(self.problem))]
-        self.bound = best_bound(self.bounds)
+        self.board.raise_bound(work_bound(self.problem), "work")
 
 
 def documented(instance: PipelineInstance, shown: Outline, start: IntArray, name: str) -> Result:

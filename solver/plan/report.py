@@ -10,10 +10,10 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.pipeline.result import PipelineResult
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
 from ppsolve.solver.goodput.step import Interval
-from ppsolve.solver.kinds.entries import versions
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.space import ConfigurationSpace
+from ppsolve.solver.run.entries import versions
 
 RULE_OF_LEVEL = {
     Level.ENUMERATED: Rule.BOUND,

@@ -17,12 +17,9 @@ from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import StepTime
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
-from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
@@ -32,6 +29,9 @@ from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented
 from ppsolve.solver.plan.space import ConfigurationSpace
 from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
 from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.solve_run import SolveRun
 
 
 @dataclass(frozen=True)
@@ -436,7 +436,7 @@ class PlanSearch:
         assert isinstance(task, ScheduleTask)
         if candidate.solved is not None:
             known, name = candidate.solved
-            task.offer(Schedule(task.problem, known), name)
+            task.board.propose(Schedule(task.problem, known), name)
         elif candidate.rule or candidate.is_finalist:
             start = candidate.known_start()
             if start is not None and candidate.shown is not None:

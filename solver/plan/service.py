@@ -6,13 +6,13 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.registry import known_heuristic
 from ppsolve.solver.plan.progress import PlanListener
 from ppsolve.solver.plan.report import report
 from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
+from ppsolve.solver.run.options import Options
 
 TIME_LIMIT, FINALISTS = 45.0, 12
 """Defaults. Of ``gpt-80x128``, on two cores with seven other processes, the best configuration

@@ -8,10 +8,10 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.kernels.in_flight import walk
-from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.plan.outline import Outline, links_of, outlined
 
 

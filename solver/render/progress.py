@@ -14,10 +14,10 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
-from ppsolve.solver.optimize.progress import Progress, ProgressListener
 from ppsolve.solver.render.figures import figures, percent, seconds
 from ppsolve.solver.render.terminal import TerminalConsole
 from ppsolve.solver.render.wording import with_unit
+from ppsolve.solver.run.progress import Progress, ProgressListener
 
 QUIET_EVENTS = frozenset({"heuristic"})
 """Events that plain output leaves out unless asked for everything."""

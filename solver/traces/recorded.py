@@ -15,7 +15,7 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.check import tolerance_of
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.kinds.entries import figures, versions
+from ppsolve.solver.run.entries import figures, versions
 from ppsolve.solver.structure.timing import time_orders
 from ppsolve.solver.traces.clocks import aligned
 from ppsolve.solver.traces.instances import part_name

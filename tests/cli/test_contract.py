@@ -23,7 +23,7 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.optimize import api as library
 from ppsolve.solver.optimize.kinds import load_instance, lower
-from ppsolve.solver.optimize.progress import Progress
+from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 
 INSTANCE = {

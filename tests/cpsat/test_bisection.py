@@ -13,10 +13,12 @@ import pytest
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.cpsat import bisection
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.board import Board, Incumbent
+from ppsolve.solver.cpsat.answer import Company, ExactAnswer
 from ppsolve.solver.cpsat.bisection import Bisection
+from ppsolve.solver.cpsat.engine import Question
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.params import BisectionParams
 from tests.small import op, small
 
 LIMITS = SearchLimits(seconds=None, deterministic=100.0, workers=2)
@@ -33,10 +35,9 @@ class Oracle:
     def schedule(self, value: int) -> Schedule:
         return Schedule(self.problem, np.array([value - 1], dtype=np.int64))
 
-    def __call__(self, *, lower: int, limits: SearchLimits, **given: Any) -> ExactAnswer:
-        target = given.get("upper")
+    def __call__(self, question: Question, limits: SearchLimits) -> ExactAnswer:
+        target, lower, known = question.upper, question.lower, question.known
         self.asked.append((target, limits))
-        known = given["incumbent"]
         stop, exact = StopReason.DETERMINISTIC, self.is_exact
         if target is None or target in self.hard:
             return ExactAnswer(known, lower, False, stop, exact, 1.0)
@@ -47,7 +48,8 @@ class Oracle:
 
 def closed(oracle: Oracle, lower: int, value: int, **given: Any) -> Bisection:
     limits = given.pop("limits", LIMITS)
-    bisection = Bisection(oracle, lower, oracle.schedule(value), limits, **given)
+    board = given.pop("board", None) or Board.beginning(oracle.schedule(value), lower)
+    bisection = Bisection(oracle, board, limits, **given)
     bisection.run()
     return bisection
 
@@ -70,7 +72,7 @@ def test_the_bound_is_asked_first_by_one_worker_of_two() -> None:
 
 def test_beside_another_search_anything_better_is_asked_for_first() -> None:
     oracle = Oracle(100)
-    bisection = closed(oracle, 10, 100, feed=lambda: None)
+    bisection = closed(oracle, 10, 100, company=Company.SHARED)
     [(target, limits)] = oracle.asked
     # To the end: a first better schedule is not enough.
     assert (target, limits.gap) == (99, 0.0)
@@ -79,11 +81,11 @@ def test_beside_another_search_anything_better_is_asked_for_first() -> None:
 
 def test_after_searches_the_bound_is_asked_for_first_then_anything_better() -> None:
     oracle = Oracle(1000)
-    bisection = closed(oracle, 990, 1000, is_searched=True)
+    bisection = closed(oracle, 990, 1000, company=Company.SEARCHED)
     assert [(target, limits.gap) for target, limits in oracle.asked] == [(990, 1.0), (999, 0.0)]
     assert (bisection.lower, bisection.is_closed) == (1000, True)
     wide = Oracle(1000)
-    closed(wide, 900, 1000, is_searched=True)
+    closed(wide, 900, 1000, company=Company.SEARCHED)
     assert [target for target, _ in wide.asked] == [999]
 
 
@@ -95,14 +97,18 @@ def test_a_schedule_that_nobody_searched_for_is_halved() -> None:
 
 def test_anything_better_is_asked_for_by_every_round_with_twice_the_effort() -> None:
     oracle = Oracle(50, hard=range(101))
-    closed(oracle, 10, 100, is_searched=True)
+    closed(oracle, 10, 100, company=Company.SEARCHED)
     asked = [limits.deterministic for target, limits in oracle.asked if target == 99]
     assert asked[:3] == [4.0, 8.0, 16.0]
 
 
 def test_schedules_from_elsewhere_are_taken_between_questions() -> None:
     oracle = Oracle(50)
-    bisection = closed(oracle, 10, 100, feed=lambda: oracle.schedule(50))
+    board = Board.beginning(oracle.schedule(100), 10)
+    search = Bisection(oracle, board, LIMITS, company=Company.SHARED)
+    board.incumbent = Incumbent(50, "elsewhere", oracle.schedule(50))
+    search.run()
+    bisection = search
     assert oracle.asked[0][0] == 49
     assert (bisection.lower, bisection.schedule.value) == (50, 50)
 
@@ -130,12 +136,12 @@ def test_a_round_without_an_answer_doubles_the_effort_and_minimises() -> None:
 def test_what_minimising_finds_is_kept() -> None:
     oracle = Oracle(50, hard=range(101))
 
-    def search(*, lower: int, limits: SearchLimits, **given: Any) -> ExactAnswer:
-        answer = oracle(lower=lower, limits=limits, **given)
-        found = oracle.schedule(60) if given.get("upper") is None else answer.schedule
+    def search(question: Question, limits: SearchLimits) -> ExactAnswer:
+        answer = oracle(question, limits)
+        found = oracle.schedule(60) if question.upper is None else answer.schedule
         return replace(answer, schedule=found, bound=None)
 
-    bisection = Bisection(search, 0, oracle.schedule(100), LIMITS)
+    bisection = Bisection(search, Board.beginning(oracle.schedule(100)), LIMITS)
     bisection.run()
     assert (bisection.lower, bisection.schedule.value) == (0, 60)
 
@@ -170,7 +176,9 @@ def test_schedules_of_rounded_memory_are_not_taken_but_refuted_targets_are() -> 
 
 def test_bounds_are_told_as_they_rise() -> None:
     oracle, told = Oracle(57), list[int]()
-    Bisection(oracle, 10, oracle.schedule(100), LIMITS, told.append).run()
+    board = Board.beginning(oracle.schedule(100), 10)
+    board.subscribe(lambda event, by: told.append(board.bound.value))
+    Bisection(oracle, board, LIMITS).run()
     assert told == sorted(set(told))
     assert told[-1] == 57
 
@@ -178,7 +186,9 @@ def test_bounds_are_told_as_they_rise() -> None:
 def test_other_objectives_than_times_are_not_asked_about() -> None:
     oracle = Oracle(50)
     oracle.problem = replace(oracle.problem, objective=Objective.COMPLETION)
-    closed(oracle, 10, 100)
+    board = Board()
+    board.incumbent = Incumbent(100, "given", oracle.schedule(100))
+    closed(oracle, 10, 100, board=board)
     assert not oracle.asked
 
 
@@ -190,7 +200,7 @@ class TestTwoWorkers:
     @pytest.mark.parametrize("optimum", [10, 11, 57, 99, 100])
     def test_they_meet_the_optimum(self, optimum: int) -> None:
         oracle = Oracle(optimum)
-        bisection = closed(oracle, 10, 100, limits=self.limits, is_searched=True)
+        bisection = closed(oracle, 10, 100, limits=self.limits, company=Company.SEARCHED)
         assert (bisection.lower, bisection.schedule.value) == (optimum, optimum)
         assert bisection.left.workers == 2
         assert {limits.workers for _, limits in oracle.asked} == {1}
@@ -200,32 +210,32 @@ class TestTwoWorkers:
         overdue: list[float] = []
 
         class Blocked(Oracle):
-            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+            def __call__(self, question: Question, limits: SearchLimits) -> ExactAnswer:
                 if threading.current_thread().name != blocked:
-                    return super().__call__(limits=limits, **given)
+                    return super().__call__(question, limits)
                 clock = limits.start()
                 while not clock.is_over:
                     time.sleep(0.001)
                 overdue.append(clock.overdue)
                 return ExactAnswer(None, 0, False, StopReason.TIME, True, 0.0)
 
-        bisection = closed(Blocked(100), 10, 100, limits=self.limits, is_searched=True)
+        bisection = closed(Blocked(100), 10, 100, limits=self.limits, company=Company.SEARCHED)
         assert bisection.is_closed
         assert not any(overdue)
 
     def test_of_a_wide_gap_the_bound_is_not_asked_for(self) -> None:
         wide = Oracle(57)
-        closed(wide, 10, 100, limits=self.limits, is_searched=True)
+        closed(wide, 10, 100, limits=self.limits, company=Company.SEARCHED)
         assert 10 not in [target for target, _ in wide.asked]
         narrow = Oracle(100, hard=range(99, 100))
-        closed(narrow, 99, 100, limits=replace(self.limits, seconds=0.5), is_searched=True)
+        closed(narrow, 99, 100, limits=replace(self.limits, seconds=0.5), company=Company.SEARCHED)
         assert 99 in [target for target, _ in narrow.asked]
 
     def test_what_fails_on_the_other_thread_ends_this_one_and_is_raised(self) -> None:
         overdue: list[float] = []
 
         class Broken(Oracle):
-            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+            def __call__(self, question: Question, limits: SearchLimits) -> ExactAnswer:
                 if threading.current_thread().name == "halves":
                     raise ArithmeticError
                 clock = limits.start()
@@ -235,61 +245,38 @@ class TestTwoWorkers:
                 return ExactAnswer(None, 0, False, StopReason.TIME, True, 0.0)
 
         with pytest.raises(ArithmeticError):
-            closed(Broken(100), 10, 100, limits=self.limits, is_searched=True)
+            closed(Broken(100), 10, 100, limits=self.limits, company=Company.SEARCHED)
         assert not any(overdue)
 
-    def test_what_is_left_behind_is_not_heard(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told, released = list[int](), threading.Event()
-
-        class Slow(Oracle):
-            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
-                if threading.current_thread().name == "halves":
-                    released.wait(60.0)
-                return super().__call__(limits=limits, **given)
-
-        monkeypatch.setattr(bisection, "PATIENCE", 0.01)
-        oracle = Slow(100)
-        search = Bisection(
-            oracle, 10, oracle.schedule(101), self.limits, told.append, is_searched=True
-        )
-        search.run()
-        assert search.lower == 100
-        before = [*told]
-        released.set()
-        for thread in threading.enumerate():
-            if thread.name == "halves":
-                thread.join(60.0)
-        assert told == before
-
-    def test_of_large_problems_all_is_asked_on_one_thread(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(bisection, "MOST_OPS_BESIDE", 0)
+    def test_of_large_problems_all_is_asked_on_one_thread(self) -> None:
+        params = BisectionParams(paired_ops=0)
         threads = set[str]()
 
         class Noting(Oracle):
-            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+            def __call__(self, question: Question, limits: SearchLimits) -> ExactAnswer:
                 threads.add(threading.current_thread().name)
-                return super().__call__(limits=limits, **given)
+                return super().__call__(question, limits)
 
-        assert closed(Noting(57), 10, 100, limits=self.limits, is_searched=True).is_closed
+        assert closed(
+            Noting(57), 10, 100, limits=self.limits, company=Company.SEARCHED, params=params
+        ).is_closed
         assert threads == {threading.current_thread().name}
 
     @pytest.mark.parametrize(
         ("limits", "given"),
         [
-            (replace(limits, workers=3), {"is_searched": True}),
-            (replace(limits, deterministic=9.0), {"is_searched": True}),
-            (limits, {"is_searched": False}),
-            (limits, {"is_searched": True, "feed": lambda: None}),
+            (replace(limits, workers=3), {"company": Company.SEARCHED}),
+            (replace(limits, deterministic=9.0), {"company": Company.SEARCHED}),
+            (limits, {"company": Company.NEW}),
+            (limits, {"company": Company.SHARED}),
         ],
     )
     def test_otherwise_all_is_asked_on_one_thread(
         self, limits: SearchLimits, given: dict[str, Any]
     ) -> None:
         class Single(Oracle):
-            def __call__(self, *, limits: SearchLimits, **given: Any) -> ExactAnswer:
+            def __call__(self, question: Question, limits: SearchLimits) -> ExactAnswer:
                 assert threading.current_thread().name != "halves"
-                return super().__call__(limits=limits, **given)
+                return super().__call__(question, limits)
 
         assert closed(Single(57), 10, 100, limits=limits, **given).is_closed

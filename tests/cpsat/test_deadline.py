@@ -12,13 +12,15 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import model as models
 from ppsolve.solver.cpsat import running, search
 from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.found import SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve
 from tests.small import at, op, small
 
 PROBLEM = small([op("a", 2, "r"), op("b", 3, "r"), op("c", 4, "s")])
@@ -78,18 +80,18 @@ def test_what_it_told_before_is_the_answer(
     release: threading.Event,
 ) -> None:
     def work(model: cp_model.CpModel, solver: Any, callback: Any) -> int:
-        callback._found.hear_schedule([0, value - 3, 0, value], value)
+        callback._found.note_solution([0, value - 3, 0, value], value)
         solver.best_bound_callback(float(bound))
         release.wait(30)
         return 0
 
     deaf(monkeypatch, work)
-    values: list[int] = []
-    found = search_for(SearchLimits(seconds=0.5, gap=gap), on_incumbent=values.append)
+    board = Board()
+    found = search_for(SearchLimits(seconds=0.5, gap=gap), board=board)
     assert not release.is_set()
     assert found.schedule is not None
     assert found.schedule.start.tolist() == [0, value - 3, 0]
-    assert (found.bound, found.stop_reason, values) == (bound, reason, [value])
+    assert (found.bound, found.stop_reason, board.value) == (bound, reason, value)
 
 
 def test_nobody_is_told_after_the_end(
@@ -103,10 +105,11 @@ def test_nobody_is_told_after_the_end(
         return 0
 
     deaf(monkeypatch, work)
-    told: list[int] = []
-    search_for(SearchLimits(seconds=0.5), on_incumbent=told.append, on_bound=told.append)
+    board, told = Board(), list[str]()
+    board.subscribe(lambda event, by: told.append(event))
+    search_for(SearchLimits(seconds=0.5), board=board)
     heard, solver = later[0]
-    heard.hear_schedule([0, 2, 0, 5], 5)
+    heard.note_solution([0, 2, 0, 5], 5)
     solver.best_bound_callback(5.0)
     assert told == []
 
@@ -116,10 +119,11 @@ def test_an_interrupt_does_not_wait_for_it(
 ) -> None:
     deaf(monkeypatch, lambda *_: release.wait(30) and 0)
 
-    def pressed() -> None:
+    def pressed(found: SharedIncumbent) -> None:
         raise KeyboardInterrupt
 
-    found = search_for(SearchLimits(seconds=None), feed=pressed)
+    monkeypatch.setattr(SharedIncumbent, "take_incumbent", pressed)
+    found = search_for(SearchLimits(seconds=None))
     assert not release.is_set()
     assert found.stop_reason is StopReason.INTERRUPTED
 

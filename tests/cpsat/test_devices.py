@@ -11,12 +11,12 @@ import pytest
 
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board, Incumbent
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.devices import part as parts
 from ppsolve.solver.cpsat.devices.part import Machines, obstacle
 from ppsolve.solver.cpsat.devices.search import FewDevices
-from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.generate.flags import IntegerRange, PerDevice
 from ppsolve.solver.generate.instances import generate
@@ -24,6 +24,7 @@ from ppsolve.solver.heuristics import order_search
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.small import op, small
@@ -120,8 +121,10 @@ def test_ways_past_a_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(parts.TooManyWaysError):
         Machines(ImpliedOrder(pipeline())).part([1])
     known = list_tail(pipeline())
-    search = FewDevices(ImpliedOrder(pipeline()), 5, known, LIMITS)
-    assert search.run() == 5
+    search = FewDevices(ImpliedOrder(pipeline()), Board.beginning(known, 5), LIMITS)
+    # Parts are left out; the whole is asked all the same.
+    assert search.run() == known.value
+    assert search.parts == []
 
 
 def test_there_are_enough_tiny_cases() -> None:
@@ -153,8 +156,9 @@ def test_no_part_is_longer_than_what_it_is_part_of(problem: Problem) -> None:
 def test_the_bound_is_no_more_than_the_optimum(problem: Problem) -> None:
     assert obstacle(problem) is None
     told: list[int] = []
-    implied, known = ImpliedOrder(problem), list_tail(problem)
-    search = FewDevices(implied, 0, known, LIMITS, lambda value, _: told.append(value))
+    implied, board = ImpliedOrder(problem), Board.beginning(list_tail(problem))
+    board.subscribe(lambda event, by: told.append(board.bound.value) if event == "bound" else None)
+    search = FewDevices(implied, board, LIMITS)
     bound, least = search.run(), optimum(problem)
     assert bound == search.lower == told[-1] <= least
     assert told == sorted(set(told))
@@ -164,35 +168,27 @@ def test_the_bound_is_no_more_than_the_optimum(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("problem", first(5, PIPELINES[:20]))
-def test_the_whole_is_asked_where_its_schedules_are_taken(problem: Problem) -> None:
-    known = list_tail(problem)
-    found, told = [known], [(0, False)]
-
-    def take(better: Schedule) -> bool:
-        assert check_schedule(problem, better) == []
-        assert better.value < found[-1].value
-        found.append(better)
-        return True
-
-    search = FewDevices(
-        ImpliedOrder(problem), 0, known, LIMITS, lambda *news: told.append(news), take
-    )
-    assert search.run() == found[-1].value == told[-1][0] == optimum(problem)
+def test_the_whole_is_asked_too(problem: Problem) -> None:
+    board = Board.beginning(list_tail(problem))
+    search = FewDevices(ImpliedOrder(problem), board, LIMITS)
+    assert search.run() == board.value == optimum(problem)
+    assert board.schedule is not None
+    assert check_schedule(problem, board.schedule) == []
 
 
 def test_the_whole_is_not_asked_twice_about_a_schedule_that_is_not_taken() -> None:
     refused: list[int] = []
 
-    def refuse(better: Schedule) -> bool:
+    def refuse(better: Schedule, *_: object) -> None:
         refused.append(better.value)
-        return False
 
     problem = PIPELINES[0]
     known = list_tail(problem)
-    worse = Schedule(problem, known.start * 2)
-    search = FewDevices(ImpliedOrder(problem), 0, worse, LIMITS, on_schedule=refuse)
+    board = Board(refuse)
+    board.incumbent = Incumbent(2 * known.value, "known", Schedule(problem, known.start * 2))
+    search = FewDevices(ImpliedOrder(problem), board, LIMITS)
     assert search.run() <= optimum(problem)
-    assert len(refused) == 1
+    assert refused
 
 
 def test_few_devices_prove_what_no_single_one_does() -> None:
@@ -200,7 +196,8 @@ def test_few_devices_prove_what_no_single_one_does() -> None:
     for problem in PIPELINES[:20]:
         implied = ImpliedOrder(problem)
         analytic = best_bound(lower_bounds(implied)).value
-        gains += FewDevices(implied, analytic, list_tail(problem), LIMITS).run() > analytic
+        board = Board.beginning(list_tail(problem), analytic)
+        gains += FewDevices(implied, board, LIMITS).run() > analytic
     assert gains >= 5
 
 
@@ -208,22 +205,7 @@ def test_a_search_ends_with_its_limits() -> None:
     problem = PIPELINES[0]
     known = list_tail(problem)
     for limits in (SearchLimits(seconds=0.0), SearchLimits(seconds=None, deterministic=0.0)):
-        assert FewDevices(ImpliedOrder(problem), 1, known, limits).run() == 1
-
-
-def test_a_search_that_goes_on_keeps_the_larger_bound() -> None:
-    known = list_tail(PIPELINES[0])
-    for proved, given in ((1, 2), (2, 1)):
-        search = FewDevices(ImpliedOrder(PIPELINES[0]), proved, known, SearchLimits(seconds=0.0))
-        assert search.go_on(given, known, SearchLimits(seconds=0.0)) == 2
-
-
-def test_a_better_schedule_from_elsewhere_ends_a_search() -> None:
-    problem = PIPELINES[0]
-    implied, least = ImpliedOrder(problem), optimum(problem)
-    best = solve(implied, lower=0, incumbent=None, limits=LIMITS).schedule
-    search = FewDevices(implied, least - 1, list_tail(problem), LIMITS, feed=lambda: best)
-    assert search.run() <= least
+        assert FewDevices(ImpliedOrder(problem), Board.beginning(known, 1), limits).run() == 1
 
 
 @pytest.mark.parametrize(

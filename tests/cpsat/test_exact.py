@@ -15,11 +15,11 @@ from ppsolve.models.graph import GraphInstance, lower_graph
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints, demands
-from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
+from tests.asking import solve_exactly
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.strategies import nth_tiny_problem, serial_schedule

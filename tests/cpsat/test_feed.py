@@ -11,13 +11,14 @@ from ortools.sat.python import cp_model
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board, Incumbent
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat import search
-from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve
 from tests.cpsat.models import model_of
 from tests.small import at, op, small
 
@@ -39,7 +40,7 @@ class FakeSearch:
             fake.hints.append(list(model.proto.solution_hint.values))
             fake.uppers.append(model.proto.variables[3].domain[1])
             for solution, value in fake.starts.pop(0):
-                callback._found.hear_schedule(solution, value)
+                callback._found.note_solution(solution, value)
             fake._stopped.wait(30)
             return int(cp_model.UNKNOWN)
 
@@ -51,9 +52,23 @@ class FakeSearch:
         monkeypatch.setattr(search, "POLL", 0.001)
 
 
+class FedBoard(Board):
+    """A board whose incumbent is whatever a function gives."""
+
+    def __init__(self, feed: Callable[[], Schedule | None]) -> None:
+        self._feed = feed
+        super().__init__()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "incumbent":
+            return super().__getattribute__(name)
+        fed = self._feed()
+        return None if fed is None else Incumbent(fed.value, "elsewhere", fed)
+
+
 def search_for(feed: Callable[[], Schedule | None], **given: Any) -> ExactAnswer:
     options = {"lower": 3, "incumbent": None, "limits": SearchLimits(seconds=60), **given}
-    return solve(ImpliedOrder(PROBLEM), feed=feed, **options)
+    return solve(ImpliedOrder(PROBLEM), board=FedBoard(feed), **options)
 
 
 def test_a_fed_schedule_that_meets_the_bound_ends_the_search(
@@ -132,14 +147,18 @@ def test_what_is_no_better_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_better_schedule_of_the_search_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeSearch(monkeypatch, [([0, 5, 0, 8], 8), ([0, 4, 0, 7], 7), ([5, 0, 0, 7], 7)])
     told: list[Schedule] = []
-    clock = Clock()
+    clock, board = Clock(), Board()
 
-    def listen(schedule: Schedule) -> None:
-        told.append(schedule)
+    def listen(event: str, by: str) -> None:
+        assert (event, by) == ("incumbent", EXACT)
+        assert board.schedule is not None
+        told.append(board.schedule)
         if len(told) == 2:
             clock.stop()
 
-    search_for(lambda: None, limits=SearchLimits(seconds=60, clock=clock), on_schedule=listen)
+    board.subscribe(listen)
+    limits = SearchLimits(seconds=60, clock=clock)
+    solve(ImpliedOrder(PROBLEM), lower=3, limits=limits, board=board)
     assert [schedule.value for schedule in told] == [8, 7]
     assert all(check_schedule(PROBLEM, schedule) == [] for schedule in told)
 
@@ -170,7 +189,7 @@ def test_alike_microbatches_of_a_fed_schedule_are_put_in_order() -> None:
         lower=4,
         incumbent=None,
         limits=SearchLimits(seconds=20),
-        feed=lambda: at(problem, 7, 5),
+        board=FedBoard(lambda: at(problem, 7, 5)),
     )
     assert found.schedule is not None
     assert (found.schedule.start.tolist(), found.bound) == ([0, 2], 4)

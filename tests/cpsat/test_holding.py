@@ -7,6 +7,7 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -86,14 +87,12 @@ def test_a_search_shortens_paths_that_are_not_the_longest() -> None:
     problem = lower(parse_instance(instance))
     assert isinstance(problem, Problem)
     told: list[int] = []
-
-    def exchange(better: Schedule | None) -> None:
-        told.extend([] if better is None else [better.value])
-
     implied = ImpliedOrder(problem)
     bound = best_bound(lower_bounds(implied)).value
     limits = SearchLimits(seconds=None, deterministic=0.4)
-    search = WindowLNS(implied, list_sweep(problem, goes_on=False), bound, limits, exchange)
+    board = Board.beginning(list_sweep(problem, goes_on=False), bound)
+    board.subscribe(lambda event, by: told.append(board.value or 0))
+    search = WindowLNS(implied, board, limits)
     assert check_schedule(problem, search.run()) == []
     assert told == sorted(set(told), reverse=True)
     assert search.counts.better > len(told) > 0

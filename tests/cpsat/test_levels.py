@@ -10,12 +10,12 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import constraints
-from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.levels import OrderLiterals, reachable_sets, shares_resource
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import CpsatModel
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve
 from tests.cpsat.models import model_of
 from tests.marks import first
 from tests.small import holding, op, small

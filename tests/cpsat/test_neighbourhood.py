@@ -10,18 +10,19 @@ import pytest
 
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
 from ppsolve.solver.cpsat.neighbourhood.holding import hold_full
 from ppsolve.solver.cpsat.neighbourhood.part import FixedOrderGraph, Subproblem, obstacle
-from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, STEPS, WindowLNS
+from ppsolve.solver.cpsat.neighbourhood.search import SLANTS, WindowLNS
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.kernels.stretch import Aim
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve
 from tests.heuristics.test_order_search import in_any_order, job_shop
 from tests.small import at, holding, op, small
 from tests.strategies import serial_schedule, tiny_problems
@@ -44,6 +45,10 @@ def known_cases() -> list[tuple[Problem, Schedule]]:
 
 
 CASES = known_cases()
+
+
+def searching(problem: Problem, known: Schedule, bound: int, limits: SearchLimits) -> WindowLNS:
+    return WindowLNS(ImpliedOrder(problem), Board.beginning(known, bound), limits)
 
 
 def stretches(whole: FixedOrderGraph) -> list[Subproblem]:
@@ -245,7 +250,7 @@ def test_memory_that_orders_do_not_decide_is_an_obstacle() -> None:
 
 def test_a_poor_job_shop_schedule_becomes_optimal() -> None:
     problem = job_shop()
-    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
+    search = searching(problem, in_any_order(problem), 55, LIMITS)
     assert search.run().value == 55
     assert check_schedule(problem, search.best) == []
     assert search.counts.better > 0
@@ -253,14 +258,14 @@ def test_a_poor_job_shop_schedule_becomes_optimal() -> None:
 
 def test_what_nothing_refutes_beforehand_is_refuted_by_a_search() -> None:
     problem = job_shop()
-    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 54, LIMITS)
+    search = searching(problem, in_any_order(problem), 54, LIMITS)
     assert search.run().value == 55
     assert search.counts.refuted > 0
 
 
 def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
     problem = job_shop()
-    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 55, LIMITS)
+    search = searching(problem, in_any_order(problem), 55, LIMITS)
     whole = search._whole.part(0, problem.num_ops, 0)
     search._ops = search._most
     question = search._question(whole, search._aim())
@@ -270,20 +275,20 @@ def test_a_stretch_is_asked_for_a_schedule_below_the_best_one() -> None:
 
 def test_it_ends_where_no_stretch_is_open() -> None:
     problem = small([op("a", 2, "r"), op("b", 3, "r")])
-    search = WindowLNS(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    search = searching(problem, at(problem, 0, 2), 0, SearchLimits(seconds=None))
     assert search.run().value == 5
     assert search.is_exhausted
 
 
-def test_a_pass_goes_on_in_the_next_turn() -> None:
+def test_a_pass_goes_on_in_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     # Stretches of one op each, of which every turn tries one.
     problem = small([op("a", 2, "r"), op("b", 3, "r")])
-    search = WindowLNS(ImpliedOrder(problem), at(problem, 0, 2), 0, SearchLimits(seconds=None))
+    search = searching(problem, at(problem, 0, 2), 0, SearchLimits(seconds=None))
     ended = []
     for _ in range(2):
         turn = Clock(1000.0)
-        search.exchange = lambda _, turn=turn: turn.stop()
-        search.go_on(turn)
+        monkeypatch.setattr(search, "_take_incumbent", turn.stop)
+        search.run(turn)
         ended.append(search.is_exhausted)
     assert ended == [False, True]
     assert search.counts.bounded == 2
@@ -293,7 +298,7 @@ def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = job_shop()
-    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), 0, SearchLimits(seconds=None))
+    search = searching(problem, in_any_order(problem), 0, SearchLimits(seconds=None))
     is_refuted, passed_over = search._is_refuted, []
 
     def noted(ops: IntArray) -> bool:
@@ -305,7 +310,7 @@ def test_what_is_refuted_is_passed_over_until_nothing_else_gives_anything(
     assert search.is_exhausted
     assert any(passed_over)
     # It ends after a pass that asks about every stretch.
-    whole_pass = -(-problem.num_ops // (search._ops // STEPS))
+    whole_pass = -(-problem.num_ops // (search._ops // search.params.overlap))
     assert not any(passed_over[-whole_pass:])
 
 
@@ -313,19 +318,18 @@ def test_equal_seeds_and_units_give_equal_schedules() -> None:
     problem = job_shop()
     limits = SearchLimits(seconds=None, deterministic=0.5, seed=3)
     begun = in_any_order(problem)
-    found = [WindowLNS(ImpliedOrder(problem), begun, 0, limits).run() for _ in range(2)]
+    found = [searching(problem, begun, 0, limits).run() for _ in range(2)]
     assert found[0].start.tolist() == found[1].start.tolist()
     assert found[0].value < begun.value
 
 
 def test_it_takes_schedules_from_elsewhere_and_tells_of_better_ones() -> None:
     problem = job_shop()
-    good, told = list_tail(problem), []
-
-    def exchange(better: Schedule | None) -> Schedule | None:
-        told.extend([] if better is None else [better.value])
-        return good
-
-    search = WindowLNS(ImpliedOrder(problem), in_any_order(problem), good.value, LIMITS, exchange)
+    good, told = list_tail(problem), list[int]()
+    board = Board.beginning(in_any_order(problem))
+    search = WindowLNS(ImpliedOrder(problem), board, LIMITS)
+    board.propose(good, "elsewhere")
+    board.raise_bound(55, "known")
+    board.subscribe(lambda event, by: told.append(search.best.value))
     assert search.run().value <= good.value
     assert told == sorted(told, reverse=True)

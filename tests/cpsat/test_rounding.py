@@ -10,12 +10,14 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat import demands, exact
 from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.exact import solve_exactly
+from ppsolve.solver.cpsat.engine import Question
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve_exactly
 from tests.small import at, holding, op, small
 
 
@@ -93,9 +95,9 @@ def test_second_search_has_the_time_that_is_left_and_the_first_bound() -> None:
     calls: list[tuple[int, SearchLimits, str]] = []
     solve = exact.solve
 
-    def told(implied: ImpliedOrder, **given: Any) -> ExactAnswer:
-        calls.append((given["lower"], given["limits"], given.get("rounding", "down")))
-        return solve(implied, **given)
+    def told(implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board) -> Any:
+        calls.append((question.lower, limits, question.rounding))
+        return solve(implied, question, limits, board)
 
     limits = SearchLimits(seconds=20.0, deterministic=50.0)
     with patch.object(exact, "solve", told):
@@ -109,30 +111,32 @@ def test_second_search_has_the_time_that_is_left_and_the_first_bound() -> None:
     assert second.deterministic < 50.0
 
 
-def test_both_searches_know_the_best_schedule_and_are_listened_to() -> None:
-    given: list[tuple[Any, Any, Any]] = []
+def test_both_searches_know_the_best_schedule_and_only_the_first_raises_the_bound() -> None:
+    given: list[Any] = []
     solve = exact.solve
 
-    def told(implied: ImpliedOrder, **options: Any) -> ExactAnswer:
-        if "upper" not in options:
-            given.append(tuple(options.get(k) for k in ("incumbent", "on_incumbent", "on_bound")))
-        return solve(implied, **options)
+    def told(implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board) -> Any:
+        if question.upper is None:
+            given.append(question.known)
+        return solve(implied, question, limits, board)
 
     problem = alike(6, 0.504)
-    known, values, bounds = at(problem, *range(6)), list[int](), list[int]()
+    known = at(problem, *range(6))
+    board = Board.beginning(known)
     with patch.object(exact, "solve", told):
-        answer(problem, incumbent=known, on_incumbent=values.append, on_bound=bounds.append)
-    # Bounds of the second search are none of the problem's: amounts are rounded up there.
-    assert given == [(known, values.append, bounds.append), (known, values.append, None)]
+        answer(problem, incumbent=known, board=board)
+    assert given == [known, known]
+    # The second search proves 6 with amounts rounded up, which is no bound of the problem.
+    assert (board.value, board.bound.value) == (6, 3)
 
 
 def test_second_search_that_runs_out_of_time_says_so() -> None:
     solve = exact.solve
 
-    def short(implied: ImpliedOrder, **given: Any) -> ExactAnswer:
-        if given.get("rounding") == "up":
-            given["limits"] = SearchLimits(seconds=0.0)
-        return solve(implied, **given)
+    def short(implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board) -> Any:
+        if question.rounding == "up":
+            limits = SearchLimits(seconds=0.0)
+        return solve(implied, question, limits, board)
 
     with patch.object(exact, "solve", short):
         found = answer(alike(6, 0.504))

@@ -12,8 +12,8 @@ from ortools.sat.python import cp_model
 import ppsolve
 from ppsolve.models.core.result import Status, StopReason
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.board import Board
 from ppsolve.solver.cpsat import constraints, demands
-from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.found import SharedIncumbent
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.model import index_ordered
@@ -21,6 +21,7 @@ from ppsolve.solver.cpsat.parameters import ModelTraits, configured
 from ppsolve.solver.cpsat.running import SolverRun
 from ppsolve.solver.cpsat.search import stop_reason
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve
 from tests.cpsat.models import model_of
 from tests.small import at, holding, op, small
 
@@ -158,7 +159,7 @@ def test_times_of_sixteen_digits_are_proved(workers: int) -> None:
 
 @pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])
 def test_incumbents_that_may_break_memory_are_not_announced(rounding: Any, hears: bool) -> None:
-    heard: list[int] = []
+    board = Board()
     problem = small([holding("a", 1, 0.3), holding("b", 1, 0.6), holding("c", 1, 0.7)], capacity=1)
     with patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False):
         found = solve(
@@ -167,24 +168,31 @@ def test_incumbents_that_may_break_memory_are_not_announced(rounding: Any, hears
             incumbent=None,
             limits=SearchLimits(seconds=20),
             rounding=rounding,
-            on_incumbent=heard.append,
+            board=board,
         )
     assert not found.memory_is_exact
     assert found.schedule is not None
-    assert bool(heard) is hears
+    assert (board.value is not None) is hears
 
 
 def test_exact_incumbents_and_bounds_are_announced() -> None:
-    values: list[int] = []
+    values: list[int | None] = []
     bounds: list[int] = []
-    problem = small([op("a", 2, "r"), op("b", 3, "r")])
+    problem, board = small([op("a", 2, "r"), op("b", 3, "r")]), Board()
+
+    def note(event: str, by: str) -> None:
+        if event == "bound":
+            bounds.append(board.bound.value)
+        else:
+            values.append(board.value)
+
+    board.subscribe(note)
     found = solve(
         ImpliedOrder(problem),
         lower=0,
         incumbent=None,
         limits=SearchLimits(seconds=20),
-        on_incumbent=values.append,
-        on_bound=bounds.append,
+        board=board,
     )
     assert found.bound == 5
     assert values[-1] == 5

@@ -10,7 +10,6 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.attended import TimeIsUp
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import RULES, deeper_bounds, flow_bounds
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
@@ -148,23 +147,23 @@ def test_a_pipeline_of_unequal_microbatches_is_bounded_as_a_flow() -> None:
         assert isinstance(task, PipelineTask)
         task.find_bounds()
         assert (task.flow is not None) is expected
-        assert task.bound.value == brute_force(task.problem)
+        assert task.board.bound.value == brute_force(task.problem)
 
 
 def test_bounds_found_before_a_rule_is_broken_off_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken_off(_: Paths) -> int:
-        raise TimeIsUp
+        raise ArithmeticError
 
     times = {"forward": [1] * 3, "backward": [[10, 10, 9], 1, 1]}
     data = {"num_devices": 3, "num_microbatches": 3, "times": times}
     tasks = [PIPELINE.task(PipelineInstance(**data)) for _ in range(2)]
     tasks[0].find_bounds()
     monkeypatch.setitem(RULES, "memory-time", broken_off)
-    with pytest.raises(TimeIsUp):
+    with pytest.raises(ArithmeticError):
         tasks[1].find_bounds()
     whole, cut = ([(b.name, b.value) for b in task.bounds] for task in tasks)
     assert cut == [bound for bound in whole if bound[0] != "memory-time"]
-    assert tasks[1].bound.value == brute_force(tasks[1].problem)
+    assert tasks[1].board.bound.value == brute_force(tasks[1].problem)
 
 
 def test_a_bound_as_large_as_the_goal_ends_the_search_for_more() -> None:

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.bounds.lower_bounds import Bound
+from ppsolve.solver.board import Bound
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.flow import Flow, flow_of, rows_of
 from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.flow.two_resources import NAME, end_resources, reduced_to, two_resources
 from ppsolve.solver.kernels import compilation
-from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.run import SolveRun
-from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask
+from ppsolve.solver.pipeline.kind import PIPELINE, PipelineTask, raise_flow_bounds
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.step import Turn
 from tests.clocks import CountingClock
 from tests.flow.drawn import drawn
 from tests.marks import first
@@ -136,11 +137,11 @@ def test_a_run_raises_its_bound_by_it_where_kernels_are_compiled(is_compiled, mo
     monkeypatch.setitem(compilation._state, "compiled", is_compiled)
     monkeypatch.setattr("ppsolve.solver.pipeline.kind.expect", lambda _: None)
     task.find_bounds()
-    task.raise_bound(SolveRun(task, [], Options(time_limit=600)))
+    raise_flow_bounds(Turn(task, Options(time_limit=600), Clock(600)))
     # The best that is known of it, 491,296, is the least that its first and last device allow.
     expected = Bound(NAME, 491_296) if is_compiled else Bound("drain", 485_312)
-    assert (task.bound.name, task.bound.value) == (expected.name, expected.value)
-    assert task.bounds[0] == task.bound
+    best = task.board.bound
+    assert (best.name, best.value) == (expected.name, expected.value)
 
 
 def test_without_time_nothing_is_raised():

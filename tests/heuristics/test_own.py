@@ -17,7 +17,6 @@ from ppsolve import HeuristicEntry, InputError, PipelineInstance
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.heuristics.loading import source_of
 from ppsolve.solver.heuristics.own import arguments_of, name_of
-from ppsolve.solver.kinds.task import load_exact_solver
 from ppsolve.solver.optimize import registry
 from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic, known_heuristic
 from tests.heuristics import own_rules
@@ -124,7 +123,6 @@ def test_one_that_does_not_end_costs_its_share_of_the_time(name: str) -> None:
 
 
 def test_alone_it_leaves_time_for_the_exact_search() -> None:
-    load_exact_solver()
     result = ppsolve.optimize(pipeline(), time_limit=6, heuristics=[own_rules.never_ends])
     assert (result.status, result.best_by) == ("OPTIMAL", "cp-sat")
 

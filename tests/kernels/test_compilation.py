@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,8 @@ import numpy as np
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver import attended
 from ppsolve.solver.kernels import cache, compilation
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.native import machine
 
 
 class Row(NamedTuple):
@@ -140,29 +137,6 @@ def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
         assert Kernel(running_sums.function)(row, sums) == 60
     assert waiting(row, sums) == 60
     assert waiting._machine_code is not None
-
-
-def test_compiling_is_not_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Imports hold locks; calls hold none.
-    guarded: list[bool] = []
-
-    def note() -> None:
-        guarded.append(threading.get_ident() in attended._unbroken)
-
-    def code(number: int) -> int:
-        note()
-        return number + 1
-
-    def made(*_: Any) -> Any:
-        note()
-        return code
-
-    monkeypatch.setitem(compilation._state, "compiled", True)
-    monkeypatch.setitem(compilation._state, "due", math.inf)
-    monkeypatch.setattr(machine, "machine_code", made)
-    kernel = Kernel(code)
-    assert [kernel(1), kernel(2)] == [2, 3]
-    assert guarded == [True, False, False]
 
 
 def test_a_kernel_without_its_text_runs_by_python(monkeypatch: pytest.MonkeyPatch) -> None:

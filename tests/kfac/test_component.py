@@ -135,9 +135,9 @@ class Said:
         self.asked: list[tuple[bool, str]] = []
         self.limits: list[SearchLimits] = []
 
-    def __call__(self, implied: Any, **options: Any) -> ExactAnswer:
-        self.asked.append((options["window_work"], options["rounding"]))
-        self.limits.append(options["limits"])
+    def __call__(self, implied: Any, question: Any, limits: SearchLimits) -> ExactAnswer:
+        self.asked.append((question.window_work, question.rounding))
+        self.limits.append(limits)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

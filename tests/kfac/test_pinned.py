@@ -19,7 +19,6 @@ from ppsolve.models.kfac.cycle import lower_cycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import list_serial
@@ -30,6 +29,7 @@ from ppsolve.solver.kfac.placement import plan_of_starts
 from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
 from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.asking import solve_exactly
 from tests.kfac.described_instances import SPLIT, described_instance
 from tests.paths import ROOT
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ppsolve.models.kfac.pattern import Member
+from ppsolve.solver.board import Board
 from ppsolve.solver.kfac.causal import _fewest_iterations, _used
 from ppsolve.solver.kfac.heuristics import CAUSAL
 from ppsolve.solver.kfac.requirements import iterations_until_steady
@@ -31,9 +32,10 @@ def coupled() -> Any:
 
 def test_coupled_devices_take_the_iterations_of_the_one_that_takes_most() -> None:
     task = coupled()
-    outcome = task.run_heuristic(CAUSAL)
+    task.run_heuristic(CAUSAL)
+    outcome = task.outcomes[CAUSAL.name]
     assert [plan.iterations for plan in outcome.plans] == [2, 1]
-    assert (task.value, task.best_by) == (2, "pipefisher-causal")
+    assert (task.board.value, task.best_by) == (2, "pipefisher-causal")
 
 
 def test_holes_repeat_once_ops_of_clocks_that_run_ahead_are_over() -> None:
@@ -44,7 +46,7 @@ def test_holes_repeat_once_ops_of_clocks_that_run_ahead_are_over() -> None:
 
 
 def test_one_iteration_more_than_the_longest_plan_without_memory_is_enough() -> None:
-    assert coupled()._most([0, 1]) == 2 + 1
+    assert coupled().most_iterations([0, 1]) == 2 + 1
 
 
 def test_the_bound_of_a_rule_is_that_of_the_device_that_takes_most() -> None:
@@ -52,8 +54,11 @@ def test_the_bound_of_a_rule_is_that_of_the_device_that_takes_most() -> None:
     task.find_bounds()
     task.results = [replace(result, by="work") for result in task.results]
     task.results = [replace(task.results[0], lower=5), replace(task.results[1], lower=4)]
-    task._note_bounds()
-    assert [(bound.name, bound.value) for bound in (*task.bounds, task.bound)] == [("work", 5)] * 2
+    task.board = Board()
+    task.report()
+    assert [(bound.name, bound.value) for bound in (*task.bounds, task.board.bound)] == [
+        ("work", 5)
+    ] * 2
 
 
 def test_one_iteration_fewer_is_tried_as_long_as_all_work_fits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Count the work in every hole wherever CP-SAT is asked for a number of iterations."""
     real, refuted = exact.solve, Counter[bool]()
 
-    def solve(implied: Any, **options: Any) -> ExactAnswer:
-        outcome = real(implied, **{**options, "window_work": True})
+    def solve(implied: Any, question: Any, limits: Any) -> ExactAnswer:
+        outcome = real(implied, replace(question, window_work=True), limits)
         refuted[outcome.infeasible] += 1
         return outcome
 
@@ -77,8 +78,8 @@ def test_a_search_without_an_answer_leaves_true_bounds_and_schedules(
 ) -> None:
     asked = Counter[bool]()
 
-    def solve(implied: Any, **options: Any) -> ExactAnswer:
-        asked[options["window_work"]] += 1
+    def solve(implied: Any, question: Any, limits: Any) -> ExactAnswer:
+        asked[question.window_work] += 1
         return UNKNOWN
 
     monkeypatch.setattr(exact, "solve", solve)

@@ -12,13 +12,13 @@ import pytest
 import ppsolve
 from ppsolve import InputError, NotApplicableError, PipelineInstance, Progress, Status
 from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.run import SolveRun
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.solve_run import SolveRun
 from tests.paths import DATA
 
 SHARE = 0.43243243243243246
@@ -193,11 +193,11 @@ def test_infeasible_pins_are_proved_by_search() -> None:
 def test_interrupt_during_heuristics_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def interrupted(kind: Any, heuristic: Heuristic, *arguments: Any) -> Any:
+    def interrupted(kind: Any, heuristic: Heuristic, *arguments: Any, **named: Any) -> Any:
         calls.append(heuristic.name)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(kind, heuristic, *arguments)
+        return original(kind, heuristic, *arguments, **named)
 
     original = Kind.run_heuristic
     monkeypatch.setattr(Kind, "run_heuristic", interrupted)
@@ -207,7 +207,7 @@ def test_interrupt_during_heuristics_keeps_what_was_found(monkeypatch: pytest.Mo
 
 
 def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ppsolve.solver.kinds import scheduling as module
+    from ppsolve.solver.run import schedule_task as module
 
     monkeypatch.setattr(module, "lower_bounds", lambda *_: [Bound("wrong", 10**9)])
     instance = pipeline(2, 4, 2)

@@ -8,11 +8,11 @@ from rich.console import Console
 
 import ppsolve
 from ppsolve.models.core.result import Bottleneck, Result
+from ppsolve.solver.bounds.bottleneck import FREE_OF_MEMORY, MEMORY_RULES, WORDS
 from ppsolve.solver.bounds.lower_bounds import RULES
 from ppsolve.solver.bounds.reason import Reason, largest
 from ppsolve.solver.flow.bounds import RULES as FLOW_RULES
 from ppsolve.solver.flow.two_resources import NAME as TWO_RESOURCES
-from ppsolve.solver.kinds.bottleneck import FREE_OF_MEMORY, MEMORY_RULES, WORDS
 from ppsolve.solver.render.reports import report
 
 

@@ -7,8 +7,8 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
-from ppsolve.solver.optimize import run
 from ppsolve.solver.optimize.kinds import instance_in, parse_instance
+from ppsolve.solver.run import solve_run
 from tests.paths import ROOT
 
 PIPELINE = ppsolve.PipelineInstance(
@@ -54,7 +54,9 @@ def test_a_broken_carried_instance_is_named():
 
 def test_the_carried_instance_is_made_when_it_is_first_read(monkeypatch):
     dumped = []
-    monkeypatch.setattr(run, "instance_data", lambda instance: dumped.append(1) or {"name": "x"})
+    monkeypatch.setattr(
+        solve_run, "instance_data", lambda instance: dumped.append(1) or {"name": "x"}
+    )
     result = ppsolve.optimize(PIPELINE, time_limit=0)
     assert dumped == []
     assert (result.instance_document, result.instance_document, dumped) == (

@@ -9,15 +9,16 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import Result
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.answer import FEW_DEVICES
 from ppsolve.solver.cpsat.devices.search import FewDevices
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.generate.flags import PerDevice
 from ppsolve.solver.generate.instances import generate
 from ppsolve.solver.heuristics.list_rules import list_tail
-from ppsolve.solver.kinds import few_devices, scheduling
-from ppsolve.solver.kinds.few_devices import FEW_DEVICES, DeviceBound, takes_devices
 from ppsolve.solver.optimize.kinds import lower
+from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -26,17 +27,13 @@ def uneven(seed: int) -> PipelineInstance:
     return generate(seed=seed, devices=4, microbatches=5, capacity=PerDevice(Decimal("0.75")))
 
 
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_devices, "LEAST_OPS", 0)
-    monkeypatch.setattr(scheduling, "GLANCE_OPS", 0)
+ALWAYS = SearchParams().varied({"exact.devices.least_ops": 0, "exact.quick_ops": 0})
 
 
 def analytic(result: Result) -> int:
     return max(int(bound.value) for bound in result.bounds)
 
 
-@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("seed", [4, 6])
 def test_a_result_says_that_few_devices_prove_it(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -44,7 +41,9 @@ def test_a_result_says_that_few_devices_prove_it(
     # The whole of so small a pipeline is proved before any part.
     monkeypatch.setattr(FewDevices, "_ask_whole", lambda search: None)
     told = []
-    found = ppsolve.optimize(uneven(seed), time_limit=60, workers=2, on_progress=told.append)
+    found = ppsolve.optimize(
+        uneven(seed), time_limit=60, workers=2, on_progress=told.append, params=ALWAYS
+    )
     assert found.status == "OPTIMAL"
     assert found.bound_by == FEW_DEVICES
     assert analytic(found) < found.bound
@@ -59,46 +58,26 @@ def test_the_whole_has_the_same_optimum(seed: int) -> None:
     assert found.value == {4: 2610, 6: 2195}[seed]
 
 
-@pytest.mark.usefixtures("always")
 def test_deterministic_runs_give_the_same_twice() -> None:
     first, second = (
-        ppsolve.optimize(uneven(6), time_limit=0.5, deterministic=True) for _ in range(2)
+        ppsolve.optimize(uneven(6), time_limit=0.5, deterministic=True, params=ALWAYS)
+        for _ in range(2)
     )
     assert first.schedule == second.schedule
     assert (first.bound, first.bound_by) == (second.bound, second.bound_by)
 
 
 def test_small_problems_are_left_to_the_whole() -> None:
-    assert not takes_devices(lower(uneven(4)))
-
-
-def test_each_call_goes_on_from_the_one_before() -> None:
-    problem = lower(uneven(4))
-    told: list[int] = []
-    bound, known = DeviceBound(ImpliedOrder(problem)), list_tail(problem)
-    limits = SearchLimits(seconds=None, deterministic=100.0)
-
-    def tell(value: int, is_whole: bool) -> None:
-        assert not is_whole
-        told.append(value)
-
-    left = bound.seek(2583, known, limits, tell, None, lambda: None)
-    assert left.deterministic is not None
-    assert 0 < 100 - left.deterministic <= 100 * few_devices.SHARE
-    bound.seek(told[-1], known, left, tell, None, lambda: None)
-    assert told == sorted(set(told))
-    assert 2583 < told[-1] <= 2610
-    assert not bound.is_interrupted
+    found = ppsolve.optimize(uneven(4), time_limit=60, workers=1)
+    assert found.bound_by != FEW_DEVICES
 
 
 def test_nothing_is_sought_once_time_is_over() -> None:
     problem = lower(uneven(4))
-    told: list[tuple[int, bool]] = []
     clock = Clock(10)
     clock.stop()
-    limits = SearchLimits(seconds=10, clock=clock)
-    bound = DeviceBound(ImpliedOrder(problem))
-    known = list_tail(problem)
-    left = bound.seek(2583, known, limits, lambda *news: told.append(news), None, lambda: None)
-    assert told == []
-    assert left.seconds is not None
+    board = Board.beginning(list_tail(problem), 2583)
+    assert (
+        FewDevices(ImpliedOrder(problem), board, SearchLimits(seconds=10, clock=clock)).run()
+        == 2583
+    )

@@ -1,7 +1,9 @@
-"""Phases that take too long are broken off, and the rest of the run goes on."""
+"""Steps that take too long are left behind, and the rest of the run goes on."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +12,14 @@ import pytest
 import ppsolve
 from ppsolve import Progress, Status
 from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import Board, Bound, Incumbent
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds import scheduling
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.optimize import run as runs
 from ppsolve.solver.optimize.kinds import kind_of
-from ppsolve.solver.optimize.progress import TICK, ProgressReporter
 from ppsolve.solver.optimize.registry import chosen_heuristics, find_heuristic
+from ppsolve.solver.run import schedule_task
+from ppsolve.solver.run import solve_run as runs
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.progress import TICK, ProgressReporter
 from tests.clocks import CountingClock
 
 PIPELINE = ppsolve.PipelineInstance(
@@ -31,9 +34,18 @@ PIPELINE = ppsolve.PipelineInstance(
 )
 
 
+RELEASED = threading.Event()
+"""Set once all tests have run, so that what was left behind ends."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def released() -> Iterator[None]:
+    yield
+    RELEASED.set()
+
+
 def forever(*_: Any, **__: Any) -> Any:
-    while True:
-        pass
+    RELEASED.wait()
 
 
 def run(names: list[str], endless: str, clock: Clock) -> Any:
@@ -66,7 +78,7 @@ def test_a_search_that_does_not_end_is_left_out() -> None:
 
 
 def test_bounds_that_do_not_end_leave_time_for_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "lower_bounds", forever)
+    monkeypatch.setattr(schedule_task, "lower_bounds", forever)
     result = ppsolve.optimize(PIPELINE, time_limit=1.0, heuristics=["list-tail"])
     assert (result.status, result.bound_by) in {
         (Status.FEASIBLE, "trivial"),
@@ -100,9 +112,9 @@ def test_time_counts_from_when_the_call_began() -> None:
 
 def test_bounds_stop_when_their_clock_is_over() -> None:
     problem = kind_of(PIPELINE).lower(PIPELINE)
-    implied = scheduling.ImpliedOrder(problem)
+    implied = schedule_task.ImpliedOrder(problem)
     found = [
-        {bound.name: bound.value for bound in scheduling.lower_bounds(implied, clock)}
+        {bound.name: bound.value for bound in schedule_task.lower_bounds(implied, clock)}
         for clock in (Clock(0.0), CountingClock(2), None)
     ]
     assert 0 < len(found[0]) <= len(found[1]) <= len(found[2])
@@ -122,12 +134,16 @@ class Told:
             def elapsed(self) -> float:
                 return told.seconds
 
-        self.reporter = ProgressReporter(self.events.append, _Clock(), lambda value: value)
+        self.board = Board()
+        self.reporter = ProgressReporter(
+            self.events.append, _Clock(), self.board, lambda value: value
+        )
 
 
 def test_a_phase_is_told_again_after_a_silent_second() -> None:
     told = Told()
-    told.reporter.tell("phase", "cp-sat", 7, 5)
+    told.board.incumbent, told.board.bound = Incumbent(7, "a", Any), Bound("b", 5)  # type: ignore[arg-type]
+    told.reporter.tell("phase", "cp-sat")
     told.reporter.tick()
     told.seconds = TICK
     told.reporter.tick()
@@ -137,18 +153,20 @@ def test_a_phase_is_told_again_after_a_silent_second() -> None:
     assert told.events[1].gap == pytest.approx(2 / 7)
 
 
-def test_figures_that_arrive_late_are_not_told() -> None:
+def test_the_board_tells_of_better_bounds() -> None:
     told = Told()
-    told.reporter.tell("incumbent", "a", 7, 5)
-    told.reporter.tell("bound", "b", 9, 6)
-    told.reporter.tell("incumbent", "c", None, 4)
-    assert [(event.incumbent, event.bound) for event in told.events] == [(7, 5), (7, 6), (7, 6)]
+    for value in (3, 5, 4):
+        told.board.raise_bound(value, "rule")
+    assert [(event.event, event.source, event.bound) for event in told.events] == [
+        ("bound", "rule", 3),
+        ("bound", "rule", 5),
+    ]
 
 
 def test_nothing_is_told_once_the_run_is_over() -> None:
     told = Told()
     told.reporter.close()
-    told.reporter.tell("incumbent", "a", 7, 5)
+    told.reporter.tell("incumbent", "a")
     assert told.events == []
     assert not told.reporter.is_heard
 
@@ -156,12 +174,14 @@ def test_nothing_is_told_once_the_run_is_over() -> None:
 def test_a_search_tells_of_its_best_while_it_goes_on() -> None:
     names = ["1f1b", "list-sweep"]
     task = kind_of(PIPELINE).task(PIPELINE)
-    first, better = (task.run_heuristic(find_heuristic(name)) for name in names)
+    for name in names:
+        task.run_heuristic(find_heuristic(name))
+    first, better = (task.outcomes[name] for name in names)
     assert first.schedule is not None
     assert better.schedule is not None
 
     def tells(request: Any) -> Any:
-        request.effort.tell(better.schedule)
+        request.effort.board.propose(better.schedule, "list-sweep")
         return forever()
 
     heuristics = [
@@ -176,16 +196,24 @@ def test_a_search_tells_of_its_best_while_it_goes_on() -> None:
     assert result.value <= better.schedule.value
 
 
-def test_a_small_problem_is_glanced_at_for_half_of_the_time(
+def test_a_small_problem_is_searched_exactly_for_half_of_the_time_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[float] = []
 
-    def solve(task: Any, control: Any, limits: Any) -> StopReason:
+    def solve(task: Any, turn: Any, limits: Any, **_: Any) -> StopReason:
         given.append(limits.seconds)
         return StopReason.TIME
 
-    monkeypatch.setattr(scheduling.ScheduleTask, "_solve", solve)
+    monkeypatch.setattr(schedule_task.ScheduleTask, "solve", solve)
     ppsolve.optimize(PIPELINE, time_limit=100, heuristics=["1f1b", "list-sweep"])
-    # The rest is for the sweep, which takes a tenth of a second where a glance takes two.
+    # The rest is for the sweep, which takes a tenth of a second where CP-SAT takes two.
     assert 0 < given[0] <= 50
+
+
+def test_a_second_proof_that_does_not_end_leaves_the_first_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedule_task.ScheduleTask, "verify", forever)
+    found = ppsolve.optimize(PIPELINE, time_limit=3.0, heuristics=["1f1b"], verify=True)
+    assert (found.status, found.bound_verified) == (Status.OPTIMAL, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import kind_of, load_instance
 from ppsolve.solver.optimize.readying import UnreadyTask, task_in_time
-from ppsolve.solver.optimize.run import OUT_OF_TIME
+from ppsolve.solver.run.solve_run import OUT_OF_TIME
 from tests.paths import ROOT
 
 PATHS = (
@@ -25,9 +27,18 @@ PATHS = (
 )
 
 
+RELEASED = threading.Event()
+"""Set once all tests have run, so that what was left behind ends."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def released() -> Iterator[None]:
+    yield
+    RELEASED.set()
+
+
 def forever(*_: Any, **__: Any) -> Any:
-    while True:
-        pass
+    RELEASED.wait()
 
 
 @pytest.mark.parametrize("path", PATHS)

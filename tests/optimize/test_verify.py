@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
@@ -18,19 +17,17 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.graph import GraphInstance
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.attended import unbroken
-from ppsolve.solver.bounds import Bound
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.cpsat import demands
+from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kinds import second_proof
-from ppsolve.solver.kinds.few_devices import FEW_DEVICES
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.second_proof import search_below
-from ppsolve.solver.kinds.task import EXACT, WrongScheduleError
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import find_heuristic
+from ppsolve.solver.run import second_proof
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.second_proof import search_below
 from tests.paths import ROOT
 
 NOT_BEST = "list-work"
@@ -64,15 +61,20 @@ def solve(**options: Any) -> Result:
 
 def claims(task: ScheduleTask, *given: Any, **named: Any) -> StopReason:
     """Say that the best schedule of the heuristics is proved, whatever it is."""
-    assert task.value is not None
-    task.bound = Bound(EXACT, task.value)
+    assert task.board.value is not None
+    task.board.raise_bound(task.board.value, EXACT)
     return StopReason.PROVED
+
+
+def refutes(task: ScheduleTask, *given: Any, **named: Any) -> StopReason:
+    """Say that there is no schedule."""
+    task.board.is_refuted = True
+    return StopReason.INFEASIBLE
 
 
 @pytest.fixture
 def lying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ScheduleTask, "glance", lambda *given: None)
-    monkeypatch.setattr(ScheduleTask, "solve_exactly", claims)
+    monkeypatch.setattr(ScheduleTask, "solve", claims)
     yield
 
 
@@ -112,9 +114,8 @@ def test_a_wrong_proof_is_withdrawn_and_told() -> None:
 
 
 def test_a_wrong_refutation_is_withdrawn_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScheduleTask, "glance", lambda *given: None)
     monkeypatch.setattr(ScheduleTask, "run_heuristic", lambda task, *given: None)
-    monkeypatch.setattr(ScheduleTask, "solve_exactly", lambda *given: StopReason.INFEASIBLE)
+    monkeypatch.setattr(ScheduleTask, "solve", refutes)
     assert solve(verify=False, heuristics=[]).status is Status.INFEASIBLE
     found = solve(verify=True, heuristics=[])
     assert (found.status, found.stop_reason) == (Status.FEASIBLE, StopReason.DISAGREEMENT)
@@ -243,7 +244,7 @@ def test_a_second_search_that_breaks_a_rule_is_an_error(monkeypatch: pytest.Monk
     broken = [Violation("no-overlap", "two at once", ())]
     monkeypatch.setattr(second_proof, "check_schedule", lambda *given: broken)
     with pytest.raises(WrongScheduleError, match="two at once"):
-        search_below(task.implied, task.bounds, 20, SearchLimits())
+        search_below(task.implied, task.board.bound.value, 20, SearchLimits())
 
 
 def test_memory_that_nothing_fits_into_proves_that_there_is_no_schedule() -> None:
@@ -275,7 +276,6 @@ def test_a_bound_that_rounded_memory_does_not_tell_is_refused() -> None:
     instance = shop(ops=ops, precedences=[], pools=pools, resources=resources)
     with (
         patch.multiple(demands, FINE=2**6, COARSE=2**6, _same_sets=lambda *_: False),
-        patch.object(second_proof, "best_bound", lambda bounds: Bound("trivial", 0)),
         patch.object(ScheduleTask, "find_bounds", lambda task: None),
         pytest.raises(InputError, match="CP-SAT rounds memory down"),
     ):
@@ -286,20 +286,6 @@ def test_a_bound_of_few_devices_is_proved_twice() -> None:
     task = kind_of(shop()).task(shop())
     assert isinstance(task, ScheduleTask)
     task.find_bounds()
-    task.add(task.kind.run_heuristic(find_heuristic(NOT_BEST), shop(), task.problem))
-    task.bound = Bound(FEW_DEVICES, 11)
-    assert task.verify(Mock(), SearchLimits(workers=1)) is True
-
-
-@pytest.mark.usefixtures("lying")
-def test_an_end_that_was_told_stays_where_the_rest_is_left_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def hangs(task: ScheduleTask, *given: Any) -> None:
-        with unbroken():
-            time.sleep(1.2)
-
-    monkeypatch.setattr(ScheduleTask, "run_heuristic", lambda task, *given: None)
-    monkeypatch.setattr(ScheduleTask, "solve_exactly", lambda *given: StopReason.INFEASIBLE)
-    monkeypatch.setattr(ScheduleTask, "verify", hangs)
-    assert solve(verify=True, heuristics=[], time_limit=0.5).status is Status.INFEASIBLE
+    task.run_heuristic(find_heuristic(NOT_BEST))
+    task.board.raise_bound(11, FEW_DEVICES)
+    assert task.verify(SearchLimits(workers=1)) is True

@@ -33,13 +33,13 @@ class Said:
         self.caps: list[int] = []
         self.limits: list[SearchLimits] = []
 
-    def __call__(self, implied: Any, **options: Any) -> ExactAnswer:
-        assert options["upper"] == 5
+    def __call__(self, implied: Any, question: Any, limits: SearchLimits) -> ExactAnswer:
+        assert question.upper == 5
         problem = implied.problem
         (pool,) = problem.pools
         cap = int(pool.limit / 2)
         self.caps.append(cap)
-        self.limits.append(options["limits"])
+        self.limits.append(limits)
         answer = self.answers[cap]
         if isinstance(answer, Exception):
             raise answer

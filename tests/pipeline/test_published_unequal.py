@@ -12,7 +12,6 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Request
-from ppsolve.solver.kinds.entries import figures
 from ppsolve.solver.optimize.registry import run_heuristic
 from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
 from ppsolve.solver.pipeline.event_driven.route import RouteRun
@@ -24,6 +23,7 @@ from ppsolve.solver.pipeline.event_driven.rules import (
 )
 from ppsolve.solver.pipeline.event_driven.translation import route_of
 from ppsolve.solver.pipeline.permuted import PATTERNS, work_of
+from ppsolve.solver.run.entries import figures
 from tests.marks import first
 from tests.unequal_cases import NAMES, pipeline_of, read_case, recorded_of
 

@@ -8,14 +8,15 @@ import pytest
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import flow_of
 from ppsolve.solver.flow.states import solve_states
-from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.run import SolveRun
 from ppsolve.solver.pipeline import small
 from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.step import Turn
 from tests.paths import DATA
 
 STEPS = json.loads((DATA / "recorded" / "steps.json").read_text())
@@ -52,8 +53,8 @@ def searched(instance: PipelineInstance) -> tuple[int | None, int]:
     """Return value and bound of a task after the search through states alone."""
     task = PIPELINE.task(instance)
     assert task.flow is not None
-    small.search_states(task, task.flow, SolveRun(task, [], Options(time_limit=60)))
-    return task.value, task.bound.value
+    small.search_states(Turn(task, Options(time_limit=60), Clock()))
+    return task.board.value, task.board.bound.value
 
 
 def test_the_schedule_and_the_bound_are_kept():

@@ -12,12 +12,11 @@ from ppsolve.models.core.result import HeuristicStatus, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver import board
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome
-from ppsolve.solver.kinds import scheduling
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.optimize.registry import (
     all_heuristics,
     heuristics_for,
@@ -30,6 +29,7 @@ from ppsolve.solver.plan.curve import (
     measure_curve,
     with_microbatches,
 )
+from ppsolve.solver.run.progress import Progress
 from tests.bruteforce import brute_force
 from tests.goodput.curve_cases import pipeline
 
@@ -117,8 +117,10 @@ class TestMeasuring:
         assert measured.makespans == (1.8, 3.0)
 
     def test_fewer_microbatches_are_never_slower(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def late(kind: Any, one: Heuristic, instance: Any, *rest: Any) -> HeuristicOutcome:
-            outcome = original(kind, one, instance, *rest)
+        def late(
+            kind: Any, one: Heuristic, instance: Any, *rest: Any, **named: Any
+        ) -> HeuristicOutcome:
+            outcome = original(kind, one, instance, *rest, **named)
             assert outcome.schedule is not None
             if instance.num_microbatches == 5:
                 start = outcome.schedule.start.copy()
@@ -196,14 +198,16 @@ class TestFailures:
             measure_curve(tight, [8], heuristics=["gpipe"], exact=True, time_limit=0)
 
     def test_wrong_schedule(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def wrong(_: Any, one: Heuristic, __: Any, problem: Problem, *___: Any) -> HeuristicOutcome:
+        def wrong(
+            _: Any, one: Heuristic, __: Any, problem: Problem, *___: Any, **____: Any
+        ) -> HeuristicOutcome:
             start = np.zeros(problem.num_ops, dtype=np.int64)
             return HeuristicOutcome(one.name, HeuristicStatus.FEASIBLE, Schedule(problem, start))
 
         monkeypatch.setattr(Kind, "run_heuristic", wrong)
         with pytest.raises(WrongScheduleError, match="1f1b: "):
             measure_curve(pipeline(), [4], heuristics=["1f1b"])
-        monkeypatch.setattr(scheduling, "check_schedule", lambda *_: [])
+        monkeypatch.setattr(board, "check_schedule", lambda *_: [])
         with pytest.raises(WrongScheduleError, match="1f1b found 2 below the bound 27 of work"):
             measure_curve(pipeline(), [4], heuristics=["1f1b"])
 

@@ -195,7 +195,7 @@ def test_equal_plans_are_equal_but_for_the_clock(options: dict[str, Any], seed: 
 
 
 def without_clock(found: Plan) -> Plan:
-    result = found.result and found.result.model_copy(update={"wall_seconds": 0})
+    result = found.result and found.result.model_copy(update={"wall_seconds": 0, "steps": ()})
     return found.model_copy(update={"wall_seconds": 0, "result": result})
 
 
@@ -380,11 +380,11 @@ def test_interrupts_of_heuristics_end_the_plan(
 ) -> None:
     real, seen = Kind.run_heuristic, list[str]()
 
-    def interrupted(kind: Any, heuristic: Heuristic, *rest: Any) -> Any:
+    def interrupted(kind: Any, heuristic: Heuristic, *rest: Any, **named: Any) -> Any:
         seen.append(heuristic.name)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return real(kind, heuristic, *rest)
+        return real(kind, heuristic, *rest, **named)
 
     monkeypatch.setattr(Kind, "run_heuristic", interrupted)
     data = document(model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1], **search})

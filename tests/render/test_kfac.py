@@ -12,7 +12,6 @@ from ppsolve.models.core.result import Result, ScheduleDocument, ScheduledOp, Ve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.heuristics import CAUSAL, refresh_entry, run_refresh_heuristic
-from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.axis import Axis
 from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.gantt import Gantt
@@ -24,6 +23,7 @@ from ppsolve.solver.render.progress import PlainProgress, plain_line
 from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
+from ppsolve.solver.run.progress import Progress
 from tests.kfac.cases import measured
 from tests.marks import first
 from tests.render.shorthands import view_of_document

@@ -18,7 +18,6 @@ from ppsolve.models.core.result import (
     Versions,
 )
 from ppsolve.solver.optimize.kinds import lower, parse_instance
-from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.comparison import best_entry, comparison
 from ppsolve.solver.render.figures import figure, percent, ratio, seconds, shorten
 from ppsolve.solver.render.gantt import Gantt, columns
@@ -26,6 +25,7 @@ from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_li
 from ppsolve.solver.render.reports import entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
 from ppsolve.solver.render.tables import TableColumn, table
+from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 from tests.render.shorthands import describe_problem, view_of_any, view_of_document
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from ppsolve.solver.attended import PATIENCE
 from ppsolve.solver.bench.report.cases import ScoredRecord, is_above
+from ppsolve.solver.interruptible import PATIENCE
 
 FENCE = 1.5
 """Times the interquartile range above the third quartile (Tukey, Exploratory Data Analysis, 1977):

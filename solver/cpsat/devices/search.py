@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import MemoryDeadlockError
+from ppsolve.solver.board import Board
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.answer import ExactAnswer, IncumbentSource
+from ppsolve.solver.cpsat.answer import EXACT, FEW_DEVICES, ExactAnswer
 from ppsolve.solver.cpsat.devices.part import DevicePart, Machines, TooManyWaysError
-from ppsolve.solver.cpsat.engine import solve
+from ppsolve.solver.cpsat.engine import Question, solve
 from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.cpsat.params import DeviceParams
 from ppsolve.solver.heuristics.list_rules import list_tail
 from ppsolve.solver.heuristics.order_search import order_search
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-UNITS = 3.0
-"""Deterministic time of one question in the first round, doubled by each round. With 4 units in all
-two 16 x 24 with memory for 8 and one for 20 were left at 1.07, 0.40 and 0.20 % in 33 s of CPU time,
-with 1 at 1.38, 0.40 and 0.20 in 53 s, with 0.3 at 1.56, 0.79 and 0.20 in 66 s: short questions
-are asked in vain."""
-
-QUICK = 0.1
-"""Share of it for each device that is tried as the next one. On the same, with 1 unit: a tenth as
-above, 0.03 left 1.21, 0.79 and 0.20 %, all of it 1.38, 0.66 and 0.20 %."""
-
-STEPS = 100_000
-"""Steps of the search for a short schedule of a part, for each of its devices. Of three devices of
-a 16 x 64 and four and five of a 16 x 24 half as many gave the same schedules as 400,000 in all, in
-0.1 to 0.2 s; with fewer, poor schedules mislead the choice of devices."""
-
-CANDIDATES = 3
-"""Devices that are tried at a time as the next one. On the same, with 1 unit: 1 left 1.27, 1.08 and
-0.20 %, 3 1.38, 0.40 and 0.20, 6 1.17, 0.79 and 0.20."""
-
-FINEST = 8
-"""Questions about a part end where what is refuted comes within this part of the gap between the
-bound and its schedule."""
-
-BASE_UNITS = 0.01
-"""Deterministic time that any part counts as besides, so that a search with a limit ends."""
 
 
 @dataclass
@@ -70,28 +45,18 @@ class FewDevices:
     ----------
     implied : ImpliedOrder
         A problem without an `obstacle`.
-    lower : int
-        A proven lower bound in ticks, which the search raises.
-    best : Schedule
-        A feasible schedule; the search ends where the bound meets it.
+    board : Board
+        A board of the problem with a schedule; the search ends where its bound meets it.
     limits : SearchLimits
         Limits of the whole search.
-    on_bound : callable, optional
-        Told about each better bound, in ticks, and whether the whole has it and not a part.
-    on_schedule : callable, optional
-        Told about better schedules of the whole; returns whether it takes one. Without it the whole
-        is not asked.
-    feed : callable, optional
-        Asked for the best schedule that was found elsewhere.
+    params : DeviceParams, optional
+        Budgets.
     """
 
     implied: ImpliedOrder
-    lower: int
-    best: Schedule
+    board: Board
     limits: SearchLimits
-    on_bound: Callable[[int, bool], None] | None = None
-    on_schedule: Callable[[Schedule], bool] | None = None
-    feed: IncumbentSource | None = None
+    params: DeviceParams = DeviceParams()
     spent: float = 0.0
     is_interrupted: bool = False
     parts: list[Open] = field(default_factory=list)
@@ -100,8 +65,19 @@ class FewDevices:
         """Begin with no device."""
         self._clock: Clock = self.limits.start()
         self._machines = Machines(self.implied)
-        self._units = UNITS
+        self._units = self.params.units
         self._asked = (0, 0.0)
+
+    @property
+    def lower(self) -> int:
+        """The best bound in ticks."""
+        return self.board.bound.value
+
+    @property
+    def best(self) -> Schedule:
+        """The best schedule of the whole."""
+        assert self.board.schedule is not None
+        return self.board.schedule
 
     @property
     def is_over(self) -> bool:
@@ -130,38 +106,11 @@ class FewDevices:
 
     def _ask_whole(self) -> None:
         """Ask whether anything is better than the best schedule, if that was not asked before."""
-        tell = self.on_schedule
-        while tell and not self.is_over and self._asked != (self.best.value, self._units):
+        while not self.is_over and self._asked != (self.best.value, self._units):
             self._asked, target = (self.best.value, self._units), self.best.value - 1
-            answer = self._solve(self.implied, target, QUICK * self._units)
-            found = answer.schedule
-            if found is not None and tell(found):
-                self.best = min(found, self.best, key=lambda schedule: schedule.value)
+            answer = self._solve(self.implied, target, self.params.quick * self._units, self.board)
             bound = target + 1 if answer.infeasible else min(answer.bound or 0, target)
-            self._raise(bound, is_whole=True)
-            self._listen()
-
-    def go_on(self, lower: int, best: Schedule, limits: SearchLimits) -> int:
-        """Search on from where the search before has ended.
-
-        Parameters
-        ----------
-        lower : int
-            A proven lower bound in ticks.
-        best : Schedule
-            A feasible schedule.
-        limits : SearchLimits
-            Limits from now on.
-
-        Returns
-        -------
-        int
-            The best bound in ticks.
-        """
-        self.lower, self.best = max(lower, self.lower), best
-        self.limits, self._clock, self.spent = limits, limits.start(), 0.0
-        self.is_interrupted = False
-        return self.run()
+            self.board.raise_bound(bound, EXACT)
 
     def _grow(self) -> bool:
         """Make a part of one device more, as long as it is not the whole and there is time."""
@@ -179,15 +128,15 @@ class FewDevices:
         """Return the part of some resources with a short schedule of it."""
         part = self._machines.part(resources)
         implied = ImpliedOrder(part.problem)
-        self.spent += BASE_UNITS
+        self.spent += self.params.base_units
         if not resources:
             return Open(part, implied, part.of(self.best))
         self._raise(best_bound(lower_bounds(implied)).value)
-        known, steps = part.of(self.best), STEPS * len(resources)
+        known, steps = part.of(self.best), self.params.steps * len(resources)
         with suppress(MemoryDeadlockError):
             known = min(known, list_tail(part.problem), key=lambda schedule: schedule.value)
-        best = order_search(known, self._clock, bound=self.lower, steps=steps)
-        return Open(part, implied, best)
+        own = Board.beginning(known, self.lower)
+        return Open(part, implied, order_search(known, self._clock, own, steps=steps))
 
     def _next(self, known: Open) -> Open:
         """Return the part with one device more: of the first few of which one raises the bound."""
@@ -195,8 +144,9 @@ class FewDevices:
         if not known.part.resources:
             return self._longest([(most[0],)])
         chosen: list[Open] = []
-        for first in range(0, len(most), CANDIDATES):
-            lower, few = self.lower, most[first : first + CANDIDATES]
+        step = self.params.candidates
+        for first in range(0, len(most), step):
+            lower, few = self.lower, most[first : first + step]
             chosen.append(self._longest([(*known.part.resources, r) for r in few]))
             if chosen[-1].best.value > lower or self.is_over:
                 return chosen[-1]
@@ -208,7 +158,7 @@ class FewDevices:
         parts = [self._opened(resources) for resources in tried]
         for part in sorted(parts, key=lambda part: -part.best.value):
             if self._is_open(part) and not self.is_over:
-                self._ask(part, part.best.value - 1, QUICK)
+                self._ask(part, part.best.value - 1, self.params.quick)
 
         def least(part: Open) -> int:
             return lower if self._is_open(part) else part.best.value
@@ -226,7 +176,7 @@ class FewDevices:
         while self._is_open(part) and not self.is_over:
             if refused is None:
                 target = part.best.value - 1
-            elif (refused - self.lower) * FINEST <= self.best.value - self.lower:
+            elif (refused - self.lower) * self.params.finest <= self.best.value - self.lower:
                 return
             else:
                 target = (self.lower + refused) // 2
@@ -240,10 +190,11 @@ class FewDevices:
         if found is not None and found.value < part.best.value:
             part.best = found
         self._raise(target + 1 if answer.infeasible else min(answer.bound or 0, target))
-        self._listen()
         return answer.infeasible or found is not None
 
-    def _solve(self, implied: ImpliedOrder, target: int, units: float) -> ExactAnswer:
+    def _solve(
+        self, implied: ImpliedOrder, target: int, units: float, board: Board | None = None
+    ) -> ExactAnswer:
         """Search for the best schedule of at most so many ticks, with limited effort."""
         most = self.limits.deterministic
         limits = replace(
@@ -254,18 +205,10 @@ class FewDevices:
             gap=0.0,
             dynamic_orders=True,
         )
-        answer = solve(implied, lower=self.lower, incumbent=None, upper=target, limits=limits)
+        answer = solve(implied, Question(self.lower, upper=target), limits, board)
         self.spent += answer.deterministic_time
         self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
         return answer
 
-    def _listen(self) -> None:
-        better = None if self.feed is None else self.feed()
-        if better is not None and better.value < self.best.value:
-            self.best = better
-
-    def _raise(self, bound: int, *, is_whole: bool = False) -> None:
-        if bound > self.lower:
-            self.lower = bound
-            if self.on_bound is not None:
-                self.on_bound(bound, is_whole)
+    def _raise(self, bound: int) -> None:
+        self.board.raise_bound(bound, FEW_DEVICES)

@@ -18,16 +18,16 @@ from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.replicas import fault
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.exchange import TOO_LONG
-from ppsolve.solver.kinds.entries import relative_gap
-from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.pipeline.replicas.assembly import action_orders
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.run.entries import relative_gap
 
 DIGITS = 6
 """Decimal digits of the time unit that are kept by default."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,18 +17,13 @@ from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.joint import lower_joint
 from ppsolve.models.pipeline.lowering import lower_replicas
 from ppsolve.models.pipeline.replicas import Members, fault, first_members
-from ppsolve.solver.bounds import Bound
-from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.board import Incumbent, WrongScheduleError, admit_checked
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.flow.bounds import flow_bounds
 from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.exchange import TOO_LONG
-from ppsolve.solver.kinds.options import Options
-from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
 from ppsolve.solver.pipeline.replicas.every import NAME as EVERY
 from ppsolve.solver.pipeline.replicas.every import Every, has_few
 from ppsolve.solver.pipeline.replicas.heuristics import (
@@ -39,7 +34,22 @@ from ppsolve.solver.pipeline.replicas.heuristics import (
 )
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.pipeline.small import NAME as STATES
 from ppsolve.solver.pipeline.small import NO_VALUE
+from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.run.step import Step, Steps, Turn, in_sequence, whole
+from ppsolve.solver.run.steps import (
+    BOUNDS,
+    GREEDY,
+    QUICK,
+    ROBUST,
+    SEARCHES,
+    SETTLED,
+    VERIFIED,
+    first_schedule,
+    has_time_to_search,
+    is_small,
+)
 
 LEAST_SECONDS = 0.3
 """Least time that the exact search of one replica gets in a round: building its model takes a
@@ -54,11 +64,12 @@ EXCHANGE_STEPS = 1e7
 ORDERED = "replicas"
 """Name of the search over the orders of all replicas in reports."""
 
-GLANCE_SHARE, GLANCE_PATIENCES = 0.5, (0.01, 1.0)
-"""Part of the time for it, and seconds on the slowest replica without a better order after which it
-ends. More time is of use only where replicas have far more than 8 micro-batches. With the shorter
-patience first, as for training steps, small replicas are soon proved: 32 recorded ones of 2 x 8 in
-0.2 s of processor time, where 1 s was waited before."""
+ORDERS_SHARE, ORDERS_PATIENCES = 0.5, (0.01, 1.0)
+"""Part of the time for the orders of all replicas, and seconds on the slowest replica without a
+better order after which that ends, the shorter first: small replicas are soon proved."""
+
+AFTER_ORDERS = 0.25
+"""Share of the time for heuristics that do not search after that."""
 
 EVERY_SHARE, EVERY_PATIENCE = 0.4, 0.05
 """Part of the time for the proof over all assignments, and seconds of exchange without a better one
@@ -103,30 +114,8 @@ recorded replicas of 2 x 8 were proved in 14 of 16 steps within 2 s where this c
 where their orders did."""
 
 
-@dataclass
-class _ReplicaControl:
-    """What a run lends to the search of one replica: a part of its time, and no listener."""
-
-    options: Options
-    clock: Clock
-
-    def limits(self) -> SearchLimits:
-        """Return the limits of a search that begins now."""
-        return self.options.limits(self.clock)
-
-    def tell(self, *event: Any) -> None:
-        """Tell nobody."""
-
-
 class ReplicasTask(ScheduleTask):
     """A pipeline with replicas."""
-
-    is_one_free_problem = False
-
-    @property
-    def is_too_large(self) -> bool:
-        """Never: replicas are searched one by one."""
-        return False
 
     @property
     def members(self) -> Members:
@@ -140,6 +129,104 @@ class ReplicasTask(ScheduleTask):
         return found | {"assignment": self.members} if found else found
 
 
+def orders_are_searched(turn: Turn) -> bool:
+    """Apply where the orders of all replicas are searched as soon as there is any schedule."""
+    is_makespan = turn.task.objective is Objective.MAKESPAN
+    return has_time_to_search(turn) and is_makespan and not turn.options.deterministic
+
+
+def is_large_step(turn: Turn) -> bool:
+    """Apply before all but the first heuristics have run: these take long, orders do not."""
+    return orders_are_searched(turn) and turn.task.size > SMALL_OPS
+
+
+def is_small_step(turn: Turn) -> bool:
+    """Apply to few small replicas, which are proved one by one first."""
+    return orders_are_searched(turn) and turn.task.size <= SMALL_OPS
+
+
+def is_quick_but_unordered(turn: Turn) -> bool:
+    """Apply to small steps whose orders are not searched."""
+    return is_small(turn) and not orders_are_searched(turn)
+
+
+def solve_small_replicas(turn: Turn) -> StopReason | None:
+    """Prove few small replicas one by one; else order the micro-batches of all."""
+    stop = solve_each_replica(turn.share(PROVING_SHARE))
+    if turn.board.is_closed or stop is StopReason.INTERRUPTED:
+        return stop
+    search_replica_orders(turn)
+    return None
+
+
+def search_replica_orders(turn: Turn) -> None:
+    """Order the micro-batches of all replicas by local search."""
+    task, board = turn.task, turn.board
+    try:
+        shape = ReplicaShape(task.instance, task.scale)
+    except InputError:  # its micro-batches are no flow
+        return
+    expect(EXCHANGE_STEPS)
+    clock = turn.clock.share(ORDERS_SHARE)
+    search = ReplicaSearch(shape, shape.flow, turn.options.seed + 1, clock)
+    for patience in ORDERS_PATIENCES:
+        if search.value > search.bound:
+            search.run(clock, patience)
+    if search.value < TOO_LONG:
+        board.propose(_numbered(search.schedule, task.problem), ORDERED)
+    board.raise_bound(search.bound, ORDERED)
+
+
+def solve_each_replica(turn: Turn) -> StopReason | None:
+    """Solve replicas apart until the slowest is proved; those without a schedule come first."""
+    task, board, clock = turn.task, turn.board, turn.clock
+    parts: list[ReplicaProblem] = task.parts()
+    tasks: dict[int, ScheduleTask] = {}
+    starts: list[IntArray | None] = [None] * len(parts)
+    if task.schedule is not None:
+        starts = [task.schedule.start[part.ops] for part in parts]
+    while not board.is_closed and not clock.is_over:
+        values = [_value(part, start) for part, start in zip(parts, starts, strict=True)]
+        slowest = int(np.argmax(values))
+        if slowest not in tasks:
+            tasks[slowest] = task.task_of(parts[slowest], starts[slowest], turn)
+        alone = tasks[slowest]
+        open_ones = sum(value > board.bound.value for value in values)
+        share = clock.within(max(LEAST_SECONDS, clock.left / max(1, open_ones)))
+        before = alone.board.value
+        stop = in_sequence(replace(turn, task=alone, clock=share), _exact_steps(alone))
+        board.raise_bound(alone.board.bound.value, alone.board.bound.name)
+        if alone.schedule is not None:
+            starts[slowest] = alone.schedule.start
+        known = [start for start in starts if start is not None]
+        if len(known) == len(parts):
+            board.propose(side_by_side(task.problem, known), alone.best_by or ORDERED)
+        if stop is StopReason.INTERRUPTED:
+            return stop
+        if alone.board.value == before and not alone.board.is_closed and share.left > 0:
+            return stop if isinstance(stop, StopReason) else None
+    return None
+
+
+EACH_REPLICA = Step("replicas one by one", has_time_to_search, whole, solve_each_replica, 0.25)
+ORDERS_OF_ALL = Step("replicas' orders", is_large_step, whole, search_replica_orders, 0.25)
+
+FIXED_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    Steps("first schedule", is_large_step, whole, first_schedule),
+    ORDERS_OF_ALL,
+    replace(GREEDY, share=lambda t: AFTER_ORDERS if is_large_step(t) else t.steps.greedy_share),
+    Step("small replicas", is_small_step, whole, solve_small_replicas, 0.25),
+    replace(QUICK, applies=is_quick_but_unordered),
+    SEARCHES,
+    EACH_REPLICA,
+    SETTLED,
+    VERIFIED,
+    ROBUST,
+)
+"""The steps of replicas that run the micro-batches they are given."""
+
+
 class FixedTask(ReplicasTask):
     """A pipeline whose replicas run the micro-batches that they are given.
 
@@ -147,115 +234,96 @@ class FixedTask(ReplicasTask):
     bound of any replica is one of all.
     """
 
+    steps: ClassVar[tuple[Step | Steps, ...]] = FIXED_STEPS
+
     def __init__(self, kind: Any, instance: PipelineInstance, problem: Any, alone: Alone) -> None:
         super().__init__(kind, instance, problem)
         self._alone = alone
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Find the bounds of the joint problem, and the largest of any replica's flow."""
+        """Raise the bound by the joint problem, and by the largest bound of any replica's flow."""
         super().find_bounds(clock)
         if self.objective is not Objective.MAKESPAN:
             return
-        largest: dict[str, int] = {}
-        for part in self._parts():
+        for part in self.parts():
             flow = flow_of(part.problem)
             for bound in [] if flow is None else flow_bounds(flow, clock):
-                largest[bound.name] = max(bound.value, largest.get(bound.name, 0))
-        found = [Bound(name, value) for name, value in largest.items() if value > self.bound.value]
-        self._note_bounds(sorted(found, key=lambda bound: -bound.value) + self.bounds)
+                if bound.value > self.board.bound.value:
+                    self.board.raise_bound(bound.value, bound.name)
 
-    @property
-    def glances_first(self) -> bool:
-        """Whether the orders of all replicas are searched once there is any schedule."""
-        return self.objective is Objective.MAKESPAN and self.size > SMALL_OPS
-
-    def _parts(self) -> list[ReplicaProblem]:
+    def parts(self) -> list[ReplicaProblem]:
+        """Return the problem of each replica."""
         return parts_of(self.instance, members_of(self.problem))
 
-    def glance(self, control: Control) -> StopReason | None:
-        """Prove few small replicas one by one; else order the micro-batches of all."""
-        if self.objective is not Objective.MAKESPAN or control.options.deterministic:
-            return super().glance(control)
-        if self.size <= SMALL_OPS:
-            stop = self.solve_each(
-                _ReplicaControl(control.options, control.clock.share(PROVING_SHARE))
-            )
-            if self.is_closed or stop is StopReason.INTERRUPTED:
-                return stop
-        self._order(control)
-        return None
+    def task_of(self, part: ReplicaProblem, start: IntArray | None, turn: Turn) -> ScheduleTask:
+        """Return the task of one replica, begun from its part of the best schedule.
 
-    def _order(self, control: Control) -> None:
-        """Order the micro-batches of all replicas by a walk."""
-        try:
-            shape = ReplicaShape(self.instance, self.scale)
-        except InputError:  # its micro-batches are no flow
-            return
-        expect(EXCHANGE_STEPS)
-        clock = control.clock.share(GLANCE_SHARE)
-        search = ReplicaSearch(shape, shape.flow, control.options.seed + 1, clock)
-        for patience in GLANCE_PATIENCES:
-            if search.value > search.bound:
-                search.run(clock, patience)
-        if search.value < TOO_LONG and self.hear(_numbered(search.schedule, self.problem), ORDERED):
-            control.tell("incumbent", ORDERED)
-        if search.bound > self.bound.value:
-            self.bound = Bound(ORDERED, search.bound)
-            control.tell("bound", ORDERED)
+        Parameters
+        ----------
+        part : ReplicaProblem
+            The replica.
+        start : int64[n] or None
+            Its starts in the best schedule.
+        turn : Turn
+            What the search of all may use.
 
-    def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the search of one replica after the other, the slowest first."""
-        yield self.solve_each
-
-    def solve_each(self, control: Control) -> StopReason:
-        """Solve replicas apart until the slowest is proved; those without a schedule come first."""
-        parts = self._parts()
-        tasks: dict[int, ScheduleTask] = {}
-        starts: list[IntArray | None] = [None] * len(parts)
-        if self.schedule is not None:
-            starts = [self.schedule.start[part.ops] for part in parts]
-        while not self.is_closed and not control.clock.is_over:
-            values = [_value(part, start) for part, start in zip(parts, starts, strict=True)]
-            slowest = int(np.argmax(values))
-            if slowest not in tasks:
-                tasks[slowest] = self._task(parts[slowest], starts[slowest], control)
-            task = tasks[slowest]
-            open_ones = sum(value > self.bound.value for value in values)
-            left = control.clock.left
-            share = control.clock.within(max(LEAST_SECONDS, left / max(1, open_ones)))
-            before = task.value
-            stop = self._search(task, _ReplicaControl(control.options, share))
-            if task.bound.value > self.bound.value:
-                self.bound = Bound(task.bound.name, task.bound.value)
-            if task.schedule is not None:
-                starts[slowest] = task.schedule.start
-            known = [start for start in starts if start is not None]
-            if len(known) == len(parts) and self.hear(
-                side_by_side(self.problem, known), task.best_by or "replicas"
-            ):
-                control.tell("incumbent", self.best_by or "")
-            if stop is StopReason.INTERRUPTED:
-                return stop
-            if task.value == before and not task.is_closed and share.left > 0:
-                return stop
-        return StopReason.PROVED if self.is_closed else StopReason.TIME
-
-    def _task(self, part: ReplicaProblem, start: IntArray | None, control: Control) -> ScheduleTask:
+        Returns
+        -------
+        ScheduleTask
+            Bounds and a quick exact search have run.
+        """
         task = self._alone(self.kind, part.instance, part.problem)
-        task.find_bounds(control.clock.share(0.1))
+        task.board.clock, task.board.gap = turn.clock, turn.options.gap
+        task.find_bounds(turn.clock.share(0.1))
         if start is not None:
-            task.hear(Schedule(part.problem, start), self.best_by or "")
-        share = control.clock.within(max(LEAST_SECONDS, control.clock.left / 2))
-        task.glance(_ReplicaControl(control.options, share))
+            task.board.propose(Schedule(part.problem, start), self.best_by or ORDERED)
+        share = turn.clock.within(max(LEAST_SECONDS, turn.clock.left / 2))
+        steps = [step for step in task.steps if isinstance(step, Step)]
+        quick = [step for step in steps if step.name in {QUICK.name, STATES}][:2]
+        in_sequence(replace(turn, task=task, clock=share), quick)
         return task
 
-    def _search(self, task: ScheduleTask, control: _ReplicaControl) -> StopReason:
-        stop = StopReason.TIME
-        for strategy in task.strategies(control.options):
-            stop = strategy(control)
-            if task.is_closed or stop is StopReason.INTERRUPTED or control.clock.is_over:
-                return stop
-        return stop
+
+def has_few_assignments(turn: Turn) -> bool:
+    """Apply where the assignments are so few that all are looked at."""
+    return has_time_to_search(turn) and has_few(turn.task.instance)
+
+
+def try_every_assignment(turn: Turn) -> None:
+    """Go through the assignments for a part of the time."""
+    task, board = turn.task, turn.board
+    search = task.search_with(turn.options.seed + 1)
+    if not turn.options.deterministic:
+        search.run(turn.clock.share(EVERY_SHARE), EVERY_PATIENCE)
+    task.propose_best(search)
+    upper = NO_VALUE if board.value is None else board.value
+    every = Every(task.instance, task.scale, search.loads, upper)
+    for members, starts in every.improve(turn.clock.share(EVERY_SHARE)):
+        problem = lower_joint(task.instance, members)
+        board.propose(Schedule(problem, np.concatenate(starts)), EVERY)
+    board.raise_bound(every.bound, EVERY)
+
+
+def exchange_microbatches(turn: Turn) -> None:
+    """Exchange micro-batches until the time is over or the bound is met."""
+    task, board = turn.task, turn.board
+    search = task.search_with(turn.options.seed + 1)
+    task.propose_best(search)
+    expect(EXCHANGE_STEPS)
+    while not board.is_closed and not turn.clock.is_over:
+        search.run(turn.clock.within(TELLING_SECONDS), math.inf)
+        task.propose_best(search)
+        if turn.options.deterministic and not turn.clock.is_limited:
+            break
+
+
+FREE_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    GREEDY,
+    Step(EVERY, has_few_assignments, whole, try_every_assignment, 0.25),
+    Step("exchange", has_time_to_search, whole, exchange_microbatches, 0.25),
+)
+"""The steps of replicas that may exchange micro-batches."""
 
 
 class FreeTask(ReplicasTask):
@@ -265,13 +333,14 @@ class FreeTask(ReplicasTask):
     heuristics run. Bounds hold for all assignments.
     """
 
-    is_whole = False
+    steps: ClassVar[tuple[Step | Steps, ...]] = FREE_STEPS
+    proves_instance: ClassVar[bool] = False
 
     def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:
         super().__init__(kind, instance, problem)
         everyone = tuple(range(instance.num_microbatches))
-        (whole,) = lower_replicas(instance, (everyone,))
-        flow = flow_of(whole)
+        (whole_problem,) = lower_replicas(instance, (everyone,))
+        flow = flow_of(whole_problem)
         if flow is None:
             raise InputError(
                 'expected "delay", "link" or "send_queue" where micro-batches may be exchanged',
@@ -289,81 +358,42 @@ class FreeTask(ReplicasTask):
         return problem
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Find the bound that holds for all assignments; refuse memory that holds too little."""
+        """Raise the bound for all assignments; refuse memory that holds too little."""
         _ = self.implied.full
         replicas = self.instance.replicas
         value = exchange_bound(self._flow, replicas.count, equal=replicas.counts == "equal")
-        self.bounds = [Bound("exchange", value)]
-        self.bound = self.bounds[0]
+        self.board.raise_bound(value, "exchange")
 
-    def glance(self, control: Control) -> StopReason | None:
-        """Search for nothing: CP-SAT would prove the optimum of one assignment only."""
-        return None
-
-    def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield a proof over all assignments where they are few, then the exchange."""
-        if has_few(self.instance):
-            yield self.try_every
-        yield self.exchange
-
-    def try_every(self, control: Control) -> StopReason:
-        """Go through the assignments for a part of the time."""
-        search = self._search_with(control.options.seed + 1)
-        if not control.options.deterministic:
-            search.run(control.clock.share(EVERY_SHARE), EVERY_PATIENCE)
-        self._hear(search, control)
-        upper = NO_VALUE if self.value is None else self.value
-        every = Every(self.instance, self.scale, search.loads, upper)
-        for members, starts in every.improve(control.clock.share(EVERY_SHARE)):
-            found = Schedule(lower_joint(self.instance, members), np.concatenate(starts))
-            self.refuse_wrong(found, EVERY)
-            if self.hear(found, EVERY):
-                control.tell("incumbent", EVERY)
-        if every.bound > self.bound.value:
-            self.bound = Bound(EVERY, every.bound)
-            control.tell("bound", EVERY)
-        return StopReason.PROVED if self.is_closed else StopReason.TIME
-
-    def exchange(self, control: Control) -> StopReason:
-        """Exchange micro-batches until the time is over or the bound is met."""
-        search = self._search_with(control.options.seed + 1)
-        self._hear(search, control)
-        expect(EXCHANGE_STEPS)
-        while not self.is_closed and not control.clock.is_over:
-            search.run(control.clock.within(TELLING_SECONDS), math.inf)
-            self._hear(search, control)
-            if control.options.deterministic and not control.clock.is_limited:
-                break
-        return StopReason.PROVED if self.is_closed else StopReason.TIME
-
-    def _search_with(self, seed: int) -> ReplicaSearch:
+    def search_with(self, seed: int) -> ReplicaSearch:
         """Return the search by exchange, which goes on where it was left."""
         if self._search is None:
             self._search = ReplicaSearch(ReplicaShape(self.instance, self.scale), self._flow, seed)
         return self._search
 
-    def _hear(self, search: ReplicaSearch, control: Control) -> None:
-        """Keep the best of a search, if it is valid for the pipeline lowered once more."""
-        if search.value >= TOO_LONG:
-            return
-        found = search.schedule
-        problem = lower_joint(self.instance, members_of(found.problem))
-        self.refuse_wrong(Schedule(problem, found.start), "exchange")
-        if self.hear(Schedule(problem, found.start), "exchange"):
-            control.tell("incumbent", "exchange")
+    def propose_best(self, search: ReplicaSearch) -> None:
+        """Propose the best schedule of a search, for the pipeline lowered once more."""
+        if search.value < TOO_LONG:
+            found = search.schedule
+            problem = lower_joint(self.instance, members_of(found.problem))
+            self.board.propose(Schedule(problem, found.start), "exchange")
 
-    def hear(self, schedule: Schedule, by: str) -> bool:
-        """Keep a schedule of any assignment if it is valid and the best one."""
-        return not check_schedule(schedule.problem, schedule) and self.offer(schedule, by)
-
-    def refuse_wrong(self, schedule: Schedule, by: str) -> None:
-        """Raise an error if a schedule breaks a rule of the problem of its assignment."""
-        violations = check_schedule(schedule.problem, schedule)
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Check a schedule of any assignment."""
         wrong = fault(
             self.instance.replicas, members_of(schedule.problem), self.instance.num_microbatches
         )
-        if violations or wrong:
-            raise WrongScheduleError(f"{by}: {wrong or violations[0]}")
+        if wrong:
+            raise WrongScheduleError(f"{by}: {wrong}")
+        return admit_checked(schedule, by, best)
+
+
+def _exact_steps(task: ScheduleTask) -> list[Step]:
+    """Return the steps of one replica after all heuristics."""
+    place = task.steps.index(SEARCHES)
+    rows = task.steps[place + 1 :]
+    return [row for row in rows if isinstance(row, Step) and not row.runs_anyway]
 
 
 def _numbered(found: Schedule, problem: Problem) -> Schedule:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import Bottleneck
-from ppsolve.solver.bounds import Bound
+from ppsolve.solver.board import Bound
 
 MEMORY_RULES = frozenset({"memory-cycle", "first-return", "memory-work", "memory-time"})
 """Rules that say nothing without a capacity."""

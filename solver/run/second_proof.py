@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.bounds import Bound, best_bound
+from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.answer import EXACT, ExactAnswer
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.kinds.task import EXACT, WrongScheduleError, load_exact_solver
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
 def search_below(
-    implied: ImpliedOrder, bounds: list[Bound], claimed: int | None, limits: SearchLimits
+    implied: ImpliedOrder, analytic: int, claimed: int | None, limits: SearchLimits
 ) -> ExactAnswer:
     """Search for any schedule below a bound, trusting analytic bounds only.
 
@@ -22,8 +21,8 @@ def search_below(
     ----------
     implied : ImpliedOrder
         The problem and its implied order.
-    bounds : list of Bound
-        Its analytic bounds.
+    analytic : int
+        Its best analytic bound in ticks.
     claimed : int or None
         The bound in ticks; None: search for any schedule.
     limits : SearchLimits
@@ -39,16 +38,10 @@ def search_below(
     WrongScheduleError
         The schedule that was found breaks a rule.
     """
-    load_exact_solver()
-    from ppsolve.solver.cpsat.engine import solve
+    from ppsolve.solver.cpsat.engine import Question, solve
 
-    answer = solve(
-        implied,
-        lower=best_bound(bounds).value,
-        incumbent=None,
-        upper=None if claimed is None else claimed - 1,
-        limits=replace(limits, gap=1.0),
-    )
+    below = Question(analytic, upper=None if claimed is None else claimed - 1)
+    answer = solve(implied, below, replace(limits, gap=1.0))
     broken = _first_broken_rule(implied.problem, answer)
     if broken is None:
         return answer

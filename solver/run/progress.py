@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ppsolve.models.core.result import Figure
-from ppsolve.solver.attended import LOOK
+from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.entries import relative_gap
+from ppsolve.solver.interruptible import LOOK
+from ppsolve.solver.run.entries import relative_gap
 
 
 @dataclass(frozen=True)
@@ -55,63 +56,63 @@ class ProgressReporter:
         Takes each event; None: nobody listens.
     clock : Clock
         Clock of the run.
+    board : Board
+        The best value and bound.
     shown : callable
         Takes a value or bound as a whole number; returns it in the unit of results.
     """
 
     def __init__(
-        self, listener: ProgressListener | None, clock: Clock, shown: Callable[[int], Figure]
+        self,
+        listener: ProgressListener | None,
+        clock: Clock,
+        board: Board,
+        shown: Callable[[int], Figure],
     ) -> None:
-        self._listener, self._clock, self._shown = listener, clock, shown
+        self._listener, self._clock, self._board, self._shown = listener, clock, board, shown
         self._lock = threading.Lock()
-        self._value: int | None = None
-        self._bound: int | None = None
         self._told_at = clock.elapsed
         self.phase = ""
+        if listener is not None:
+            board.subscribe(self.tell)
 
     @property
     def is_heard(self) -> bool:
         """Whether anybody listens."""
         return self._listener is not None
 
-    def tell(self, event: str, source: str, value: int | None, bound: int | None) -> None:
+    def tell(self, event: str, source: str) -> None:
         """Tell of an event, with the best value and bound so far.
 
         Parameters
         ----------
         event, source : str
             As in `Progress`.
-        value, bound : int or None
-            Value and bound as the reporter knows them; better ones are told if known.
         """
         with self._lock:
             if self._listener is None:
                 return
             self.phase = source if event == "phase" else self.phase
-            self._value = min((v for v in (value, self._value) if v is not None), default=None)
-            self._bound = max((b for b in (bound, self._bound) if b is not None), default=None)
             self._told_at = self._clock.elapsed
             self._listener(self._progress(event, source))
 
     def tick(self) -> None:
         """Tell the current phase again where nothing was told for a while."""
         if self.is_heard and self.phase and self._clock.elapsed - self._told_at >= TICK - LOOK:
-            self.tell("phase", self.phase, None, None)
+            self.tell("phase", self.phase)
 
     def close(self) -> None:
         """Tell nothing any more, whatever threads that were left behind report."""
         self._listener = None
 
     def _progress(self, event: str, source: str) -> Progress:
-        value, bound = self._value, self._bound
-        gap = None
-        if value is not None and bound is not None:
-            gap = relative_gap(value, min(bound, value), value)
+        value, bound = self._board.value, self._board.bound.value
+        gap = None if value is None else relative_gap(value, min(bound, value), value)
         return Progress(
             event=event,
             seconds=self._clock.elapsed,
             source=source,
             incumbent=None if value is None else self._shown(value),
-            bound=None if bound is None else self._shown(bound),
+            bound=self._shown(bound),
             gap=gap,
         )

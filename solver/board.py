@@ -1,0 +1,320 @@
+"""The board of a run: the best schedule, the best bound, who found them, and the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import RLock
+
+from ppsolve.models.core.problem import FREE
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+
+
+class WrongScheduleError(Exception):
+    """A search found a schedule that the checker refuses, or one below a proved bound."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proved lower bound on the objective, and the rule that proves it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the rule.
+    value : int
+        Ticks.
+    resource : int
+        The resource whose ops prove it; `FREE` where several do, or where it is not known.
+    """
+
+    name: str
+    value: int
+    resource: int = FREE
+
+
+TRIVIAL = Bound("trivial", 0)
+
+
+@dataclass(frozen=True)
+class Incumbent:
+    """The best solution so far.
+
+    Parameters
+    ----------
+    value : int
+        Its objective, in ticks or in the unit of its kind.
+    by : str
+        Name of the search that found it.
+    schedule : Schedule
+        A schedule that the checker accepts.
+    order : list of int, optional
+        Program order, where a schedule counts as the program that it runs as.
+    """
+
+    value: int
+    by: str
+    schedule: Schedule
+    order: list[int] | None = None
+
+
+Admit = Callable[[Schedule, str, "int | None", "list[int] | None"], "Incumbent | None"]
+"""Takes a schedule, who found it, the best value and a program order, if it is known; returns what
+is kept, None for nothing.
+
+Raises `WrongScheduleError` if the schedule breaks a rule.
+"""
+
+Subscriber = Callable[[str, str], None]
+"""Told of each change: ``incumbent`` or ``bound``, and the name of what found it."""
+
+
+def refuse_wrong(schedule: Schedule, by: str) -> None:
+    """Raise an error if a schedule breaks a rule of its problem.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        The schedule.
+    by : str
+        Name of the search.
+
+    Raises
+    ------
+    WrongScheduleError
+        Names the search and the first broken rule.
+    """
+    violations = check_schedule(schedule.problem, schedule)
+    if violations:
+        raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
+
+
+def admit_checked(
+    schedule: Schedule, by: str, best: int | None, order: list[int] | None = None
+) -> Incumbent | None:
+    """Admit a schedule that is better than the best value and that the checker accepts.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        It is moved to begin at 0.
+    by : str
+        Name of the search.
+    best : int or None
+        A schedule of this value or more is left out without a check.
+    order : list of int, optional
+        Its program order.
+
+    Returns
+    -------
+    Incumbent or None
+        None for a schedule that is not better.
+    """
+    schedule = schedule.normalised()
+    if best is not None and schedule.value >= best:
+        return None
+    refuse_wrong(schedule, by)
+    return Incumbent(schedule.value, by, schedule, order)
+
+
+class Board:
+    """What a run knows. All searches of a run share one board, from any thread.
+
+    Searches read `incumbent` and `bound` when they want, and report by `propose` and `raise_bound`.
+
+    Parameters
+    ----------
+    admit : callable
+        Checks a schedule and turns it into what its kind keeps.
+    clock : Clock, optional
+        Clock of the run; without a limit by default.
+    gap : float
+        Largest (value - bound) / value at which the run may stop.
+
+    Attributes
+    ----------
+    incumbent : Incumbent or None
+        The best solution.
+    bound : Bound
+        The best bound.
+    bounds : list of Bound
+        The best bound of each rule, in the order in which the rules first raised one.
+    failure : WrongScheduleError or None
+        The first error of a search, whose thread may not be the one of the run.
+    units : float
+        Deterministic time that searches have spent.
+    is_refuted : bool
+        Whether a search has proved that there is no schedule.
+    """
+
+    def __init__(
+        self, admit: Admit = admit_checked, clock: Clock | None = None, gap: float = 0.0
+    ) -> None:
+        self.clock = clock or Clock()
+        self.gap = gap
+        self.incumbent: Incumbent | None = None
+        self.bound = TRIVIAL
+        self.bounds: list[Bound] = []
+        self.failure: WrongScheduleError | None = None
+        self.units = 0.0
+        self.is_refuted = False
+        self._admit = admit
+        self._subscribers: list[Subscriber] = []
+        self._lock = RLock()
+        self._is_open = True
+
+    @classmethod
+    def beginning(cls, known: Schedule | None = None, bound: int = 0) -> Board:
+        """Return a board of a search that stands alone.
+
+        Parameters
+        ----------
+        known : Schedule, optional
+            A valid schedule to begin with.
+        bound : int
+            A proved lower bound in ticks.
+
+        Returns
+        -------
+        Board
+            Without a clock and without subscribers.
+        """
+        board = cls()
+        board.bound = Bound("given", bound)
+        if known is not None:
+            board.incumbent = Incumbent(known.value, "given", known)
+        return board
+
+    @property
+    def value(self) -> int | None:
+        """The best value, None while there is none."""
+        return None if self.incumbent is None else self.incumbent.value
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The best schedule, None while there is none."""
+        return None if self.incumbent is None else self.incumbent.schedule
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the best value is proved."""
+        return self.incumbent is not None and self.incumbent.value <= self.bound.value
+
+    @property
+    def is_good_enough(self) -> bool:
+        """Whether the best value is proved, or within the gap that is asked for."""
+        if self.incumbent is None:
+            return False
+        value, bound = self.incumbent.value, self.bound.value
+        return value <= bound or value - bound <= self.gap * value
+
+    def propose(
+        self, schedule: Schedule, by: str, *, order: list[int] | None = None, ties: bool = False
+    ) -> bool:
+        """Check a schedule and keep it if it is the best one.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule of the problem.
+        by : str
+            Name of the search.
+        order : list of int, optional
+            Its program order, where that is known.
+        ties : bool
+            Keep one of equal value too, in the place of the incumbent and under its name.
+
+        Returns
+        -------
+        bool
+            Whether it is kept; false after `close`.
+
+        Raises
+        ------
+        WrongScheduleError
+            It breaks a rule, or is below the bound; noted in `failure` too.
+        """
+        known = self.incumbent
+        most = None if known is None else known.value + ties
+        try:
+            found = self._admit(schedule, by, most, order)
+            if found is None:
+                return False
+            with self._lock:
+                if not self._keeps(found, ties=ties):
+                    return False
+        except WrongScheduleError as error:
+            self.failure = self.failure or error
+            raise
+        self._tell("incumbent", by)
+        return True
+
+    def _keeps(self, found: Incumbent, *, ties: bool) -> bool:
+        if found.value < self.bound.value:
+            raise WrongScheduleError(
+                f"{found.by} found {found.value} below the bound {self.bound.value} "
+                f"of {self.bound.name}"
+            )
+        known = self.incumbent
+        is_equal = known is not None and found.value == known.value
+        if not self._is_open or (is_equal and not ties):
+            return False
+        if known is not None and found.value > known.value:
+            return False
+        self.incumbent = replace(found, by=known.by) if known is not None and is_equal else found
+        return True
+
+    def raise_bound(self, value: int, by: str, resource: int = FREE) -> bool:
+        """Note a proved lower bound.
+
+        Parameters
+        ----------
+        value : int
+            Ticks, or the unit of the board's values.
+        by : str
+            Name of the rule or search that proves it.
+        resource : int
+            The resource whose ops prove it.
+
+        Returns
+        -------
+        bool
+            Whether it is above every other one.
+        """
+        with self._lock:
+            if not self._is_open:
+                return False
+            found = Bound(by, value, resource)
+            names = [bound.name for bound in self.bounds]
+            if by not in names:
+                self.bounds = [*self.bounds, found]
+            elif self.bounds[names.index(by)].value < value:
+                self.bounds = [found if bound.name == by else bound for bound in self.bounds]
+            is_best = value > self.bound.value or (not names and value == self.bound.value)
+            if is_best:
+                self.bound = found
+        if is_best:
+            self._tell("bound", by)
+        return is_best
+
+    def retract(self, names: frozenset[str]) -> None:
+        """Take back the bounds of rules that were refuted."""
+        with self._lock:
+            self.bounds = [bound for bound in self.bounds if bound.name not in names]
+            self.bound = max(self.bounds, key=lambda bound: bound.value, default=TRIVIAL)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Tell a function of every better schedule and bound, on the thread that reports it."""
+        self._subscribers.append(subscriber)
+
+    def close(self) -> None:
+        """Keep what is known: searches that were left behind change nothing any more."""
+        with self._lock:
+            self._is_open = False
+            self._subscribers = []
+
+    def _tell(self, event: str, by: str) -> None:
+        for subscriber in self._subscribers:
+            subscriber(event, by)

@@ -1,0 +1,112 @@
+"""Calls that their caller can leave: at a deadline, or when somebody presses Ctrl-C."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable
+from contextvars import copy_context
+from weakref import WeakSet
+
+from ppsolve.solver.clock import Clock
+
+LOOK = 0.05
+"""Seconds from one look of the caller at its call to the next."""
+
+SLACK = 0.1
+"""Seconds that a call gets to return its best once its clock is over."""
+
+PATIENCE = 0.35
+"""Seconds that a call gets to return its best once it was interrupted."""
+
+EXIT_PATIENCE = 10.0
+"""Seconds for which an interpreter that ends waits for calls that were left: libraries crash where
+they are torn down below a thread that is still in them."""
+
+_left: WeakSet[threading.Thread] = WeakSet()
+
+
+def await_at_exit(thread: threading.Thread) -> None:
+    """Let the interpreter wait at its end for a thread that was told to end."""
+    _left.add(thread)
+
+
+def are_calls_left() -> bool:
+    """Return true if a call that was left behind is still running."""
+    return any(thread.is_alive() for thread in _left)
+
+
+@atexit.register
+def _await_left() -> None:
+    deadline = time.monotonic() + EXIT_PATIENCE
+    for thread in list(_left):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def call_within(
+    call: Callable[[], object],
+    clock: Clock,
+    slack: float = SLACK,
+    look: Callable[[], None] | None = None,
+) -> bool:
+    """Make a call, and leave it behind some time after its clock is over.
+
+    The call runs in a thread of its own where there is a deadline or somebody to tell. Python has
+    no way to end a thread: a call that was left goes on until it asks its clock.
+
+    Parameters
+    ----------
+    call : callable
+        The work.
+    clock : Clock
+        The clock of the call; stopped by Ctrl-C.
+    slack : float
+        Seconds that the call gets beyond its clock.
+    look : callable, optional
+        Called by the caller's thread every `LOOK` seconds.
+
+    Returns
+    -------
+    bool
+        False if the call was left behind.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C was pressed. The call had `PATIENCE` seconds to end by itself.
+    Exception
+        Whatever the call raised.
+    """
+    if not clock.is_limited and look is None:
+        call()
+        return True
+    errors: list[BaseException] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ended.set()
+
+    context = copy_context()
+    thread = threading.Thread(target=context.run, args=(work,), name="ppsolve-work", daemon=True)
+    thread.start()
+    try:
+        while not ended.wait(LOOK):
+            if look is not None:
+                look()
+            if clock.overdue > slack:
+                await_at_exit(thread)
+                return False
+    except BaseException:
+        clock.stop()
+        if not ended.wait(PATIENCE):
+            await_at_exit(thread)
+        raise
+    for error in errors:
+        raise error
+    return True

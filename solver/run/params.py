@@ -1,0 +1,100 @@
+"""Every budget of a run that a caller may set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Self
+
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.cpsat.params import ExactParams
+from ppsolve.solver.heuristics.params import HeuristicParams
+
+
+@dataclass(frozen=True)
+class StepParams:
+    """Shares of the time that is left for each step of a run."""
+
+    bounds_share: float = 0.15  # after which no further bound is sought; one at work gets as much
+    greedy_share: float = 0.5  # for heuristics that do not search
+    search_share: float = 0.3  # for each heuristic that searches
+    large_search_share: float = 0.6  # the same of large problems, which CP-SAT hardly improves
+    large_search_ops: int = 4_000  # ops from which a problem is large in this sense
+    window_search_share: float = 0.4  # the most where windows of the best schedule follow
+    last_search_share: float = 0.8  # the same where no exact search follows
+    endless_ops: int = 1_000  # ops from which such a heuristic uses all of its time
+    safe_first_ops: int = 20_000  # ops from which list rules, which keep memory limits, come first
+    robust_share: float = 0.2  # for a schedule that jitter delays less, where that is asked for
+    verified_ops: int = 200  # ops below which a proof is repeated unasked
+    verified_share: float = 0.1  # of the time so far for that
+    verified_seconds: float = 0.003  # below which that is not begun
+    verified_units: float = 0.02  # deterministic time for it where no clock runs
+    reserved_seconds: float = 0.05  # kept for the result
+    reserved_per_op: float = 2e-6  # the same for each op
+    reserved_share: float = 0.25  # the same at most, of the limit
+    loading_seconds: float = 2.0  # that must be left to load compiled code
+    greedy_steps: int = 15  # of kernels for each op: what bounds and heuristics are announced as
+    search_steps: int = 300  # the same of a heuristic that searches
+
+
+@dataclass(frozen=True)
+class SearchParams:
+    """Budgets of all steps, by subject; `docs/solver.md` lists them."""
+
+    steps: StepParams = StepParams()
+    heuristics: HeuristicParams = HeuristicParams()
+    exact: ExactParams = ExactParams()
+
+    def varied(self, values: dict[str, float]) -> Self:
+        """Return budgets with other values.
+
+        Parameters
+        ----------
+        values : dict of str to float
+            By path, such as ``exact.windows.growth``.
+
+        Returns
+        -------
+        SearchParams
+            The same, but for these values.
+
+        Raises
+        ------
+        InputError
+            Names a path that there is not, and the nearest one.
+        """
+        varied = self
+        for path, value in values.items():
+            known = dict(paths(self))
+            if path not in known:
+                raise InputError(f'unknown budget "{path}"' + did_you_mean(path, known))
+            varied = _with(varied, path.split("."), type(known[path])(value))
+        return varied
+
+
+def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:
+    """Return the path and the value of each budget.
+
+    Parameters
+    ----------
+    params : dataclass
+        Budgets.
+    prefix : str
+        What each path begins with.
+
+    Returns
+    -------
+    list of (str, float)
+        In the order of the classes.
+    """
+    found: list[tuple[str, float]] = []
+    for field in fields(params):
+        value = getattr(params, field.name)
+        name = f"{prefix}{field.name}"
+        found += paths(value, f"{name}.") if is_dataclass(value) else [(name, value)]
+    return found
+
+
+def _with(params: Any, path: list[str], value: float) -> Any:
+    first, *rest = path
+    return replace(params, **{first: _with(getattr(params, first), rest, value) if rest else value})

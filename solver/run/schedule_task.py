@@ -1,0 +1,249 @@
+"""An instance that is solved as one `Problem`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ppsolve.models.core.metrics import measure
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import (
+    Bottleneck,
+    HeuristicEntry,
+    HeuristicStatus,
+    ScheduleDocument,
+    StopReason,
+)
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.board import Bound, WrongScheduleError
+from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.bounds.bottleneck import bottleneck
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.answer import EXACT, Company, ExactAnswer
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
+from ppsolve.solver.heuristics.list_rules import settled
+from ppsolve.solver.run.entries import figures, is_lost
+from ppsolve.solver.run.second_proof import search_below
+from ppsolve.solver.run.start import START, known_schedule
+from ppsolve.solver.run.step import Step, Steps, Turn
+from ppsolve.solver.run.steps import SEARCHED, STEPS
+from ppsolve.solver.run.task import Lowers, Task
+from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
+from ppsolve.solver.stress.replay import refuse_unfit
+from ppsolve.solver.stress.steadier import steadied
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+class ScheduleTask(Task):
+    """An instance that lowers to one problem.
+
+    Parameters
+    ----------
+    kind : Kind
+        Its kind.
+    instance : Instance
+        The instance.
+    problem : Problem
+        What it lowers to.
+    """
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = STEPS
+    orders_are_all: ClassVar[bool] = True
+
+    proves_instance: ClassVar[bool] = True
+    """Whether what is proved of its problem is proved of the instance."""
+
+    def __init__(self, kind: Lowers, instance: Instance, problem: Problem) -> None:
+        super().__init__(kind, instance, problem.scale, problem.objective)
+        self.problem = problem
+        self.implied = ImpliedOrder(problem)
+
+    @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, see `Problem`."""
+        return self.problem.tick_error
+
+    @property
+    def size(self) -> int:
+        """Number of ops."""
+        return self.problem.num_ops
+
+    @property
+    def bounds(self) -> list[Bound]:
+        """The analytic bounds, strongest first."""
+        found = [bound for bound in self.board.bounds if bound.name not in SEARCHED]
+        return sorted(found, key=lambda bound: -bound.value)
+
+    def begin_from(self, given: Any) -> None:
+        """Check a known schedule and keep it, see `Task.begin_from`."""
+        if not self.orders_are_all:
+            super().begin_from(given)
+        known = known_schedule(self.kind, self.instance, self.problem_of, given)
+        self.board.propose(known, START)
+
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem that a document, or a `Schedule`, is a schedule of."""
+        return self.problem
+
+    def refuse_robust(self) -> None:
+        """Refuse where orders do not say all, or the makespan is not what is minimised."""
+        if not self.orders_are_all:
+            super().refuse_robust()
+        if self.objective is not Objective.MAKESPAN:
+            raise InputError("expected the objective makespan", field="robust")
+        refuse_unfit(self.problem)
+
+    def make_robust(self, variation: float, clock: Clock, seed: int) -> None:
+        """Replace the best schedule by one of equal makespan that jitter delays less.
+
+        Parameters
+        ----------
+        variation : float
+            Coefficient of variation of all durations.
+        clock : Clock
+            When to stop.
+        seed : int
+            Seed of random durations.
+        """
+        if self.schedule is not None:
+            found = steadied(self.schedule, Jitter({ALL_KINDS: variation}), clock, seed)
+            self.board.propose(found, "robust", ties=True)
+
+    def settle(self) -> None:
+        """Let each op of a schedule of CP-SAT begin as early as its orders allow."""
+        if self.schedule is not None:
+            self.board.propose(settled(self.schedule), EXACT, ties=True)
+
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Raise the bound by every analytic rule, or by those that the time allows."""
+        if clock is not None and clock.is_limited:
+            self._raise_by(lower_bounds(self.implied, Clock(0.0)))
+        self._raise_by(lower_bounds(self.implied, clock))
+
+    def _raise_by(self, bounds: list[Bound]) -> None:
+        for bound in bounds:
+            self.board.raise_bound(bound.value, bound.name, bound.resource)
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the bottleneck by the strongest analytic bound, None where no rule names one."""
+        return bottleneck(self.problem, self.bounds, self.board.bound)
+
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
+        """Run one heuristic, propose its schedule and note its outcome."""
+        kind, problem = self.kind, self.problem
+        self.note(kind.run_heuristic(heuristic, self.instance, problem, effort=effort))
+
+    def note(self, outcome: HeuristicOutcome) -> None:
+        """Propose the schedule of an outcome, and keep it for the report."""
+        # The schedule first: a report that is cut short must not list a better one than its best.
+        if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None:
+            self.board.propose(outcome.schedule, outcome.name, order=outcome.order)
+        super().note(outcome)
+
+    def solve(self, turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopReason | None:
+        """Search with CP-SAT from the best schedule and bound.
+
+        Parameters
+        ----------
+        turn : Turn
+            What the step may use.
+        limits : SearchLimits
+            Limits of the search.
+        is_searched : bool
+            Whether searches have found the schedule, so that little better is to be expected.
+
+        Returns
+        -------
+        StopReason or None
+            Why it ended.
+
+        Raises
+        ------
+        WrongScheduleError
+            CP-SAT calls an instance infeasible that has a schedule.
+        """
+        from ppsolve.solver.cpsat.exact import solve_exactly
+
+        company = Company.SEARCHED if is_searched else Company.NEW
+        answer = solve_exactly(
+            self.implied,
+            self.board,
+            limits,
+            company=Company.SHARED if turn.is_shared else company,
+            params=turn.params.exact.bisection,
+        )
+        if answer.infeasible and self.schedule is not None:
+            raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+        self.board.is_refuted = answer.infeasible
+        if answer.bound is not None:
+            self.board.raise_bound(answer.bound, EXACT)
+        return self.conclude(answer, limits)
+
+    def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
+        """Return why a search of CP-SAT ended; for kinds whose schedules have more to them.
+
+        Parameters
+        ----------
+        answer : ExactAnswer
+            What it found.
+        limits : SearchLimits
+            Limits of the search.
+
+        Returns
+        -------
+        StopReason or None
+            Why the step ends.
+        """
+        return answer.stop_reason
+
+    def verify(self, limits: SearchLimits) -> bool | None:
+        """Search for any schedule below the bound, or for any at all, with CP-SAT's defaults.
+
+        Parameters
+        ----------
+        limits : SearchLimits
+            Limits of this second proof.
+
+        Returns
+        -------
+        bool or None
+            False where a schedule contradicts the first proof: it is kept, the proof is not. None
+            where the limits ended it.
+        """
+        claimed = None if self.schedule is None else self.board.bound.value
+        plain = replace(limits, is_plain=True)
+        analytic = best_bound(self.bounds).value
+        answer = search_below(self.implied, analytic, claimed, plain)
+        if answer.infeasible:
+            return True
+        if answer.schedule is None:
+            return None
+        self.board.retract(SEARCHED)
+        self.board.propose(settled(answer.schedule), EXACT)
+        return False
+
+    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of a heuristic, without its distance over the best value."""
+        return self.kind.entry_of(
+            self.instance,
+            self.problem,
+            outcome,
+            with_schedule=is_lost(self.kind, self.instance, self.problem, outcome),
+        )
+
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the value that a heuristic reached in ticks, None where it broke a rule."""
+        is_valid = outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+        return outcome.schedule.value if is_valid and outcome.schedule else None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has."""
+        if self.schedule is None:
+            return {}
+        return {
+            **figures(self.schedule),
+            "bubble_over_compute": measure(self.schedule).bubble_over_compute,
+            "schedule": ScheduleDocument.of(self.schedule),
+        }

@@ -1,0 +1,282 @@
+"""What a step of a run is, and what it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import Board
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.parallel_search import ParallelSearch, Turns
+from ppsolve.solver.interruptible import SLACK
+from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.params import SearchParams, StepParams
+
+Tell = Callable[[str, str], None]
+"""Tells a listener of an event and its source, see `Progress`."""
+
+
+def _tell_nobody(event: str, source: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a step may use.
+
+    Parameters
+    ----------
+    task : Task
+        What is solved.
+    options : Options
+        Limits and seed of the run.
+    clock : Clock
+        By its end the step returns what it found.
+    heuristics : tuple of Heuristic
+        What the run was asked to run, in the order of reports.
+    params : SearchParams
+        Budgets.
+    tell : callable
+        Tells the listener of a phase or a finished heuristic.
+    units_share : float
+        Share of the run's deterministic limit.
+    is_shared : bool
+        Whether searches on another thread share the board.
+    """
+
+    task: Any
+    options: Options
+    clock: Clock
+    heuristics: tuple[Heuristic, ...] = ()
+    params: SearchParams = SearchParams()
+    tell: Tell = _tell_nobody
+    units_share: float = 1.0
+    is_shared: bool = False
+
+    @property
+    def board(self) -> Board:
+        """The board of what is solved."""
+        board: Board = self.task.board
+        return board
+
+    @property
+    def steps(self) -> StepParams:
+        """Shares of the time for each step."""
+        return self.params.steps
+
+    def limits(self) -> SearchLimits:
+        """Return the limits of an exact search that begins now."""
+        limits = self.options.limits(self.clock).less(0.0, self.board.units)
+        if limits.deterministic is not None:
+            limits = replace(limits, deterministic=limits.deterministic * self.units_share)
+        return replace(limits, workers=limits.workers - 1) if self.is_shared else limits
+
+    def share(self, part: float) -> Self:
+        """Return a turn that has a part of the time of this one."""
+        clock = self.clock.share(part)
+        return replace(self, clock=clock, units_share=self.units_share * part)
+
+
+def always(turn: Turn) -> bool:
+    """Apply to everything."""
+    return True
+
+
+def whole(turn: Turn) -> float:
+    """Give a step all the time that is left."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a step ends a run, in words too."""
+
+    reason: StopReason
+    words: str | None = None
+
+
+Outcome = StopReason | Stop | None
+"""What a step returns: why it stopped early, None where nothing is to be said."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a run. Steps run in turn until the optimum is proved or a limit is reached.
+
+    Parameters
+    ----------
+    name : str
+        Name in progress and reports.
+    applies : callable
+        Whether a turn needs it.
+    share : callable
+        Share of the time that is left.
+    run : callable
+        The search: reads and reports by the board of its turn.
+    slack : float
+        Seconds beyond its clock after which the step is left behind.
+    slack_share : float
+        The same as a share of the step's own time.
+    runs_anyway : bool
+        Whether it runs though the optimum is known.
+    uses_reserve : bool
+        Whether it has the time that is kept for a robust schedule.
+    """
+
+    name: str
+    applies: Callable[[Turn], bool]
+    share: Callable[[Turn], float]
+    run: Callable[[Turn], Outcome]
+    slack: float = SLACK
+    slack_share: float = 0.0
+    runs_anyway: bool = False
+    uses_reserve: bool = False
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps that are known only when their turn comes, such as one for each heuristic.
+
+    Parameters
+    ----------
+    name : str
+        What they are.
+    applies : callable
+        Whether a turn needs them.
+    share : callable
+        As of `Step`, for all of them together.
+    make : callable
+        Returns the steps; what it takes has the clock of all of them.
+    is_one_entry : bool
+        Whether reports show them as one.
+    """
+
+    name: str
+    applies: Callable[[Turn], bool]
+    share: Callable[[Turn], float]
+    make: Callable[[Turn], Iterable[Step]]
+    is_one_entry: bool = False
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """A search that takes turns on another thread while steps run.
+
+    Parameters
+    ----------
+    name : str
+        What it is.
+    applies : callable
+        Whether a turn needs it.
+    make : callable
+        Returns the search.
+    """
+
+    name: str
+    applies: Callable[[Turn], bool]
+    make: Callable[[Turn], Turns]
+
+
+def in_parallel(*steps: Step, meanwhile: tuple[Meanwhile, ...]) -> Callable[[Turn], Outcome]:
+    """Return a function that runs steps in turn while other searches share their board.
+
+    Parameters
+    ----------
+    *steps : Step
+        Run one after the other, each for its share of the time that is left.
+    meanwhile : tuple of Meanwhile
+        Those that apply take one worker of several, and none of a deterministic run.
+
+    Returns
+    -------
+    callable
+        The `run` of a step.
+    """
+
+    def run(turn: Turn) -> Outcome:
+        searches = []
+        if turn.options.used_workers > 1 and not turn.options.deterministic:
+            searches = [search.make(turn) for search in meanwhile if search.applies(turn)]
+        if not searches:
+            return in_sequence(turn, steps)
+        params = turn.params.heuristics.turns
+        with ParallelSearch(searches, turn.board, turn.clock, params).at_work():
+            return in_sequence(replace(turn, is_shared=True), steps)
+
+    return run
+
+
+def in_sequence(turn: Turn, steps: Iterable[Step]) -> Outcome:
+    """Run steps in turn on this thread until nothing is left to search; return why that ended.
+
+    Parameters
+    ----------
+    turn : Turn
+        What they may use.
+    steps : iterable of Step
+        Those that apply are run.
+
+    Returns
+    -------
+    StopReason, Stop or None
+        What the last step that said anything returned.
+    """
+    reason: Outcome = None
+    for step in steps:
+        if turn.board.is_good_enough or turn.clock.is_over:
+            break
+        if step.applies(turn):
+            reason = step.run(turn.share(step.share(turn))) or reason
+            if reason in {StopReason.INTERRUPTED, StopReason.INFEASIBLE}:
+                break
+    return reason
+
+
+def inserted(
+    table: tuple[Step | Steps, ...], before: str, *rows: Step | Steps
+) -> tuple[Step | Steps, ...]:
+    """Return a table with further rows before the row of a name.
+
+    Parameters
+    ----------
+    table : tuple of Step or Steps
+        The table.
+    before : str
+        Name of a row.
+    *rows : Step or Steps
+        The further rows.
+
+    Returns
+    -------
+    tuple of Step or Steps
+        The longer table.
+    """
+    place = [row.name for row in table].index(before)
+    return (*table[:place], *rows, *table[place:])
+
+
+def replaced(
+    table: tuple[Step | Steps, ...], name: str, *rows: Step | Steps
+) -> tuple[Step | Steps, ...]:
+    """Return a table with other rows, or none, in the place of the row of a name.
+
+    Parameters
+    ----------
+    table : tuple of Step or Steps
+        The table.
+    name : str
+        Name of a row.
+    *rows : Step or Steps
+        What takes its place.
+
+    Returns
+    -------
+    tuple of Step or Steps
+        The other table.
+    """
+    place = [row.name for row in table].index(name)
+    return (*table[:place], *rows, *table[place + 1 :])

@@ -1,0 +1,256 @@
+"""One instance that is being solved: what is known of it, and what its steps ask of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.result import Bottleneck, Figure, HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.solver.board import Board, Bound, Incumbent, admit_checked
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome, Proposal
+from ppsolve.solver.run.step import Step, Steps
+
+
+class Lowers(Protocol):
+    """What a task asks of the kind of its instance, see `Kind`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the kind."""
+
+    def lower(self, instance: Any, *, exact: bool = False, document: Any = None) -> Problem:
+        """Lower an instance to its problem."""
+
+    def value_unit(self, instance: Any) -> str:
+        """Return the unit of values."""
+
+    def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
+        """Return the models of results and entries."""
+
+    def heuristics_of(self, instance: Any) -> tuple[Heuristic, ...]:
+        """Return the heuristics that are run on an instance."""
+
+    def obstacle(self, heuristic: Heuristic, instance: Any) -> str | None:
+        """Return why a heuristic cannot be run."""
+
+    def run_heuristic(
+        self,
+        heuristic: Heuristic,
+        instance: Any,
+        problem: Problem,
+        group_size: int | None = None,
+        effort: Effort | None = None,
+    ) -> HeuristicOutcome:
+        """Run a heuristic and check its schedule."""
+
+    def follow(self, instance: Any, problem: Problem, orders: Sequence[Sequence[Any]]) -> Proposal:
+        """Time orders of ops."""
+
+    def entry_of(
+        self,
+        instance: Any,
+        problem: Problem,
+        outcome: HeuristicOutcome,
+        *,
+        with_schedule: bool = False,
+    ) -> HeuristicEntry:
+        """Return the entry of an outcome."""
+
+    def read(
+        self, instance: Any, problem: Problem, data: Any, source: str | None = None
+    ) -> tuple[Schedule | None, list[Violation]]:
+        """Read the schedule of a document."""
+
+
+class Task(ABC):
+    """An instance that is being solved. Values and bounds are whole numbers of one unit.
+
+    Parameters
+    ----------
+    kind : Kind
+        Its kind.
+    instance : Instance
+        The instance.
+    scale : TimeScale
+        Ticks and time unit of its schedules.
+    objective : Objective
+        What is minimised.
+
+    Attributes
+    ----------
+    board : Board
+        The best schedule and bound.
+    outcomes : dict of str to HeuristicOutcome
+        What became of each heuristic, by name.
+    entries : dict of str to HeuristicEntry
+        The same as results show it, without a gap.
+    is_verified : bool or None
+        Whether a second proof confirmed the first; None where none ended.
+    """
+
+    steps: ClassVar[tuple[Step | Steps, ...]] = ()
+    """The table of its steps."""
+
+    schedules_of: ClassVar[str] = "this instance"
+    """What is scheduled in words, for refusals of what needs orders alone."""
+
+    orders_are_all: ClassVar[bool] = False
+    """Whether the orders of resources are all there is to a schedule."""
+
+    def __init__(
+        self, kind: Lowers, instance: Instance, scale: TimeScale, objective: Objective
+    ) -> None:
+        self.kind = kind
+        self.instance: Any = instance
+        self.scale, self.objective = scale, objective
+        self.board = Board(self.admit)
+        self.outcomes: dict[str, HeuristicOutcome] = {}
+        self.entries: dict[str, HeuristicEntry] = {}
+        self.is_verified: bool | None = None
+
+    def admit(
+        self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
+    ) -> Incumbent | None:
+        """Check a proposed schedule and turn it into what is kept.
+
+        Parameters
+        ----------
+        schedule, by, best, order
+            As of `ppsolve.solver.board.Admit`.
+
+        Returns
+        -------
+        Incumbent or None
+            None for one that is not better.
+        """
+        return admit_checked(schedule, by, best, order)
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The best schedule, None while there is none."""
+        return self.board.schedule
+
+    @property
+    def best_by(self) -> str | None:
+        """What found the best schedule."""
+        return None if self.board.incumbent is None else self.board.incumbent.by
+
+    @property
+    def bounds(self) -> list[Bound]:
+        """The bounds that reports list."""
+        return self.board.bounds
+
+    def begin_from(self, given: Any) -> None:
+        """Begin with a schedule that is known.
+
+        Parameters
+        ----------
+        given : Schedule, pydantic model or dict
+            A schedule of the instance, or a document that holds one.
+
+        Raises
+        ------
+        InputError
+            It is no valid schedule, or the instance has more to it than the starts of its ops.
+        """
+        raise InputError(
+            f"schedules of {self.schedules_of} are more than the starts of their ops; "
+            "expected a pipeline or a graph",
+            source=self.instance.name,
+            field="start",
+        )
+
+    def refuse_robust(self) -> None:
+        """Refuse to search a schedule that jitter delays less, where that makes no sense.
+
+        Raises
+        ------
+        InputError
+            Always, for tasks that are not one problem of free orders.
+        """
+        raise InputError(
+            f"schedules of {self.schedules_of} are more than the orders of their resources; "
+            "expected a pipeline or a graph",
+            source=self.instance.name,
+            field="robust",
+        )
+
+    @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, see `Problem`."""
+        return 0
+
+    @property
+    def infeasible(self) -> str | None:
+        """Why there can be no schedule, as far as that is proved."""
+        return None
+
+    @property
+    def size(self) -> int:
+        """Number of ops, by which searches are left out that would take too long."""
+        return 0
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the bottleneck of the best bound, None where that is not known."""
+        return None
+
+    def shown(self, value: int) -> Figure:
+        """Return a value or bound in the unit of results."""
+        return self.scale.time(value)
+
+    def note(self, outcome: HeuristicOutcome) -> None:
+        """Keep what became of a heuristic for the report."""
+        self.outcomes[outcome.name] = outcome
+        self.entries[outcome.name] = self.entry(outcome)
+
+    def was_applied(self, name: str) -> bool:
+        """Whether a heuristic ran, rather than being refused."""
+        outcome = self.outcomes.get(name)
+        return outcome is not None and outcome.status is not HeuristicStatus.NOT_APPLICABLE
+
+    @abstractmethod
+    def find_bounds(self, clock: Clock | None = None) -> None:
+        """Raise the bound by every analytic rule, or by those that the time allows.
+
+        Parameters
+        ----------
+        clock : Clock, optional
+            Asked whether more rules may be tried; without one all are.
+
+        Raises
+        ------
+        MemoryInfeasible
+            No schedule keeps the capacity of a pool.
+        """
+
+    @abstractmethod
+    def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
+        """Run one heuristic, propose its schedule and note its outcome.
+
+        Parameters
+        ----------
+        heuristic : Heuristic
+            The heuristic.
+        effort : Effort, optional
+            How long it may go on if it searches; its usual effort by default.
+        """
+
+    @abstractmethod
+    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of a heuristic, without its distance over the best value."""
+
+    @abstractmethod
+    def value_of(self, outcome: HeuristicOutcome) -> int | None:
+        """Return the value that a heuristic reached, None where its schedule breaks a rule."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result that the best schedule has; none without a schedule."""

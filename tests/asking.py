@@ -1,0 +1,35 @@
+"""Questions to CP-SAT by keywords, as tests ask them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.solver.board import Board
+from ppsolve.solver.cpsat import engine, exact
+from ppsolve.solver.cpsat.answer import ExactAnswer
+from ppsolve.solver.cpsat.limits import SearchLimits
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+def solve(
+    implied: ImpliedOrder,
+    *,
+    lower: int,
+    limits: SearchLimits,
+    incumbent: Schedule | None = None,
+    board: Board | None = None,
+    **question: Any,
+) -> ExactAnswer:
+    return engine.solve(implied, engine.Question(lower, incumbent, **question), limits, board)
+
+
+def solve_exactly(
+    implied: ImpliedOrder,
+    *,
+    lower: int,
+    limits: SearchLimits,
+    incumbent: Schedule | None = None,
+    board: Board | None = None,
+) -> ExactAnswer:
+    return exact.solve_exactly(implied, board or Board.beginning(incumbent, lower), limits)
