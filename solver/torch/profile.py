@@ -11,7 +11,7 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.torch.version import require_tested_torch
+from ppsolve.solver.torch.runtime import require_tested_torch
 
 MICROSECONDS = 1e6
 """In a second."""

@@ -9,12 +9,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.trace.table import KINDS, NUM_COMPUTE, Trace
-from ppsolve.solver.traces.clocks import (
-    aligned,
-    boundaries_of,
-    precedences_of,
-    recorded_span,
-)
+from ppsolve.solver.traces.clocks import aligned, boundaries_of, precedences_of, recorded_span
 
 UNUSUAL_STEP = 1.05
 """A step whose span is this many times the median one is unusual. The 17 ordinary iterations of

@@ -8,7 +8,7 @@ import pytest
 from ppsolve.models.trace.check import checked
 from ppsolve.models.trace.table import FREE, KINDS, Trace
 from ppsolve.solver.traces.fits import fit, unusual_steps
-from ppsolve.solver.traces.instances import median_instance
+from ppsolve.solver.traces.replay import median_instance
 from tests.traces import cases
 
 

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from ppsolve.models.trace.table import Trace
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.optimize import api
 from ppsolve.solver.traces.clocks import recorded_span
-from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.fits import fit
-from ppsolve.solver.traces.instances import median_instance
-from ppsolve.solver.traces.recorded import recorded_step
-from ppsolve.solver.traces.replay import Recorded, least_span
+from ppsolve.solver.traces.replay import Recorded, least_span, median_instance, recorded_step
 from tests.paths import DATA
 
 TRACES = DATA / "traces"

@@ -7,8 +7,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.optimize import api
-from ppsolve.solver.traces.recorded import recorded_step
-from ppsolve.solver.traces.replay import Recorded, least_span
+from ppsolve.solver.traces.replay import Recorded, least_span, recorded_step
 from tests.traces import cases
 
 

@@ -1,0 +1,227 @@
+"""The events of one rank that ops are made of, kept as short arrays while a file streams by."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import source_name
+from ppsolve.solver.formats.kineto.stream import read_events
+
+RANGE = re.compile(r"PP:(\d{1,7})(F|B|I|W)(\d{1,7})")
+OVERLAPPED = re.compile(r"PP:.*OVERLAP_F_B")
+TRANSFER = re.compile(r"PP:(\d{1,7})(SEND_F|RECV_F|SEND_B|RECV_B)\d{1,7}")
+BESIDE = {"SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "RECV_B": 1}
+"""How far from a stage the other end of its transfer lies."""
+
+STEP = re.compile(r"ProfilerStep#(\d{1,15})")
+COMMUNICATION = re.compile(r"nccl|rccl|c10d::|gloo:|record_param_comms", re.IGNORECASE)
+"""Names of kernels and ops that wait for other ranks: their time is no work."""
+
+KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime"})
+ANNOTATIONS = frozenset({"user_annotation", "gpu_user_annotation", "cpu_op"})
+
+LATEST = 2**62 // 1000
+"""Microseconds beyond which nanoseconds leave int64."""
+
+
+@dataclass(frozen=True, order=True)
+class OpRange:
+    """A range that names an op: moments in nanoseconds on the clock of the file."""
+
+    start: int
+    end: int
+    name: str
+    stage: int
+    kind: str
+    microbatch: int
+    thread: str
+    is_gpu: bool
+
+
+@dataclass
+class Intervals:
+    """Intervals in the order of the file, nanoseconds."""
+
+    start: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, start: int, end: int) -> None:
+        """Append one interval.
+
+        Parameters
+        ----------
+        start, end : int
+            Nanoseconds.
+        """
+        self.start.append(start)
+        self.end.append(end)
+
+
+@dataclass
+class RankEvents:
+    """Events of one file.
+
+    Parameters
+    ----------
+    source : str
+        Name of the file.
+    ranges : list of OpRange
+        Named ranges on the CPU and on the GPU.
+    steps : list of (start, end, number, is_gpu)
+        Profiled steps.
+    work : Intervals
+        Ops on the CPU, without communication.
+    kernels : Intervals
+        Kernels, without communication; `correlation` holds the number of each.
+    launches : dict of int to int
+        Moment at which the kernel of each correlation number was launched.
+    busy, waiting : set of str
+        Streams with kernels that work, and with kernels of communication.
+    beside : dict of int to str
+        Stages that must exist, since transfers go to or come from them, with such a transfer.
+    rank, world : int or None
+        Rank in the job, and number of ranks.
+    base : int or None
+        Nanoseconds to add to all moments, ``baseTimeNanoseconds``.
+    """
+
+    source: str
+    ranges: list[OpRange] = field(default_factory=list)
+    steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    work: Intervals = field(default_factory=Intervals)
+    kernels: Intervals = field(default_factory=Intervals)
+    correlation: array[int] = field(default_factory=lambda: array("q"))
+    launches: dict[int, int] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    beside: dict[int, str] = field(default_factory=dict)
+    rank: int | None = None
+    world: int | None = None
+    base: int | None = None
+
+
+def read_rank(path: str | Path) -> RankEvents:
+    """Read the events of one rank, streaming.
+
+    Raises
+    ------
+    InputError
+        The file is no trace, has no range ``PP:<stage><F|B|I|W><micro-batch>``, or a time in it
+        is none; names the file and the event.
+    """
+    found = RankEvents(source_name(path))
+    header = read_events(path, lambda event: _take(found, event))
+    if not found.ranges:
+        raise InputError(
+            'expected ranges "PP:<stage><F|B|I|W><micro-batch>", there is none. In torch, '
+            "Schedule1F1B and ScheduleGPipe name none: run ScheduleInterleaved1F1B, which takes "
+            "one stage per rank too, or put each op into record_function of that name",
+            source=found.source,
+        )
+    info = header.get("distributedInfo")
+    info = info if isinstance(info, dict) else {}
+    found.rank = _whole(info.get("rank"), "distributedInfo.rank", found.source)
+    found.world = _whole(info.get("world_size"), "distributedInfo.world_size", found.source)
+    base = header.get("baseTimeNanoseconds")
+    found.base = _whole(base, "baseTimeNanoseconds", found.source)
+    return found
+
+
+def _whole(value: Any, name: str, source: str) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise InputError(
+            f"expected a whole number from 0, got {describe(value)}", source=source, field=name
+        )
+    return value
+
+
+def _take(found: RankEvents, event: dict[str, Any]) -> None:
+    if event.get("ph") != "X":
+        return
+    kind, name = event.get("cat"), event.get("name")
+    if not isinstance(kind, str) or not isinstance(name, str):
+        return
+    if kind in KERNELS:
+        _take_kernel(found, event, name)
+    elif kind in LAUNCHES:
+        number = _correlation(event)
+        if number is not None:
+            found.launches[number] = _moments(event, name, found.source)[0]
+    elif kind in ANNOTATIONS and name.startswith(("PP:", "ProfilerStep#")):
+        _take_annotation(found, event, name, is_gpu=kind.startswith("gpu"))
+    elif kind == "cpu_op" and not COMMUNICATION.search(name):
+        found.work.add(*_moments(event, name, found.source))
+
+
+def _take_kernel(found: RankEvents, event: dict[str, Any], name: str) -> None:
+    start, end = _moments(event, name, found.source)
+    if COMMUNICATION.search(name):
+        found.waiting.add(_thread(event))
+        return
+    found.busy.add(_thread(event))
+    number = _correlation(event)
+    found.kernels.add(start, end)
+    found.correlation.append(-1 if number is None else number)
+
+
+def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool) -> None:
+    step = STEP.fullmatch(name)
+    if step is not None:
+        found.steps.append((*_moments(event, name, found.source), int(step[1]), is_gpu))
+        return
+    sent = TRANSFER.fullmatch(name)
+    if sent is not None:
+        found.beside.setdefault(int(sent[1]) + BESIDE[sent[2]], name)
+        return
+    match = RANGE.fullmatch(name)
+    if match is not None:
+        stage, kind, microbatch = int(match[1]), match[2], int(match[3])
+        moments = _moments(event, name, found.source)
+        thread = _thread(event)
+        found.ranges.append(OpRange(*moments, name, stage, kind, microbatch, thread, is_gpu))
+    elif OVERLAPPED.fullmatch(name):
+        raise InputError(
+            "expected ranges of one op each; a forward and a backward run overlapped in this one",
+            source=found.source,
+            field=name[:60],
+        )
+
+
+def _thread(event: dict[str, Any]) -> str:
+    return f"{event.get('pid')}/{event.get('tid')}"
+
+
+def _correlation(event: dict[str, Any]) -> int | None:
+    args = event.get("args")
+    number = args.get("correlation") if isinstance(args, dict) else None
+    return number if type(number) is int and 0 <= number < 2**62 else None
+
+
+def _moments(event: dict[str, Any], name: str, source: str) -> tuple[int, int]:
+    start = _time(event.get("ts"), name, "ts", source)
+    length = _time(event.get("dur", 0), name, "dur", source)
+    if length < 0:
+        raise InputError(
+            f"expected a duration from 0, got {event['dur']}", source=source, field=f"{name}.dur"
+        )
+    return start, start + length
+
+
+def _time(value: Any, name: str, key: str, source: str) -> int:
+    is_number = type(value) is int or (type(value) is float and math.isfinite(value))
+    if not is_number or abs(value) > LATEST:
+        found = "nothing" if value is None else describe(value)
+        raise InputError(
+            f"expected microseconds, got {found}", source=source, field=f"{name[:60]}.{key}"
+        )
+    return value * 1000 if type(value) is int else round(value * 1000)

@@ -1,0 +1,425 @@
+"""The traces of all ranks of a run: which device and replica each is, on one clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.trace.table import COLUMNS, KINDS, Notes, Trace
+from ppsolve.solver.formats.kineto.events import Intervals, OpRange, RankEvents, read_rank
+
+
+def read_kineto(paths: Sequence[str | Path]) -> Trace:
+    """Read the profiler traces of a run, one file per rank, plain or gzipped, streaming.
+
+    Ops are ranges ``PP:<stage><F|B|I|W><micro-batch>``; the step is that of ``ProfilerStep#``
+    around them. Ranks with the same stages are replicas of each other, by rising rank. Clocks are
+    aligned by ``baseTimeNanoseconds``.
+
+    Raises
+    ------
+    InputError
+        A file is damaged or another's rank, or only some files have a base time; names the file.
+    """
+    ranks = [_read(path) for path in paths]
+    _refuse_same_rank(ranks)
+    _refuse_missing_ranks(ranks)
+    bases = _bases(ranks)
+    places = _places(ranks)
+    columns: dict[str, list[int]] = {name: [] for name in (*COLUMNS, "origin")}
+    worked: list[int] = []
+    for origin, rank in enumerate(ranks):
+        replica, device = places[origin]
+        chunks = {stage: number for number, stage in enumerate(rank.stages)}
+        for op in rank.ops:
+            row = (
+                op.step,
+                replica,
+                op.stage,
+                chunks[op.stage],
+                KINDS.index(op.kind),
+                op.microbatch,
+                op.start + bases[origin],
+                op.end + bases[origin],
+                device,
+                origin,
+            )
+            for name, value in zip((*COLUMNS, "origin"), row, strict=True):
+                columns[name].append(value)
+            worked.append((op.start if op.worked_from is None else op.worked_from) + bases[origin])
+    warnings = [text for rank in ranks for text in rank.warnings]
+    if ranks[0].world is not None and ranks[0].world > len(ranks):
+        warnings.append(
+            f"{len(ranks)} of the {ranks[0].world} ranks are given; they are taken for whole "
+            "replicas of the pipeline"
+        )
+    trace = Trace.of(
+        columns,
+        unit="us",
+        sources=[rank.source for rank in ranks],
+        format="kineto",
+        notes=Notes(_unexplained(ranks), tuple(warnings)),
+    )
+    return _zeroed(_without_waits(trace, np.array(worked, dtype=np.int64)))
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """What is kept of one file."""
+
+    source: str
+    rank: int | None
+    world: int | None
+    base: int | None
+    beside: dict[int, str]
+    ops: list[Op]
+    share: float | None
+    warnings: list[str]
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return tuple(sorted({op.stage for op in self.ops}))
+
+
+def _read(path: str | Path) -> _Rank:
+    events: RankEvents = read_rank(path)
+    ops, warnings = ops_of(events)
+    share = unexplained_share(events, ops)
+    if share is None:
+        warnings.append(
+            f"{events.source}: no kernels or ops beside the ranges, so that nothing says how much "
+            "work they leave out"
+        )
+    return _Rank(
+        events.source, events.rank, events.world, events.base, events.beside, ops, share, warnings
+    )
+
+
+def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
+    first: dict[int, str] = {}
+    for one in ranks:
+        if one.rank is None:
+            if len(ranks) > 1:
+                raise InputError(
+                    "expected the rank of the process, there is none",
+                    source=one.source,
+                    field="distributedInfo.rank",
+                )
+            continue
+        if one.rank in first:
+            raise InputError(
+                f"rank {one.rank} is also in {first[one.rank]}; are two runs mixed?",
+                source=one.source,
+                field="distributedInfo.rank",
+            )
+        first[one.rank] = one.source
+
+
+def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
+    """Refuse files that cannot be all stages: without the last one the others look whole."""
+    there = {stage for one in ranks for stage in one.stages}
+    for one in ranks:
+        absent = next((stage for stage in sorted(one.beside) if stage not in there), None)
+        if absent is not None:
+            raise InputError(
+                f"is a transfer with stage {absent}, of which no op is given: is the file of its "
+                "rank missing?",
+                source=one.source,
+                field=one.beside[absent],
+            )
+        if one.world is not None and (one.world < len(ranks) or one.world % len(ranks)):
+            raise InputError(
+                f"the run has {one.world} ranks, {len(ranks)} files are given: are files missing, "
+                "or two runs mixed?",
+                source=one.source,
+                field="distributedInfo.world_size",
+            )
+
+
+def _bases(ranks: Sequence[_Rank]) -> list[int]:
+    given = [one.base is not None for one in ranks]
+    if any(given) and not all(given):
+        source = ranks[given.index(False)].source
+        raise InputError(
+            "expected a base time as in the other files, so that clocks can be aligned",
+            source=source,
+            field="baseTimeNanoseconds",
+        )
+    return [one.base or 0 for one in ranks]
+
+
+def _places(ranks: Sequence[_Rank]) -> list[tuple[int, int]]:
+    """Return replica and device of each file: devices count by their first stage."""
+    groups = sorted({one.stages for one in ranks})
+    by_rank = sorted(range(len(ranks)), key=lambda number: ranks[number].rank or 0)
+    seen: dict[tuple[int, ...], int] = {}
+    places = [(0, 0)] * len(ranks)
+    for number in by_rank:
+        stages = ranks[number].stages
+        places[number] = (seen.get(stages, 0), groups.index(stages))
+        seen[stages] = seen.get(stages, 0) + 1
+    return places
+
+
+def _unexplained(ranks: Sequence[_Rank]) -> dict[str, float]:
+    return {
+        one.source if one.rank is None else f"rank {one.rank}": one.share
+        for one in ranks
+        if one.share is not None
+    }
+
+
+def _without_waits(trace: Trace, worked_from: IntArray) -> Trace:
+    """Let ops whose range was open before their input was made begin with their computation.
+
+    torch.distributed.pipelining waits for a receive inside the range of the op that needs it.
+    """
+    ends = {
+        (step, replica, KINDS[kind], stage, microbatch): end
+        for step, replica, kind, stage, microbatch, end in zip(
+            *(
+                getattr(trace, name).tolist()
+                for name in ("step", "replica", "kind", "stage", "microbatch", "end")
+            ),
+            strict=True,
+        )
+    }
+    start, count = trace.start.copy(), 0
+    for row, key in enumerate(ends):
+        step, replica, kind, stage, microbatch = key
+        before = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(kind)
+        made = None if before is None else ends.get((step, replica, kind, before, microbatch))
+        if made is not None and start[row] < made <= trace.end[row]:
+            start[row] = max(made, int(worked_from[row]))
+            count += 1
+    if not count:
+        return trace
+    text = (
+        f"{count} of {len(trace)} ops waited for a receive inside their range; they count from "
+        "their first computation after it"
+    )
+    return replace(trace, start=start).warn(text)
+
+
+def _zeroed(trace: Trace) -> Trace:
+    """Return the trace with time 0 at the first start of every step."""
+    steps, number = np.unique(trace.step, return_inverse=True)
+    zero = np.full(len(steps), np.iinfo(np.int64).max)
+    np.minimum.at(zero, number, trace.start)
+    return replace(trace, start=trace.start - zero[number], end=trace.end - zero[number])
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op of a rank; moments in nanoseconds on the clock of its file.
+
+    `worked_from` is the start of the first computation in a range on the CPU, which may begin with
+    waiting; None where the ops in the range were not recorded.
+    """
+
+    step: int
+    stage: int
+    kind: str
+    microbatch: int
+    start: int
+    end: int
+    worked_from: int | None = None
+
+
+def ops_of(events: RankEvents) -> tuple[list[Op], list[str]]:
+    """Return the ops of a rank and warnings about how they were found.
+
+    An op runs on the GPU from the first to the last of its kernels: those under the GPU's own
+    range, and those that were launched, by whatever thread, while its range on the CPU was open
+    (autograd launches backwards from a thread of its own). Without either it is the range on the
+    CPU.
+
+    Raises
+    ------
+    InputError
+        An op is recorded more often than others of the rank, or twice in a profiled step.
+    """
+    cpu = sorted(one for one in events.ranges if not one.is_gpu)
+    ranges = cpu or _merged(_working(events))
+    numbered, warnings = _numbered(ranges, events, is_gpu=not cpu)
+    on_gpu = _on_gpu(ranges, events) if cpu else {}
+    ops, started = [], _sorted_work(events.work)
+    for number, (step, one) in enumerate(zip(numbered, ranges, strict=True)):
+        if step is None:
+            continue
+        start, end = on_gpu.get(number, (one.start, one.end))
+        first = None if number in on_gpu or not cpu else _first_within(started, one)
+        ops.append(Op(step, one.stage, one.kind, one.microbatch, start, end, first))
+    if 0 < len(on_gpu) < len(ranges):
+        count = len(ranges) - len(on_gpu)
+        warnings.append(
+            f"{events.source}: {count} of {len(ranges)} ops have no kernels, their times are those "
+            "of the CPU"
+        )
+    return ops, warnings
+
+
+def unexplained_share(events: RankEvents, ops: Sequence[Op]) -> float | None:
+    """Return the share of its working time that a rank spends outside all ops.
+
+    Parameters
+    ----------
+    events : RankEvents
+        Kernels, or ops on the CPU where there are no kernels: what counts as work.
+    ops : sequence of Op
+        The ops found.
+
+    Returns
+    -------
+    float or None
+        0 to 1; None where no work was recorded.
+    """
+    begin, end = _union(events.kernels if len(events.kernels.start) else events.work)
+    total = int((end - begin).sum())
+    if not total:
+        return None
+    before = np.concatenate([[0], np.cumsum(end - begin)])
+
+    def covered(moment: int) -> int:
+        at = int(np.searchsorted(begin, moment))
+        return int(before[at]) - (max(0, int(end[at - 1]) - moment) if at else 0)
+
+    inside = sum(covered(op.end) - covered(op.start) for op in ops)
+    return max(0.0, 1 - inside / total)
+
+
+def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
+    begin = np.frombuffer(intervals.start, dtype=np.int64)
+    end = np.frombuffer(intervals.end, dtype=np.int64)
+    if not len(begin):
+        return begin, end
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    cut = np.flatnonzero(begin[1:] > end[:-1]) + 1
+    return begin[np.concatenate([[0], cut])], end[np.concatenate([cut - 1, [len(end) - 1]])]
+
+
+def _working(events: RankEvents) -> list[OpRange]:
+    """Return the ranges on the GPU, without those on streams that only communicate."""
+    silent = events.waiting - events.busy
+    return [one for one in events.ranges if one.is_gpu and one.thread not in silent]
+
+
+def _merged(ranges: Sequence[OpRange]) -> list[OpRange]:
+    """Return ranges of the GPU sorted; one op has a range on each stream that it uses."""
+    merged: list[OpRange] = []
+    last: dict[str, int] = {}
+    for one in sorted(ranges):
+        at = last.get(one.name)
+        if at is not None and merged[at].thread != one.thread and one.start <= merged[at].end:
+            merged[at] = replace(merged[at], end=max(merged[at].end, one.end))
+        else:
+            last[one.name] = len(merged)
+            merged.append(one)
+    return merged
+
+
+def _numbered(
+    ranges: Sequence[OpRange], events: RankEvents, *, is_gpu: bool
+) -> tuple[list[int | None], list[str]]:
+    """Return the step of each range: the profiled step around it, or its count of occurrences."""
+    steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(events.steps)
+    if not steps:
+        return [*_counted(ranges, events.source)], []
+    begins = np.array([step[0] for step in steps])
+    found: list[int | None] = []
+    for one in ranges:
+        at = int(np.searchsorted(begins, one.start, side="right")) - 1
+        found.append(steps[at][2] if at >= 0 and one.start <= steps[at][1] else None)
+    _refuse_twice(ranges, found, events.source)
+    outside = found.count(None)
+    if outside == len(ranges):
+        raise InputError(
+            "expected the ranges of ops inside profiled steps (ProfilerStep#), none is",
+            source=events.source,
+        )
+    text = f"{events.source}: {outside} ranges lie outside all profiled steps and are left out"
+    return found, [text] if outside else []
+
+
+def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None], source: str) -> None:
+    keys = [(step, one.name) for step, one in zip(steps, ranges, strict=True) if step is not None]
+    for (step, name), count in Counter(keys).items():
+        if count > 1:
+            raise InputError(
+                f"is there {count} times in step {step}; expected each op once",
+                source=source,
+                field=name,
+            )
+
+
+def _counted(ranges: Sequence[OpRange], source: str) -> list[int]:
+    times = Counter(one.name for one in ranges)
+    usual = Counter(times.values()).most_common(1)[0][0]
+    for name, count in times.items():
+        if count != usual:
+            raise InputError(
+                f"is there {count} times, other ops {usual} times; expected each op once in a step",
+                source=source,
+                field=name,
+            )
+    seen: Counter[str] = Counter()
+    numbers = []
+    for one in ranges:
+        numbers.append(seen[one.name])
+        seen[one.name] += 1
+    return numbers
+
+
+def _on_gpu(ranges: Sequence[OpRange], events: RankEvents) -> dict[int, tuple[int, int]]:
+    """Return the first and last moment on the GPU of the CPU ranges that have any, by number."""
+    found: dict[int, tuple[int, int]] = {}
+
+    def widen(number: int, start: int, end: int) -> None:
+        before = found.get(number, (start, end))
+        found[number] = (min(before[0], start), max(before[1], end))
+
+    for number, start, end in _launched(ranges, events):
+        widen(number, start, end)
+    places: dict[str, list[int]] = {}
+    for number, one in enumerate(ranges):
+        places.setdefault(one.name, []).append(number)
+    seen: Counter[str] = Counter()
+    for one in _merged(_working(events)):
+        # The k-th range of a name on the GPU belongs to the k-th on the CPU.
+        here = places.get(one.name, [])
+        if seen[one.name] < len(here):
+            widen(here[seen[one.name]], one.start, one.end)
+        seen[one.name] += 1
+    return found
+
+
+def _launched(ranges: Sequence[OpRange], events: RankEvents) -> list[tuple[int, int, int]]:
+    """Return number of the range, start and end of every kernel launched within a range."""
+    begins = np.array([one.start for one in ranges], dtype=np.int64)
+    ends = np.array([one.end for one in ranges], dtype=np.int64)
+    moments = np.array(
+        [events.launches.get(number, -(2**62)) for number in events.correlation], dtype=np.int64
+    )
+    if not len(moments):
+        return []
+    at = np.searchsorted(begins, moments, side="right") - 1
+    inside = (at >= 0) & (moments <= ends[at])
+    start = np.frombuffer(events.kernels.start, dtype=np.int64)[inside]
+    end = np.frombuffer(events.kernels.end, dtype=np.int64)[inside]
+    return list(zip(at[inside].tolist(), start.tolist(), end.tolist(), strict=True))
+
+
+def _sorted_work(work: Intervals) -> IntArray:
+    return np.sort(np.frombuffer(work.start, dtype=np.int64))
+
+
+def _first_within(started: IntArray, one: OpRange) -> int | None:
+    at = int(np.searchsorted(started, one.start))
+    return int(started[at]) if at < len(started) and started[at] <= one.end else None

@@ -1,0 +1,88 @@
+"""Reading pickles that strangers wrote: nothing in them is ever imported, called or looked up.
+
+The steps, each of which refuses with one `InputError`: a scan of all opcodes against an allow-list
+and limits (`scan`); Python's own unpickler with fewer opcodes (`unpickler`), names that are marks
+(`names`) and stand-ins for numpy's numbers and arrays (`numpy_parts`); and a copy of the result
+under a limit while its form is checked (`schema`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import opened
+from ppsolve.solver.formats.pickles.scan import MAX_FILE_BYTES
+from ppsolve.solver.formats.pickles.schema import ScheduleLabels, Timeline, as_schedule, as_timeline
+from ppsolve.solver.formats.pickles.unpickler import unpickle
+
+__all__ = ["ScheduleLabels", "Timeline", "load_schedule_pickle", "load_timeline_pickle"]
+
+
+def load_timeline_pickle(data: bytes, source: str) -> Timeline:
+    """Read a PipeFisher timeline, whatever else its bytes may try.
+
+    Parameters
+    ----------
+    data : bytes
+        The pickle, of protocol 0 to 5.
+    source : str
+        File name for errors.
+
+    Returns
+    -------
+    dict of str to list of (number, number) or (None, None)
+        Intervals by label, in the file's order; plain ints (floats where they are floats) in the
+        file's unit (nanoseconds). Numpy's numbers and arrays are unpacked.
+
+    Raises
+    ------
+    InputError
+        Not a pickle, too large, one that names, builds or does anything but numbers, texts,
+        lists, tuples, dicts and numpy scalars and arrays, or one of another form.
+    """
+    try:
+        return as_timeline(unpickle(data))
+    except InputError as error:
+        raise error.located(source) from None
+
+
+def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
+    """Read a PipeFisher schedule, as safely as a timeline.
+
+    Parameters
+    ----------
+    data : bytes
+        The pickle, of protocol 0 to 5.
+    source : str
+        File name for errors.
+
+    Returns
+    -------
+    list of list of list of str
+        Labels by device and iteration.
+
+    Raises
+    ------
+    InputError
+        Not a pickle, not a schedule, or one that holds anything but lists of texts.
+    """
+    try:
+        return as_schedule(unpickle(data))
+    except InputError as error:
+        raise error.located(source) from None
+
+
+def read_pickle_file(path: str | Path) -> bytes:
+    """Return the bytes of a file.
+
+    Raises
+    ------
+    InputError
+        The file is missing, unreadable, too large, or a directory, named pipe or device.
+    """
+    with opened(path) as stream:
+        data = stream.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InputError(f"expected a file of at most {MAX_FILE_BYTES} bytes", source=str(path))
+    return data

@@ -1,0 +1,132 @@
+"""The forms that a read pickle must have, copied under a limit on everything it repeats."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kfac.labels import MAX_LABEL
+from ppsolve.solver.formats.pickles.unpickler import PickledArray
+
+Pair = tuple[int | float | None, int | float | None]
+Timeline = dict[str, list[Pair]]
+ScheduleLabels = list[list[list[str]]]
+
+MAX_ITEMS = 500_000
+"""Entries of a timeline or schedule, one that is referred to many times counting each time.
+
+So many intervals of an array take 72 MB.
+"""
+
+
+def as_timeline(value: Any) -> Timeline:
+    """Return `value` as intervals by label, in plain numbers.
+
+    Raises
+    ------
+    InputError
+        Another form; the field is the label.
+    """
+    if type(value) is not dict:
+        raise InputError(f"expected a dict of lists of (start, end), got {_described(value)}")
+    if not value:
+        raise InputError("expected a dict of lists of (start, end), the dict is empty")
+    rows = {_label(label): _items(label, given, "(start, end)") for label, given in value.items()}
+    _refuse_many(len(rows) + sum(map(len, rows.values())))
+    return {
+        label: [_pair(f"{label}[{place}]", row) for place, row in enumerate(given)]
+        for label, given in rows.items()
+    }
+
+
+def as_schedule(value: Any) -> ScheduleLabels:
+    """Return `value` as labels by device and iteration.
+
+    Raises
+    ------
+    InputError
+        Another form; the field is the place in the list.
+    """
+    devices = [
+        _items(f"[{device}]", rows, "iterations")
+        for device, rows in enumerate(_items(None, value, "devices"))
+    ]
+    count = len(devices) + sum(map(len, devices))
+    _refuse_many(count)
+    lists = [
+        [_items(f"[{device}][{number}]", row, "labels") for number, row in enumerate(rows)]
+        for device, rows in enumerate(devices)
+    ]
+    _refuse_many(count + sum(len(row) for rows in lists for row in rows))
+    return [
+        [
+            [_label(label, f"[{device}][{number}][{place}]") for place, label in enumerate(row)]
+            for number, row in enumerate(rows)
+        ]
+        for device, rows in enumerate(lists)
+    ]
+
+
+def _refuse_many(count: int) -> None:
+    if count > MAX_ITEMS:
+        raise InputError(
+            f"expected at most {MAX_ITEMS} entries, counted as often as they are referred to"
+        )
+
+
+def _items(field: str | None, value: Any, what: str) -> Any:
+    """Return a list, tuple or array itself: it is copied only once its entries are counted."""
+    if type(value) is PickledArray and value.shape[1:] == (2,):
+        return value.numbers
+    if type(value) not in (list, tuple):
+        raise InputError(f"expected a list of {what}, got {_described(value)}", field=field)
+    return value
+
+
+def _label(value: Any, field: str | None = None) -> str:
+    if type(value) is not str:
+        raise InputError(f"expected a label, got {_described(value)}", field=field)
+    if not 0 < len(value) <= MAX_LABEL:
+        raise InputError(f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}")
+    if not value.isprintable():
+        raise InputError(f"expected labels of printable characters, got {json.dumps(value[:40])}")
+    return value
+
+
+def _pair(field: str, row: Any) -> Pair:
+    if type(row) is PickledArray and row.shape == (2,):
+        row = row.numbers
+    pair = row.tolist() if type(row) is np.ndarray else row
+    if type(pair) not in (list, tuple) or len(pair) != 2:
+        raise InputError(f"expected a pair (start, end), got {_described(row)}", field=field)
+    start, end = pair
+    if (start is None) != (end is None):
+        raise InputError("expected two numbers or (None, None), got one None", field=field)
+    if start is None:
+        return (None, None)
+    return (_number(field, start), _number(field, end))
+
+
+def _number(field: str, value: Any) -> int | float:
+    if type(value) is not int and type(value) is not float:
+        raise InputError(f"expected a number, got {_described(value)}", field=field)
+    if type(value) is float and not math.isfinite(value):
+        raise InputError(f"expected a finite number, got {value}", field=field)
+    return value
+
+
+def _described(value: Any) -> str:
+    """Return a short name of a wrong value, which may be huge or hold itself."""
+    if value is None or type(value) in (bool, int, float):
+        return str(value)[:40]
+    if type(value) is str:
+        return f"the text {json.dumps(value[:40])}"
+    if type(value) in (list, tuple, dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    if type(value) is PickledArray:
+        return f"an array {value.shape}" if value.shape else "an array without data"
+    return "bytes" if type(value) is bytes else "a part of numpy's own"

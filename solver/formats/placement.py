@@ -1,0 +1,130 @@
+"""Which stage runtimes put on which rank, and the first stage that is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.formats.program import RuntimeProgram
+from ppsolve.solver.pipeline.actions import Order
+
+
+def looped(num_stages: int, num_ranks: int) -> tuple[int, ...]:
+    """Return the ranks of stages that go round: stage s is on rank s % p.
+
+    Parameters
+    ----------
+    num_stages, num_ranks : int
+        Numbers of stages and ranks.
+
+    Returns
+    -------
+    tuple of int
+        Rank of each stage.
+    """
+    return tuple(stage % num_ranks for stage in range(num_stages))
+
+
+def folded(num_ranks: int) -> tuple[int, ...]:
+    """Return the ranks of a V: stages s and 2p - 1 - s are on rank s."""
+    return (*range(num_ranks), *reversed(range(num_ranks)))
+
+
+def is_folded(program: RuntimeProgram) -> bool:
+    """Whether stages are placed in a V over several ranks."""
+    ranks = len(program.rows)
+    return ranks > 1 and program.stage_to_rank == folded(ranks)
+
+
+def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
+    """Return the stages per rank of a program whose stages go round.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    runtime : str
+        Name of the runtime that asks for it, for the error.
+
+    Returns
+    -------
+    int
+        Stages per rank, the same for all.
+
+    Raises
+    ------
+    InputError
+        Stages are placed otherwise; names the placement, or the first stage that is elsewhere.
+    """
+    ranks, stages = len(program.rows), program.num_stages
+    if is_folded(program):
+        raise InputError(
+            f"placement: {runtime} puts stage s on rank s % {ranks}, this is a V placement "
+            "(vshape)",
+            field="schedule",
+        )
+    refuse_elsewhere(program, looped(stages, ranks), f"{runtime} puts stage s on rank s % {ranks}")
+    if stages % ranks:
+        raise InputError(
+            f"placement: {runtime} needs a multiple of {ranks} stages, got {stages}",
+            field="schedule",
+        )
+    return stages // ranks
+
+
+def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str) -> None:
+    """Refuse a program whose stages are elsewhere.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    wanted : tuple of int
+        Ranks of as many stages as the runtime has.
+    rule : str
+        What the runtime does, in words.
+
+    Raises
+    ------
+    InputError
+        Names the first stage that is elsewhere.
+    """
+    found = program.stage_to_rank
+    for stage, (rank, right) in enumerate(zip(found, wanted, strict=False)):
+        if rank != right:
+            raise InputError(
+                f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}",
+                field="schedule",
+            )
+    if len(found) != len(wanted):
+        raise InputError(
+            f"placement: {rule}, which makes {len(wanted)} stages, got {len(found)}",
+            field="schedule",
+        )
+
+
+def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: str) -> None:
+    """Refuse a program that is not in a fixed order.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    orders : sequence of Order
+        The order of each rank that the runtime runs.
+    rule : str
+        Name of this order, in words.
+
+    Raises
+    ------
+    InputError
+        Names the first op that differs.
+    """
+    for rank, (row, order) in enumerate(zip(program.rows, orders, strict=True)):
+        for place, (step, wanted) in enumerate(zip_longest(row, order)):
+            if step != wanted:
+                raise InputError(
+                    f"order: {rule}; rank {rank} runs {step} at place {place}, not {wanted}",
+                    field="schedule",
+                )

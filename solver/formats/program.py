@@ -1,0 +1,489 @@
+"""From a result to the program that its devices run: the one thing that every exporter reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from typing import Any, Literal
+
+from ppsolve.models.core.result import ScheduleDocument
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import CARRIED
+from ppsolve.solver.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
+    FORWARD,
+    Action,
+    ComputeStep,
+    actions_of,
+    compute_rows,
+)
+from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
+from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
+from ppsolve.solver.pipeline.published import has_unequal_microbatches
+
+Rows = tuple[tuple[ComputeStep, ...], ...]
+
+Format = Literal["compute_only", "compute_comms"]
+
+FORMATS: tuple[Format, ...] = ("compute_only", "compute_comms")
+
+
+@dataclass(frozen=True, eq=False)
+class RuntimeProgram:
+    """What each rank of a pipeline runs.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    rows : tuple of tuple of Action or Overlap
+        The steps of each rank, in order; every rule of `broken_rules` but ``data-order`` holds.
+    ends : dict of Action to float, optional
+        Ends in the time unit of the result, where the result has a schedule.
+    instance : PipelineInstance, optional
+        The pipeline, where it is known.
+    layers : tuple of int, optional
+        Layers of each stage, of a plan.
+    chosen : mapping
+        Sizes of a plan: ``microbatch_size``, ``batch_size``.
+    microbatches : tuple of int
+        The micro-batch of the result that stands at each index of the program.
+    """
+
+    name: str
+    rows: Rows
+    ends: Ends | None = None
+    instance: PipelineInstance | None = None
+    layers: tuple[int, ...] | None = None
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    microbatches: tuple[int, ...] = field(default=())
+
+    @property
+    def stage_to_rank(self) -> tuple[int, ...]:
+        """Rank of each stage."""
+        ranks = stages_to_ranks(self.rows)
+        return tuple(ranks[stage] for stage in range(len(ranks)))
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.stage_to_rank)
+
+    @property
+    def num_microbatches(self) -> int:
+        """Number of micro-batches."""
+        return len(self.microbatches)
+
+    @property
+    def is_renumbered(self) -> bool:
+        """Whether micro-batches have other numbers than in the result."""
+        return self.microbatches != tuple(range(self.num_microbatches))
+
+    def actions(self, rank: int) -> list[Action]:
+        """Return the actions of a rank one by one."""
+        return [action for step in self.rows[rank] for action in actions_of(step)]
+
+
+def read_program(
+    data: Any,
+    instance: PipelineInstance | None = None,
+    *,
+    heuristic: str | None = None,
+    replica: int | None = None,
+) -> RuntimeProgram:
+    """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
+
+    Parameters
+    ----------
+    data : object
+        The document as read from JSON.
+    instance : PipelineInstance, optional
+        The pipeline of the result, by default the one that it carries; the schedule must keep
+        every rule of it. A plan has its own.
+    heuristic : str, optional
+        Take the order of this heuristic of a result.
+    replica : int, optional
+        Take this replica of a schedule of several, its devices and micro-batches counted from 0.
+
+    Returns
+    -------
+    RuntimeProgram
+        With the steps of every rank.
+
+    Raises
+    ------
+    InputError
+        There is no readable schedule of a pipeline with one rank per stage, or it breaks a rule.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
+    layers: tuple[int, ...] | None = None
+    sizes: dict[str, int] = {}
+    if data.get("kind") == "plan-result":
+        data, instance, layers, sizes = winner_in(data)
+    instance = instance or _carried(data)
+    if heuristic is not None:
+        data = entry_in(data, heuristic)
+    if data.get("kind") not in (None, "pipeline"):
+        raise InputError(
+            f"expected the result of a pipeline, got {describe(data['kind'])}", field="kind"
+        )
+    if data.get("status") == "infeasible":
+        raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
+    alone, members = (data, None) if replica is None else of_replica(data, replica)
+    rows, ends = _rows(alone)
+    refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    if instance is not None and ends is None:
+        ends = _simulated_ends(rows, instance)
+    elif instance is not None:
+        refuse(PIPELINE.check(instance, data))
+    count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
+    name = str(data.get("instance") or (instance.name if instance else "pipeline"))
+    return RuntimeProgram(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
+
+
+def refuse(violations: Any) -> None:
+    """Raise an `InputError` with the first of some violations, if there is one."""
+    first: Violation | None = next(iter(violations), None)
+    if first is not None:
+        raise InputError(str(first), field="schedule")
+
+
+def _carried(data: dict[str, Any]) -> PipelineInstance | None:
+    """Return the pipeline that a result carries, None where there is none."""
+    document = data.get(CARRIED)
+    if document is None or data.get("kind") != PIPELINE.name:
+        return None
+    try:
+        return PIPELINE.parse(document)
+    except InputError as error:
+        raise error.about(".".join(filter(None, (CARRIED, error.field)))) from None
+
+
+def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
+    """Return the ends of an order that has no schedule; refuse one that breaks a rule."""
+    found = broken_rules(rows, shape_of(instance))
+    refuse(broken for broken in found if broken.rule != "data-order")
+    proposal, violations = simulated(rows, instance)
+    refuse(violations)
+    document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
+    try:
+        return _ends_of(rows, *_timed(document["ops"]))
+    except InputError as error:
+        raise InputError(error.message, field="orders") from None
+
+
+def winner_in(
+    plan: dict[str, Any],
+) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
+    """Return the result, the pipeline, the split and the sizes of the winner of a plan.
+
+    Raises
+    ------
+    InputError
+        The plan has no winner, or its parts cannot be read.
+    """
+    result, instance, row = (plan.get(name) for name in ("result", "instance", "winner"))
+    for name, part in (("result", result), ("instance", instance), ("winner", row)):
+        if not isinstance(part, dict):
+            status = f" (status {plan.get('status')})"
+            raise InputError(f"the plan has no winner{status}", field=name)
+    assert isinstance(result, dict) and isinstance(row, dict)
+    split = row.get("layers_per_stage")
+    is_split = isinstance(split, list) and all(type(count) is int for count in split)
+    if not is_split:
+        raise InputError(
+            f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
+        )
+    assert isinstance(split, list)
+    chosen = row.get("configuration")
+    given = chosen if isinstance(chosen, dict) else {}
+    sizes = {name: size for name, size in given.items() if type(size) is int}
+    return result, PIPELINE.parse(instance), tuple(split), sizes
+
+
+def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
+    """Return the entry of a heuristic of a result.
+
+    Parameters
+    ----------
+    data : dict
+        A result as read from JSON.
+    heuristic : str
+        Name of the heuristic.
+
+    Returns
+    -------
+    dict
+        The entry, with the name of the instance.
+
+    Raises
+    ------
+    InputError
+        The result has no such heuristic.
+    """
+    entries = data.get("heuristics")
+    rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
+    found = {str(row.get("name")): row for row in rows}
+    if heuristic not in found:
+        raise InputError(
+            f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found),
+            field="--heuristic",
+        )
+    return {"instance": data.get("instance"), **found[heuristic]}
+
+
+def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
+    """Return the rows of a document: those of its action strings, and those of its schedule."""
+    orders, document = data.get("orders"), data.get("schedule", data)
+    ops = document.get("ops") if isinstance(document, dict) else None
+    if not isinstance(ops, list) and not isinstance(orders, list):
+        reason = data.get("reason")
+        raise InputError(
+            "expected the schedule of a pipeline, there is none"
+            + (f": {reason}" if reason else ""),
+            field="schedule",
+        )
+    if not isinstance(ops, list):
+        return compute_rows(orders), None
+    timed, ends = _timed(ops)
+    if isinstance(orders, list):
+        rows = compute_rows(orders)
+        return rows, _ends_of(rows, timed, ends)
+    return timed, ends
+
+
+def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
+    """Return the compute ops of a schedule by rank, in the order of starts, and their ends."""
+    placed: dict[int, list[tuple[Any, Any, Action]]] = {}
+    for index, op in enumerate(ops):
+        action = _action(op, f"schedule.ops[{index}]")
+        if action is not None:
+            placed.setdefault(op["device"], []).append((op["start"], op["end"], action))
+    if not placed:
+        raise InputError(
+            "expected ops of a pipeline (F, B, I, W), there are none", field="schedule"
+        )
+    empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
+    if empty is not None:
+        refuse([Violation("placement", f"rank {empty} has no op; every rank needs a stage", ())])
+    timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
+    ends = {action: end for row in timed for _, end, action in row}
+    twice = next((one for row in timed for one, two in pairwise(row) if one == two), None)
+    if twice is not None:
+        refuse([Violation("twice", f"{twice[2]} is there more than once", ())])
+    rows = tuple(tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed)
+    _refuse_pieces(rows)
+    return rows, ends
+
+
+def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
+    """Order ops by start; those of no length at one moment as a micro-batch passes the stages."""
+    start, end, action = timed
+    is_forward = action.kind == FORWARD
+    is_last = action.kind == BACKWARD_WEIGHT
+    return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
+
+
+def _action(op: Any, where: str) -> Action | None:
+    """Return the action of an op, None for transfers, collectives and optimizer steps."""
+    if not isinstance(op, dict):
+        raise InputError(f"expected an object, got {describe(op)}", field=where)
+    if op.get("kind") not in COMPUTE_KINDS or op.get("microbatch") is None:
+        return None
+    if op.get("replica") is not None:
+        raise InputError(
+            f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
+            "--replica R exports one of them",
+            field=where,
+        )
+    for name in ("stage", "device", "microbatch"):
+        if type(op.get(name)) is not int or op[name] < 0:
+            raise InputError(
+                f"expected a number >= 0, got {describe(op.get(name))}", field=f"{where}.{name}"
+            )
+    for name in ("start", "end"):
+        if isinstance(op.get(name), bool | str | list | dict | None):
+            raise InputError(
+                f"expected a number, got {describe(op.get(name))}", field=f"{where}.{name}"
+            )
+    return Action(op["stage"], op["kind"], op["microbatch"])
+
+
+def _refuse_pieces(rows: Rows) -> None:
+    """Refuse ops whose pieces have another op between them."""
+    counts = Counter(action for row in rows for step in row for action in actions_of(step))
+    action, count = counts.most_common(1)[0]
+    if count > 1:
+        raise InputError(
+            f"one op per stage, kind and micro-batch: {action} runs in {count} pieces with others "
+            "between them, which no runtime's file can say",
+            field="schedule",
+        )
+
+
+def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action, float]:
+    """Return the ends of the actions of an order; a full backward ends with its W.
+
+    Raises
+    ------
+    InputError
+        The order is another one than that of the schedule beside it.
+    """
+    found: dict[Action, float] = {}
+    for rank, row in enumerate(rows):
+        halves: list[Action] = []
+        for step in row:
+            for action in actions_of(step):
+                parts = [action] if action in ends else _halves(action)
+                halves += parts
+                found[action] = ends.get(parts[-1], 0.0)
+        if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):
+            raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
+        times = [ends[action] for action in halves]
+        for one, two, end, later in zip(halves, halves[1:], times, times[1:], strict=False):
+            if later < end:
+                raise InputError(
+                    f"the schedule ends {two} before {one}, the order says otherwise",
+                    field=f"orders[{rank}]",
+                )
+    return found
+
+
+def _halves(action: Action) -> list[Action]:
+    if action.kind != BACKWARD:
+        return [action]
+    return [action._replace(kind=BACKWARD_INPUT), action._replace(kind=BACKWARD_WEIGHT)]
+
+
+def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
+    """Renumber micro-batches in the order in which the last stage runs them forwards.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    may_permute : bool
+        Renumber micro-batches that may differ from each other: the data must then be fed in
+        another order, that of `RuntimeProgram.microbatches`.
+
+    Returns
+    -------
+    RuntimeProgram
+        Forwards of the last stage run in the order 0, 1, 2, ...
+
+    Raises
+    ------
+    InputError
+        Micro-batches would have to be renumbered, and may not be.
+    """
+    last = program.num_stages - 1
+    row = program.actions(program.stage_to_rank[last])
+    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, FORWARD)]
+    wrong = next((index for index, each in enumerate(order) if index != each), None)
+    if wrong is None:
+        return program
+    alike = program.instance is not None and not has_unequal_microbatches(program.instance)
+    if not (alike or may_permute):
+        differ = "micro-batches differ" if program.instance else "micro-batches may differ"
+        hint = "" if program.instance else ", --instance says whether they do"
+        raise InputError(
+            f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
+            f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
+            "renumbers them and writes the order in which the data must be fed",
+            field="schedule",
+        )
+    return _renumbered(program, order)
+
+
+def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
+    index = {microbatch: place for place, microbatch in enumerate(order)}
+    ends = program.ends
+    return replace(
+        program,
+        rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
+        ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
+        microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
+    )
+
+
+Op = dict[str, Any]
+
+
+def of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the schedule of one replica.
+
+    Parameters
+    ----------
+    data : dict
+        A document with the schedule of all replicas.
+    replica : int
+        Number of the replica.
+
+    Returns
+    -------
+    document : dict
+        The document with this replica alone, its devices and micro-batches counted from 0.
+    members : tuple of int
+        The micro-batch of the step that has each of these numbers.
+
+    Raises
+    ------
+    InputError
+        The schedule has no such replica.
+    """
+    document = data.get("schedule", data)
+    ops = document.get("ops") if isinstance(document, dict) else None
+    own = [op for op in ops if _is_of(op, replica)] if isinstance(ops, list) else []
+    if not own:
+        raise InputError(f"the schedule has no replica {replica}", field="--replica")
+    first = min(op["device"] for op in own)
+    members = tuple(sorted({op["microbatch"] for op in own}))
+    index = {microbatch: place for place, microbatch in enumerate(members)}
+    alone = [_moved(op, first, index) for op in own]
+    name = data.get("instance")
+    return {"instance": name, "schedule": {"ops": alone}}, members
+
+
+def _is_of(op: Any, replica: int) -> bool:
+    """Whether an entry is an op of a micro-batch on a replica."""
+    if not isinstance(op, dict) or op.get("replica") != replica:
+        return False
+    return type(op.get("device")) is int and type(op.get("microbatch")) is int
+
+
+def _moved(op: Op, first: int, index: dict[int, int]) -> Op:
+    device, microbatch = op["device"] - first, index[op["microbatch"]]
+    return {**op, "replica": None, "device": device, "microbatch": microbatch}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of the caller.
+
+    Parameters
+    ----------
+    form : str
+        Format of PyTorch's file.
+    shards : bool
+        Gather and drop parameters, see `torch_csv`.
+    model : str, optional
+        The layers of the model, see `letters_of`.
+    recomputed : tuple of int, optional
+        Decoder layers of each stage whose forward is run again before their backward.
+    """
+
+    form: Format = FORMATS[0]
+    shards: bool = False
+    model: str | None = None
+    recomputed: tuple[int, ...] | None = None
