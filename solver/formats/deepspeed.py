@@ -10,21 +10,19 @@ import json
 from itertools import accumulate
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.formats.layers import required_counts
+from ppsolve.solver.formats.layers import counts_of
 from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
-from ppsolve.solver.formats.program import RuntimeProgram, Settings
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
-
-NAME = "DeepSpeed"
 
 
 def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
-    """Write a program as the parts of the list of layers given to ``PipelineModule``.
+    """Write a program in the order 1F1B as the parts of the layers of a ``PipelineModule``.
 
     Parameters
     ----------
     program : RuntimeProgram
-        The program, in the order 1F1B.
+        The program.
     settings : Settings
         Not used.
 
@@ -40,13 +38,15 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
         The placement or the order is one that DeepSpeed does not run, or the split is not known.
     """
     ranks, count = len(program.rows), program.num_microbatches
-    if chunks_if_looped(program, NAME) != 1:
+    if chunks_if_looped(program, "DeepSpeed") != 1:
+        raise cannot_say(f"placement: DeepSpeed has one stage per rank, stage {ranks} is on rank 0")
+    refuse_other_orders(program, one_forward_one_backward(ranks, count), "DeepSpeed runs 1F1B")
+    layers = counts_of(program)
+    if layers is None:
         raise InputError(
-            f"placement: {NAME} has one stage per rank, stage {ranks} is on rank 0",
-            field="schedule",
+            "DeepSpeed needs the layers of each stage: export a plan, or give them",
+            field="--layers",
         )
-    orders = one_forward_one_backward(ranks, count)
-    refuse_other_orders(program, orders, f"{NAME} runs 1F1B")
-    parts = [0, *accumulate(required_counts(program, NAME))]
+    parts = list(accumulate(layers, initial=0))
     found = {"num_stages": ranks, "gradient_accumulation_steps": count, "parts": parts}
     return json.dumps(found) + "\n"

@@ -1,30 +1,28 @@
-"""Layout strings (``--pipeline-model-parallel-layout``): ``Et*3|(tt|)*29,m|L``.
+"""Layers of each stage: Megatron-LM's layout strings, splits of a plan, recomputed layers.
 
-``E`` is the embedding, ``t`` a decoder layer, ``m`` a layer of multi-token prediction, ``L`` the
-loss; bars separate stages. Commas count for nothing. Repeats are text: first ``(...)*n``, then
-``x*n`` of any one character. What is accepted is what the layout class of Megatron-LM accepts
-(main, 2026-08-22, run alone).
+A layout string (``--pipeline-model-parallel-layout``) is ``Et*3|(tt|)*29,m|L``: ``E`` is the
+embedding, ``t`` a decoder layer, ``m`` a layer of multi-token prediction, ``L`` the loss; bars
+separate stages, commas count for nothing. Repeats are text: first ``(...)*n``, then ``x*n`` of any
+one character. Accepted is what the layout class of Megatron-LM accepts (main, 2026-08-22).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 
 EMBEDDING, DECODER, MTP, LOSS = "E", "t", "m", "L"
 LAYERS = (EMBEDDING, DECODER, MTP, LOSS)
-
-LONGEST = 100_000
-"""Most characters of an unrolled layout: far more layers than any model has."""
+RECOMPUTE = "--recompute"
 
 _GROUP = re.compile(r"\(([^)]+)\)\*([0-9]+)")
 _SINGLE = re.compile(r"(.)\*([0-9]+)", re.DOTALL)
-_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,11 @@ class MegatronLayout:
         """Decoder layers of each stage."""
         return tuple(stage.count(DECODER) for stage in self.stages)
 
-    @cached_property
+    @property
     def layer_ids(self) -> list[list[int]]:
         """Decoder layers of each stage, counted from 0."""
-        ids, first = [], 0
-        for count in self.layers_per_stage:
-            ids.append(list(range(first, first + count)))
-            first += count
-        return ids
+        bounds = accumulate(self.layers_per_stage, initial=0)
+        return [list(range(first, last)) for first, last in pairwise(bounds)]
 
     @property
     def mtp_standalone(self) -> bool:
@@ -72,7 +67,7 @@ class MegatronLayout:
         last = self.stages[-self.num_ranks :]
         return any(MTP in stage for stage in last[:-1])
 
-    def by_rank(self, values: list[list[int]] | tuple[str, ...]) -> list[list[object]]:
+    def by_rank(self, values: Sequence[Any]) -> list[list[Any]]:
         """Return values of stages as ``[rank][chunk]``."""
         return [list(values[rank :: self.num_ranks]) for rank in range(self.num_ranks)]
 
@@ -97,10 +92,8 @@ def parse_layout(
         The string.
     num_ranks : int
         Pipeline ranks.
-    num_layers : int, optional
-        Decoder layers that it must have; any number by default.
-    mtp_layers : int, optional
-        Layers of multi-token prediction that it must have; any number by default.
+    num_layers, mtp_layers : int, optional
+        Decoder layers, and layers of multi-token prediction, that it must have; by default any.
 
     Returns
     -------
@@ -116,53 +109,40 @@ def parse_layout(
     for number, stage in enumerate(layout.stages):
         wrong = next((letter for letter in stage if letter not in LAYERS), None)
         if wrong is not None:
-            raise InputError(
-                f'expected layers E, t, m or L in stage {number}, got "{wrong}"', field="layout"
-            )
+            raise _wrong(f'expected layers E, t, m or L in stage {number}, got "{wrong}"')
     if num_ranks < 1 or len(layout.stages) % num_ranks:
-        raise InputError(
-            f"expected a multiple of {num_ranks} stages (pipeline ranks), got {len(layout.stages)}",
-            field="layout",
-        )
-    _refuse_ends(layout.layers)
-    _refuse_counts(layout.layers, num_layers, mtp_layers)
+        count = len(layout.stages)
+        raise _wrong(f"expected a multiple of {num_ranks} stages (pipeline ranks), got {count}")
+    layers = layout.layers
+    for letter, place, found in ((EMBEDDING, "first", layers[:1]), (LOSS, "last", layers[-1:])):
+        if found != letter:
+            raise _wrong(f'expected {letter} as the {place} layer, got "{found}"')
+        if layers.count(letter) != 1:
+            raise _wrong(f"expected {letter} once, it is there {layers.count(letter)} times")
+    for letter, wanted in ((DECODER, num_layers), (MTP, mtp_layers)):
+        if wanted is not None and layers.count(letter) != wanted:
+            raise _wrong(f"expected {wanted} layers {letter}, got {layers.count(letter)}")
     _refuse_mtp(layout)
     return layout
 
 
+def _wrong(message: str) -> InputError:
+    return InputError(message, field="layout")
+
+
 def _unrolled(text: str) -> str:
     text = text.replace(",", "")
+    longest = 100_000  # characters: far more layers than any model has
     for pattern in (_GROUP, _SINGLE):
         length = len(text)
         for found in pattern.finditer(text):
-            if len(found[2].lstrip("0")) > _DIGITS:
-                raise InputError(f"expected a smaller repeat than {found[2][:40]}", field="layout")
+            if len(found[2].lstrip("0")) > 9:
+                raise _wrong(f"expected a smaller repeat than {found[2][:40]}")
             length += len(found[1]) * int(found[2])
-        if length > LONGEST:
-            raise InputError(f"expected at most {LONGEST} layers and stages", field="layout")
+        if length > longest:
+            raise _wrong(f"expected at most {longest} layers and stages")
         text = pattern.sub(lambda found: found[1] * int(found[2]), text)
     return text
-
-
-def _refuse_ends(layers: str) -> None:
-    ends = ((EMBEDDING, "first", layers[:1]), (LOSS, "last", layers[-1:]))
-    for letter, place, found in ends:
-        if found != letter:
-            raise InputError(
-                f'expected {letter} as the {place} layer, got "{found}"', field="layout"
-            )
-        if layers.count(letter) != 1:
-            raise InputError(
-                f"expected {letter} once, it is there {layers.count(letter)} times", field="layout"
-            )
-
-
-def _refuse_counts(layers: str, num_layers: int | None, mtp_layers: int | None) -> None:
-    for letter, wanted in ((DECODER, num_layers), (MTP, mtp_layers)):
-        if wanted is not None and layers.count(letter) != wanted:
-            raise InputError(
-                f"expected {wanted} layers {letter}, got {layers.count(letter)}", field="layout"
-            )
 
 
 def _refuse_mtp(layout: MegatronLayout) -> None:
@@ -170,12 +150,11 @@ def _refuse_mtp(layout: MegatronLayout) -> None:
     if MTP not in layout.layers:
         return
     if DECODER in layout.layers[layout.layers.index(MTP) :]:
-        raise InputError("expected all t before the first m", field="layout")
-    early = layout.stages[: -layout.num_ranks]
-    if any(MTP in stage for stage in early):
-        raise InputError("expected m in the last chunk of its rank", field="layout")
+        raise _wrong("expected all t before the first m")
+    if any(MTP in stage for stage in layout.stages[: -layout.num_ranks]):
+        raise _wrong("expected m in the last chunk of its rank")
     if sum(MTP in stage for stage in layout.stages) > 1:
-        raise InputError("expected all m in one stage", field="layout")
+        raise _wrong("expected all m in one stage")
 
 
 def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
@@ -224,35 +203,6 @@ def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
     return counts
 
 
-def required_counts(program: RuntimeProgram, runtime: str) -> tuple[int, ...]:
-    """Return the layers of each stage.
-
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program.
-    runtime : str
-        Name of the runtime, for the error.
-
-    Returns
-    -------
-    tuple of int
-        One number per stage.
-
-    Raises
-    ------
-    InputError
-        They are not known, or there are more or fewer stages.
-    """
-    counts = counts_of(program)
-    if counts is None:
-        raise InputError(
-            f"{runtime} needs the layers of each stage: export a plan, or give them",
-            field="--layers",
-        )
-    return counts
-
-
 def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | None:
     """Return the layers of each stage as letters of Megatron-LM's layouts.
 
@@ -262,7 +212,7 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
         The program, with the number of layers of each stage where it is known.
     model : str, optional
         All layers in order, such as ``Et*10L``. By default all that are counted are decoder
-        layers, the first stage has the embedding and the last one the loss beside them.
+        layers; the first stage has the embedding and the last one the loss besides.
 
     Returns
     -------
@@ -278,14 +228,16 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     if counts is None:
         return None
     if model is None:
-        return _with_ends([DECODER * count for count in counts])
+        stages = [DECODER * count for count in counts]
+        stages[0] = EMBEDDING + stages[0]
+        stages[-1] += LOSS
+        return tuple(stages)
     layers = layers_of(model)
     if len(layers) != sum(counts):
         raise InputError(
             f"expected the {sum(counts)} layers of the split, got {len(layers)}", field="--model"
         )
-    bounds = [0, *accumulate(counts)]
-    return tuple(layers[first:last] for first, last in pairwise(bounds))
+    return tuple(layers[first:last] for first, last in pairwise(accumulate(counts, initial=0)))
 
 
 def layers_of(model: str) -> str:
@@ -299,27 +251,18 @@ def layers_of(model: str) -> str:
     try:
         return parse_layout(model, 1).layers
     except InputError as error:
-        raise InputError(error.message, field="--model") from None
-
-
-def _with_ends(stages: list[str]) -> tuple[str, ...]:
-    stages[0] = EMBEDDING + stages[0]
-    stages[-1] += LOSS
-    return tuple(stages)
-
-
-FIELD = "--recompute"
+        raise error.about("--model") from None
 
 
 def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
-    """Return the decoder layers of each stage, which counts of recomputed layers are of.
+    """Return the decoder layers of each stage, some of which are recomputed.
 
     Parameters
     ----------
     program : RuntimeProgram
         The program.
     settings : Settings
-        Says which layers the model has.
+        Says which layers the model has and how many are recomputed.
 
     Returns
     -------
@@ -334,16 +277,15 @@ def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     letters = letters_of(program, settings.model)
     if letters is None:
         raise InputError(
-            "needs the layers of each stage: export a plan, or give --layers", field=FIELD
+            "needs the layers of each stage: export a plan, or give --layers", field=RECOMPUTE
         )
     decoders = tuple(stage.count(DECODER) for stage in letters)
     counts = settings.recomputed or ()
     if len(counts) != len(decoders):
-        raise InputError(f"expected {len(decoders)} stages, got {len(counts)} numbers", field=FIELD)
+        text = f"expected {len(decoders)} stages, got {len(counts)} numbers"
+        raise InputError(text, field=RECOMPUTE)
     for stage, (count, there) in enumerate(zip(counts, decoders, strict=True)):
         if count > there:
-            raise InputError(
-                f"expected at most the {there} decoder layers of stage {stage}, got {count}",
-                field=FIELD,
-            )
+            text = f"expected at most the {there} decoder layers of stage {stage}, got {count}"
+            raise InputError(text, field=RECOMPUTE)
     return decoders

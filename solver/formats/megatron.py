@@ -1,21 +1,25 @@
-"""Flags of Megatron-LM: its order is fixed, the split of layers and the size of groups are free.
+"""Megatron-LM: flags of a program, layouts with times as instances, and recorded runs.
 
-Read in Megatron-LM main (2026-08-22): 1F1B with p - r - 1 forwards first, or interleaved with
-2 (p - r - 1) + (v - 1) N, for rank r of p, v chunks per rank and groups of N micro-batches.
+Its order is fixed, the split of layers and the size of groups are free. Read in Megatron-LM main
+(2026-08-22): 1F1B with p - r - 1 forwards first, or interleaved with 2 (p - r - 1) + (v - 1) N, for
+rank r of p, v chunks per rank and groups of N micro-batches. Recorded runs, also of Primus, are
+``pp_rank_<r>.json`` per pipeline rank, and ``config.json``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_clock, describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.pipeline.entries import check_backward
 from ppsolve.models.pipeline.instance import P2P, PipelineInstance
@@ -23,16 +27,16 @@ from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats.layers import (
     DECODER,
     EMBEDDING,
-    FIELD,
     LOSS,
     MTP,
+    RECOMPUTE,
     MegatronLayout,
     decoders_of,
     letters_of,
     parse_layout,
 )
 from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
-from ppsolve.solver.formats.program import RuntimeProgram, Settings
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.pipeline.grammar import FORWARD
 from ppsolve.solver.pipeline.interleaved import interleaved_1f1b
 from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
@@ -41,12 +45,12 @@ NAME = "Megatron-LM"
 
 
 def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
-    """Write a program as flags, one a line.
+    """Write a program in the order of Megatron-LM as flags, one a line.
 
     Parameters
     ----------
     program : RuntimeProgram
-        The program, in the order that Megatron-LM runs.
+        The program.
     settings : Settings
         Says which layers the model has.
 
@@ -76,33 +80,26 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
     flags += _recomputation(program, settings)
-    return "\n".join([*flags, *_batch(program)]) + "\n"
+    size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
+    if size is not None and batch is not None:
+        flags += [f"--micro-batch-size {size}", f"--global-batch-size {batch}"]
+    return "\n".join(flags) + "\n"
 
 
 def _group(program: RuntimeProgram) -> int:
-    """Return the micro-batches per group of an interleaved order.
-
-    Raises
-    ------
-    InputError
-        The order is another one.
-    """
+    """Return the micro-batches per group of an interleaved order; refuse other orders."""
     ranks, count = len(program.rows), program.num_microbatches
     if ranks == 1:
-        raise InputError(
-            f"placement: {NAME} needs several ranks for several stages per rank", field="schedule"
-        )
+        raise cannot_say(f"placement: {NAME} needs several ranks for several stages per rank")
     leading = [a for a in program.actions(0) if a.kind == FORWARD]
     size = next((n for n, action in enumerate(leading) if action.stage), len(leading))
     if not ranks <= size <= count or 0 < count % size < ranks:
-        raise InputError(
+        raise cannot_say(
             f"order: {NAME} runs groups of {ranks} to {count} micro-batches, the last one not "
-            f"below {ranks}; rank 0 begins with {size} forwards of its first stage ({leading[0]})",
-            field="schedule",
+            f"below {ranks}; rank 0 begins with {size} forwards of its first stage ({leading[0]})"
         )
     orders = interleaved_1f1b(ranks, program.num_stages // ranks, count, size)
-    rule = f"{NAME} runs interleaved 1F1B in groups of {size}"
-    refuse_other_orders(program, orders, rule)
+    refuse_other_orders(program, orders, f"{NAME} runs interleaved 1F1B in groups of {size}")
     return size
 
 
@@ -110,12 +107,7 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     """Return the flags of recomputed layers: one number for all stages.
 
     Of each stage the first n layers are recomputed, or all where there are fewer (method
-    ``block`` of ``TransformerBlock``, of which every virtual stage is one).
-
-    Raises
-    ------
-    InputError
-        Stages recompute different numbers of layers.
+    ``block`` of ``TransformerBlock``, which every virtual stage has one of).
     """
     if settings.recomputed is None:
         return []
@@ -126,24 +118,10 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
             raise InputError(
                 f"{NAME} recomputes as many layers of every stage: {min(most, there)} of stage "
                 f"{stage}, not {count}",
-                field=FIELD,
+                field=RECOMPUTE,
             )
-    if not most:
-        return []
     names = {"granularity": "full", "method": "block", "num-layers": most}
-    return [f"--recompute-{name} {value}" for name, value in names.items()]
-
-
-def _batch(program: RuntimeProgram) -> list[str]:
-    """Return the flags of the batch, of a plan."""
-    size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
-    if size is None or batch is None:
-        return []
-    return [f"--micro-batch-size {size}", f"--global-batch-size {batch}"]
-
-
-LAYER_FIELDS = {EMBEDDING: "embedding", DECODER: "decoder", MTP: "mtp", LOSS: "loss"}
-"""Field of `LayerTimes` of each layer."""
+    return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
 
 
 class OneLayer(StrictModel):
@@ -164,7 +142,7 @@ NO_TIME = OneLayer(forward=Decimal(0), backward=Decimal(0))
 
 
 class LayerTimes(StrictModel):
-    """Times of the layers of a model, and what an instance needs beside them.
+    """Times of the layers of a model, and what else an instance needs.
 
     Parameters
     ----------
@@ -210,17 +188,14 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     """
     stages = _layers_of_stages(layout, times)
     given = [layer for stage in stages for layer in stage if layer is not NO_TIME]
+    halves = ("backward_input", "backward_weight")
     is_split = all(layer.backward is None for layer in given)
 
-    def each(amount: Callable[[OneLayer], Decimal]) -> list[Decimal]:
-        return [sum(map(amount, stage), Decimal(0)) for stage in stages]
+    def each(*names: str) -> list[Decimal]:
+        amounts = [[getattr(layer, name) for layer in stage for name in names] for stage in stages]
+        return [sum(filter(None, row), Decimal(0)) for row in amounts]
 
-    fields: dict[str, Any] = {"forward": each(lambda layer: layer.forward)}
-    if is_split:
-        fields["backward_input"] = each(lambda layer: layer.backward_input or Decimal(0))
-        fields["backward_weight"] = each(lambda layer: layer.backward_weight or Decimal(0))
-    else:
-        fields["backward"] = each(_whole_backward)
+    backwards = {name: each(name) for name in halves}
     return PipelineInstance.parse(
         {
             "name": times.name,
@@ -229,48 +204,34 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
             "num_microbatches": times.num_microbatches,
             "placement": "linear" if layout.chunks == 1 else "interleaved",
             "stages_per_device": layout.chunks,
-            "times": fields,
+            "times": {"forward": each("forward")}
+            | (backwards if is_split else {"backward": each("backward", *halves)}),
             "p2p": times.p2p,
         }
     )
 
 
 def _layers_of_stages(layout: MegatronLayout, times: LayerTimes) -> list[list[OneLayer]]:
-    decoder = times.decoder
-    count = layout.layers.count(DECODER)
-    if isinstance(decoder, OneLayer):
-        decoder = (decoder,) * count
+    decoder, count = times.decoder, layout.layers.count(DECODER)
+    decoder = (decoder,) * count if isinstance(decoder, OneLayer) else decoder
     if len(decoder) != count:
         raise InputError(
             f"expected one entry for each of {count} layers t, got {len(decoder)}", field="decoder"
         )
     following = iter(decoder)
+    other = {EMBEDDING: times.embedding, MTP: times.mtp, LOSS: times.loss}
     return [
-        [
-            next(following) if letter == DECODER else getattr(times, LAYER_FIELDS[letter])
-            for letter in stage
-        ]
+        [next(following) if letter == DECODER else other[letter] for letter in stage]
         for stage in layout.stages
     ]
 
 
-def _whole_backward(layer: OneLayer) -> Decimal:
-    parts = (layer.backward, layer.backward_input, layer.backward_weight)
-    return sum((part for part in parts if part is not None), Decimal(0))
-
-
 RANK_FILE = re.compile(r"pp_rank_(\d{1,6})\.json")
 CONFIG = "config.json"
-LISTS = ("fwd_start", "fwd_end", "bwd_start", "bwd_end")
-
-WARNING = (
-    "the clocks of the ranks have no common zero: spans are those of each rank, and the recorded "
-    "schedule has clocks set so that transfers take as long in either direction"
-)
 
 
 def read_megatron(paths: Sequence[str | Path]) -> Trace:
-    """Read the files of one run, `config.json` among them or beside them.
+    """Read the files of one run, with `config.json` among them or in their folder.
 
     The k-th call of a list is micro-batch k. With virtual stages (`vp_size` > 1) it is the k-th
     entry of Megatron's interleaved schedule: groups of `pp_size` micro-batches pass chunk after
@@ -283,56 +244,67 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
         A rank is missing or twice, or a list has another length than the configuration says.
     """
     files, config_file = _sorted_files([Path(path) for path in paths])
-    config = _Config(config_file)
-    if sorted(files) != list(range(config.pp)):
+    with errors_in(source_name(config_file)):
+        config = _config(read_json(config_file))
         absent = next((rank for rank in range(config.pp) if rank not in files), None)
-        raise InputError(
-            f"pp_rank_{absent}.json is missing, pp_size is {config.pp}"
-            if absent is not None
-            else f"expected ranks below pp_size = {config.pp}, got {max(files)}",
-            source=source_name(config_file),
-            field="pp_size",
-        )
+        if absent is not None:
+            text = f"pp_rank_{absent}.json is missing, pp_size is {config.pp}"
+            raise InputError(text, field="pp_size")
+        if len(files) > config.pp:
+            text = f"expected ranks below pp_size = {config.pp}, got {max(files)}"
+            raise InputError(text, field="pp_size")
     sources = [source_name(files[rank]) for rank in range(config.pp)]
+    rows: list[tuple[int, ...]] = []
+    totals: list[list[tuple[int, int]]] = []
     data = [_iterations(files[rank]) for rank in range(config.pp)]
-    _refuse_other_iterations(data, sources)
-    columns: dict[str, list[int]] = {name: [] for name in (*COLUMNS, "origin")}
-    totals = [
-        [_read(columns, rank, name, one, config, sources[rank]) for name, one in iterations.items()]
-        for rank, iterations in enumerate(data)
-    ]
+    for source, iterations in zip(sources, data, strict=True):
+        other = sorted(iterations.keys() ^ data[0].keys(), key=int)
+        if other:
+            text = f"is in one of this file and {sources[0]} only; are two runs mixed?"
+            raise InputError(text, source=source, field=f"iteration {other[0]}")
+    for rank, (source, iterations) in enumerate(zip(sources, data, strict=True)):
+        with errors_in(source):
+            totals.append([_read(rows, rank, *named, config) for named in iterations.items()])
+    warning = (
+        "the clocks of the ranks have no common zero: spans are those of each rank, and the "
+        "recorded schedule has clocks set so that transfers take as long in either direction"
+    )
     return Trace.of(
-        columns,
+        dict(zip((*COLUMNS, "origin"), np.array(rows, dtype=np.int64).T, strict=True)),
         unit="ms",
         sources=sources,
         format="megatron",
         is_aligned=config.pp == 1,
-        notes=Notes(_outside(totals), (WARNING,) if config.pp > 1 else ()),
+        notes=Notes(_outside(totals), (warning,) if config.pp > 1 else ()),
     )
 
 
+@dataclass(frozen=True)
 class _Config:
-    """The numbers of ``config.json`` that say how calls are counted."""
+    """Pipeline ranks, and chunk and micro-batch of each forward call of a rank."""
 
-    def __init__(self, path: Path) -> None:
-        data = read_json(path)
-        if not isinstance(data, dict):
-            raise InputError(f"expected an object, got {describe(data)}", source=source_name(path))
-        self.pp = self._count(data, "pp_size", path)
-        self.chunks = self._count(data, "vp_size", path, 1)
-        self.microbatches = self._count(data, "num_mbs", path)
-        self.calls = tuple(interleaved_calls(self.pp, self.chunks, self.microbatches))
+    pp: int
+    chunks: int
+    calls: tuple[tuple[int, int], ...]
 
-    @staticmethod
-    def _count(data: dict[str, Any], name: str, path: Path, default: int | None = None) -> int:
+
+def _config(data: Any) -> _Config:
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}")
+
+    def count(name: str, default: int | None = None) -> int:
         value = data.get(name)
         value = default if value is None else value
         if type(value) is not int or not 1 <= value <= 10**6:
-            found = "nothing" if value is None else describe(value)
-            raise InputError(
-                f"expected a whole number from 1, got {found}", source=source_name(path), field=name
-            )
+            raise InputError(f"expected a whole number from 1, got {_found(value)}", field=name)
         return value
+
+    pp, chunks, microbatches = count("pp_size"), count("vp_size", 1), count("num_mbs")
+    return _Config(pp, chunks, tuple(interleaved_calls(pp, chunks, microbatches)))
+
+
+def _found(value: Any) -> str:
+    return "nothing" if value is None else describe(value)
 
 
 def interleaved_calls(devices: int, chunks: int, microbatches: int) -> Iterator[tuple[int, int]]:
@@ -352,10 +324,10 @@ def interleaved_calls(devices: int, chunks: int, microbatches: int) -> Iterator[
     (int, int)
         Chunk and micro-batch; backwards come in the same order, with the chunks reversed.
     """
-    for first in range(0, microbatches, devices if chunks > 1 else microbatches):
-        last = min(first + devices, microbatches) if chunks > 1 else microbatches
+    size = devices if chunks > 1 else microbatches
+    for first in range(0, microbatches, size):
         for chunk in range(chunks):
-            for microbatch in range(first, last):
+            for microbatch in range(first, min(first + size, microbatches)):
                 yield chunk, microbatch
 
 
@@ -378,68 +350,42 @@ def _sorted_files(paths: list[Path]) -> tuple[dict[int, Path], Path]:
         raise InputError("expected pp_rank_<number>.json, there is none", source=str(paths[0]))
     folders = {path.parent for path in files.values()}
     if len(folders) > 1:
-        raise InputError(
-            "expected the ranks of one run in one folder; are two runs mixed?",
-            source=str(max(folders)),
-        )
+        text = "expected the ranks of one run in one folder; are two runs mixed?"
+        raise InputError(text, source=str(max(folders)))
     return files, config or folders.pop() / CONFIG
 
 
 def _iterations(path: Path) -> dict[str, dict[str, Any]]:
-    data, source = read_json(path), source_name(path)
-    if not isinstance(data, dict) or not data:
-        raise InputError(f"expected iterations by number, got {describe(data)}", source=source)
-    for name, one in data.items():
-        if not name.isascii() or not name.isdigit() or len(name) > 15:
-            raise InputError(
-                f'expected the number of an iteration, got "{name[:40]}"', source=source
-            )
-        if not isinstance(one, dict):
-            raise InputError(
-                f"expected an object, got {describe(one)}", source=source, field=f"iteration {name}"
-            )
+    with errors_in(source_name(path)):
+        data = read_json(path)
+        if not isinstance(data, dict) or not data:
+            raise InputError(f"expected iterations by number, got {describe(data)}")
+        for name, one in data.items():
+            if not name.isascii() or not name.isdigit() or len(name) > 15:
+                raise InputError(f'expected the number of an iteration, got "{name[:40]}"')
+            if not isinstance(one, dict):
+                text = f"expected an object, got {describe(one)}"
+                raise InputError(text, field=f"iteration {name}")
     return data
 
 
-def _refuse_other_iterations(data: list[dict[str, Any]], sources: list[str]) -> None:
-    for iterations, source in zip(data, sources, strict=True):
-        other = sorted(iterations.keys() ^ data[0].keys(), key=int)
-        if other:
-            text = "is in one of this file and " + sources[0] + " only; are two runs mixed?"
-            raise InputError(text, source=source, field=f"iteration {other[0]}")
-
-
 def _read(
-    columns: dict[str, list[int]],
-    rank: int,
-    name: str,
-    one: dict[str, Any],
-    config: _Config,
-    source: str,
+    rows: list[tuple[int, ...]], rank: int, name: str, one: dict[str, Any], config: _Config
 ) -> tuple[int, int]:
     """Append the ops of one iteration of a rank; return its total time and the span of its ops."""
-    where = f"iteration {name}"
+    where, count = f"iteration {name}", len(config.calls)
     times = {
-        key: _times(one.get(key), len(config.calls), source, f"{where}.{key}") for key in LISTS
+        key: _times(one.get(key), count, f"{where}.{key}")
+        for key in ("fwd_start", "fwd_end", "bwd_start", "bwd_end")
     }
-    total = _time(one.get("total"), source, f"{where}.total")
+    total = _time(one.get("total"), f"{where}.total")
     for kind, prefix in (("F", "fwd"), ("B", "bwd")):
-        for call, (chunk, microbatch) in enumerate(config.calls):
-            chunk = config.chunks - 1 - chunk if kind == "B" else chunk
-            row = {
-                "step": int(name),
-                "replica": 0,
-                "stage": chunk * config.pp + rank,
-                "chunk": chunk,
-                "kind": KINDS.index(kind),
-                "microbatch": microbatch,
-                "start": times[f"{prefix}_start"][call],
-                "end": times[f"{prefix}_end"][call],
-                "device": rank,
-                "origin": rank,
-            }
-            for column, value in row.items():
-                columns[column].append(value)
+        moments = zip(times[f"{prefix}_start"], times[f"{prefix}_end"], strict=True)
+        for (called, microbatch), (start, end) in zip(config.calls, moments, strict=True):
+            chunk = config.chunks - 1 - called if kind == "B" else called
+            stage = chunk * config.pp + rank
+            op = (int(name), 0, stage, chunk, KINDS.index(kind), microbatch)
+            rows.append((*op, start, end, rank, rank))
     ends, starts = times["fwd_end"] + times["bwd_end"], times["fwd_start"] + times["bwd_start"]
     return total, max(ends) - min(starts)
 
@@ -456,26 +402,20 @@ def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:
     }
 
 
-def _times(value: Any, count: int, source: str, field: str) -> list[int]:
+def _times(value: Any, count: int, field: str) -> list[int]:
     if not isinstance(value, list):
-        found = "nothing" if value is None else describe(value)
-        raise InputError(f"expected a list of times, got {found}", source=source, field=field)
+        raise InputError(f"expected a list of times, got {_found(value)}", field=field)
     if len(value) != count:
-        raise InputError(
-            f"expected {count} calls (micro-batches x chunks of config.json), got {len(value)}",
-            source=source,
-            field=field,
-        )
-    return [_time(item, source, f"{field}[{index}]") for index, item in enumerate(value)]
+        text = f"expected {count} calls (micro-batches x chunks of config.json), got {len(value)}"
+        raise InputError(text, field=field)
+    return [_time(item, f"{field}[{index}]") for index, item in enumerate(value)]
 
 
-def _time(value: Any, source: str, field: str) -> int:
+def _time(value: Any, field: str) -> int:
     try:
         number = as_clock(value) * NANOSECONDS["ms"]
     except ValueError as error:
-        raise InputError(str(error), source=source, field=field) from None
+        raise InputError(str(error), field=field) from None
     if abs(number) > Decimal(10) ** 18:
-        raise InputError(
-            f"expected milliseconds within 31 years, got {value}", source=source, field=field
-        )
+        raise InputError(f"expected milliseconds within 31 years, got {value}", field=field)
     return int(number.to_integral_value())

@@ -1,29 +1,12 @@
-"""Which stage runtimes put on which rank, and the first stage that is elsewhere."""
+"""Placements and orders that runtimes are fixed to, and the first op of a program that differs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.formats.program import RuntimeProgram
+from ppsolve.solver.formats.program import RuntimeProgram, cannot_say
 from ppsolve.solver.pipeline.actions import Order
-
-
-def looped(num_stages: int, num_ranks: int) -> tuple[int, ...]:
-    """Return the ranks of stages that go round: stage s is on rank s % p.
-
-    Parameters
-    ----------
-    num_stages, num_ranks : int
-        Numbers of stages and ranks.
-
-    Returns
-    -------
-    tuple of int
-        Rank of each stage.
-    """
-    return tuple(stage % num_ranks for stage in range(num_stages))
 
 
 def folded(num_ranks: int) -> tuple[int, ...]:
@@ -38,7 +21,7 @@ def is_folded(program: RuntimeProgram) -> bool:
 
 
 def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
-    """Return the stages per rank of a program whose stages go round.
+    """Return the stages per rank of a program whose stages go round: s is on rank s % p.
 
     Parameters
     ----------
@@ -58,18 +41,12 @@ def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
         Stages are placed otherwise; names the placement, or the first stage that is elsewhere.
     """
     ranks, stages = len(program.rows), program.num_stages
+    rule = f"{runtime} puts stage s on rank s % {ranks}"
     if is_folded(program):
-        raise InputError(
-            f"placement: {runtime} puts stage s on rank s % {ranks}, this is a V placement "
-            "(vshape)",
-            field="schedule",
-        )
-    refuse_elsewhere(program, looped(stages, ranks), f"{runtime} puts stage s on rank s % {ranks}")
+        raise cannot_say(f"placement: {rule}, this is a V placement (vshape)")
+    refuse_elsewhere(program, tuple(stage % ranks for stage in range(stages)), rule)
     if stages % ranks:
-        raise InputError(
-            f"placement: {runtime} needs a multiple of {ranks} stages, got {stages}",
-            field="schedule",
-        )
+        raise cannot_say(f"placement: {runtime} needs a multiple of {ranks} stages, got {stages}")
     return stages // ranks
 
 
@@ -93,15 +70,11 @@ def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str
     found = program.stage_to_rank
     for stage, (rank, right) in enumerate(zip(found, wanted, strict=False)):
         if rank != right:
-            raise InputError(
-                f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}",
-                field="schedule",
+            raise cannot_say(
+                f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}"
             )
     if len(found) != len(wanted):
-        raise InputError(
-            f"placement: {rule}, which makes {len(wanted)} stages, got {len(found)}",
-            field="schedule",
-        )
+        raise cannot_say(f"placement: {rule}, which makes {len(wanted)} stages, got {len(found)}")
 
 
 def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: str) -> None:
@@ -124,7 +97,6 @@ def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: 
     for rank, (row, order) in enumerate(zip(program.rows, orders, strict=True)):
         for place, (step, wanted) in enumerate(zip_longest(row, order)):
             if step != wanted:
-                raise InputError(
-                    f"order: {rule}; rank {rank} runs {step} at place {place}, not {wanted}",
-                    field="schedule",
+                raise cannot_say(
+                    f"order: {rule}; rank {rank} runs {step} at place {place}, not {wanted}"
                 )

@@ -7,42 +7,27 @@ sends and receives, also between neighbouring stages on one rank.
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.layers import decoders_of
 from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
-from ppsolve.solver.formats.program import RuntimeProgram, Settings
-from ppsolve.solver.pipeline.grammar import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    RECV_B,
-    RECV_F,
-    REDUCE_GRAD,
-    SEND_B,
-    SEND_F,
-    Action,
-    Communication,
-    Overlap,
-    Step,
-)
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.pipeline import grammar
+from ppsolve.solver.pipeline.grammar import FORWARD, Action, Communication, Overlap, Step
 from ppsolve.solver.pipeline.programs.communications import with_communications
 
 NAME = "Primus"
 TYPES = {
     FORWARD: "F",
-    BACKWARD: "BW",
-    BACKWARD_INPUT: "B",
-    BACKWARD_WEIGHT: "W",
-    SEND_F: "SF",
-    RECV_F: "RF",
-    SEND_B: "SB",
-    RECV_B: "RB",
+    grammar.BACKWARD: "BW",
+    grammar.BACKWARD_INPUT: "B",
+    grammar.BACKWARD_WEIGHT: "W",
+    grammar.SEND_F: "SF",
+    grammar.RECV_F: "RF",
+    grammar.SEND_B: "SB",
+    grammar.RECV_B: "RB",
 }
-NEIGHBOUR = {SEND_F: 1, RECV_F: -1, SEND_B: -1, RECV_B: 1}
-"""Stages from the own one to the other end of a transfer."""
 
 
 def primus_table(program: RuntimeProgram, settings: Settings) -> str:
@@ -87,12 +72,10 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
 
 
 def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
-    """Return the settings of recomputed layers, the first ones of each stage; none by default."""
     if settings.recomputed is None:
         return {}
     decoders = decoders_of(program, settings)
-    first = [sum(decoders[:stage]) for stage in range(len(decoders))]
-    pairs = zip(first, settings.recomputed, strict=True)
+    pairs = zip(accumulate(decoders, initial=0), settings.recomputed, strict=False)
     ids = [str(begin + layer) for begin, count in pairs for layer in range(count)]
     if not ids:
         return {}
@@ -104,14 +87,13 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any
 
 
 def _refuse_data_order(program: RuntimeProgram) -> None:
-    forwards = [a for a in program.actions(program.stage_to_rank[0]) if a.kind == FORWARD]
-    first = [action for action in forwards if action.stage == 0]
+    actions = program.actions(program.stage_to_rank[0])
+    first = [action for action in actions if action.kind == FORWARD and action.stage == 0]
     for index, action in enumerate(first):
         if action.microbatch != index:
-            raise InputError(
+            raise cannot_say(
                 f"data-order: {NAME} takes data in the order of forwards, on the first stage as "
-                f"on the last one; {action} is forward number {index}",
-                field="schedule",
+                f"on the last one; {action} is forward number {index}"
             )
 
 
@@ -132,7 +114,7 @@ class _Table:
             pair = [self._node(action) for action in step]
             group = [f"({n['func_type']}|{n['mini_batch']}|{n['chunk']})" for n in pair]
             return [{**node, "args": {"combined_group": group}} for node in pair]
-        return [] if step.kind == REDUCE_GRAD else [self._node(step)]
+        return [] if step.kind == grammar.REDUCE_GRAD else [self._node(step)]
 
     def _node(self, step: Action | Communication) -> dict[str, Any]:
         return {
@@ -143,9 +125,9 @@ class _Table:
         }
 
     def _transfer(self, step: Communication) -> dict[str, int]:
-        other = step.stage + NEIGHBOUR[step.kind]
+        goes_up = step.kind in {grammar.SEND_F, grammar.RECV_B}
+        other = step.stage + (1 if goes_up else -1)
         own, peer = self.ranks[step.stage], self.ranks[other]
-        if step.kind in {SEND_F, SEND_B}:
-            ends = {"from_pp_rank": own, "to_pp_rank": peer}
-            return ends | {"send_to_chunk": self.chunk[other]}
+        if step.kind in {grammar.SEND_F, grammar.SEND_B}:
+            return {"from_pp_rank": own, "to_pp_rank": peer, "send_to_chunk": self.chunk[other]}
         return {"from_pp_rank": peer, "to_pp_rank": own, "recv_from_chunk": self.chunk[other]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any, Literal
@@ -38,6 +38,28 @@ Format = Literal["compute_only", "compute_comms"]
 FORMATS: tuple[Format, ...] = ("compute_only", "compute_comms")
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Choices of the caller that exporters read.
+
+    Parameters
+    ----------
+    form : str
+        Format of PyTorch's file.
+    shards : bool
+        Gather and drop parameters, see `torch_csv`.
+    model : str, optional
+        The layers of the model, see `letters_of`.
+    recomputed : tuple of int, optional
+        Decoder layers of each stage whose forward is run again before their backward.
+    """
+
+    form: Format = FORMATS[0]
+    shards: bool = False
+    model: str | None = None
+    recomputed: tuple[int, ...] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class RuntimeProgram:
     """What each rank of a pipeline runs.
@@ -66,7 +88,7 @@ class RuntimeProgram:
     instance: PipelineInstance | None = None
     layers: tuple[int, ...] | None = None
     chosen: Mapping[str, int] = field(default_factory=dict)
-    microbatches: tuple[int, ...] = field(default=())
+    microbatches: tuple[int, ...] = ()
 
     @property
     def stage_to_rank(self) -> tuple[int, ...]:
@@ -94,6 +116,11 @@ class RuntimeProgram:
         return [action for step in self.rows[rank] for action in actions_of(step)]
 
 
+def cannot_say(message: str) -> InputError:
+    """Return the error for a schedule that no file, or not this one, can say."""
+    return InputError(message, field="schedule")
+
+
 def read_program(
     data: Any,
     instance: PipelineInstance | None = None,
@@ -108,12 +135,12 @@ def read_program(
     data : object
         The document as read from JSON.
     instance : PipelineInstance, optional
-        The pipeline of the result, by default the one that it carries; the schedule must keep
-        every rule of it. A plan has its own.
+        The pipeline, by default the one that the result carries; the schedule must keep every
+        rule of it. A plan has its own.
     heuristic : str, optional
         Take the order of this heuristic of a result.
     replica : int, optional
-        Take this replica of a schedule of several, its devices and micro-batches counted from 0.
+        Take this replica of several, its devices and micro-batches counted from 0.
 
     Returns
     -------
@@ -140,27 +167,25 @@ def read_program(
         )
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
-    alone, members = (data, None) if replica is None else of_replica(data, replica)
+    alone, members = (data, None) if replica is None else _of_replica(data, replica)
     rows, ends = _rows(alone)
-    refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
     if instance is not None and ends is None:
         ends = _simulated_ends(rows, instance)
     elif instance is not None:
-        refuse(PIPELINE.check(instance, data))
+        _refuse(PIPELINE.check(instance, data))
     count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
     return RuntimeProgram(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
 
 
-def refuse(violations: Any) -> None:
-    """Raise an `InputError` with the first of some violations, if there is one."""
-    first: Violation | None = next(iter(violations), None)
+def _refuse(violations: Iterable[Violation]) -> None:
+    first = next(iter(violations), None)
     if first is not None:
-        raise InputError(str(first), field="schedule")
+        raise cannot_say(str(first))
 
 
 def _carried(data: dict[str, Any]) -> PipelineInstance | None:
-    """Return the pipeline that a result carries, None where there is none."""
     document = data.get(CARRIED)
     if document is None or data.get("kind") != PIPELINE.name:
         return None
@@ -171,11 +196,10 @@ def _carried(data: dict[str, Any]) -> PipelineInstance | None:
 
 
 def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
-    """Return the ends of an order that has no schedule; refuse one that breaks a rule."""
     found = broken_rules(rows, shape_of(instance))
-    refuse(broken for broken in found if broken.rule != "data-order")
+    _refuse(broken for broken in found if broken.rule != "data-order")
     proposal, violations = simulated(rows, instance)
-    refuse(violations)
+    _refuse(violations)
     document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
     try:
         return _ends_of(rows, *_timed(document["ops"]))
@@ -193,27 +217,24 @@ def winner_in(
     InputError
         The plan has no winner, or its parts cannot be read.
     """
-    result, instance, row = (plan.get(name) for name in ("result", "instance", "winner"))
-    for name, part in (("result", result), ("instance", instance), ("winner", row)):
+    parts: dict[str, Any] = {name: plan.get(name) for name in ("result", "instance", "winner")}
+    for name, part in parts.items():
         if not isinstance(part, dict):
             status = f" (status {plan.get('status')})"
             raise InputError(f"the plan has no winner{status}", field=name)
-    assert isinstance(result, dict) and isinstance(row, dict)
-    split = row.get("layers_per_stage")
-    is_split = isinstance(split, list) and all(type(count) is int for count in split)
-    if not is_split:
+    split = parts["winner"].get("layers_per_stage")
+    if not isinstance(split, list) or not all(type(count) is int for count in split):
         raise InputError(
             f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
         )
-    assert isinstance(split, list)
-    chosen = row.get("configuration")
+    chosen = parts["winner"].get("configuration")
     given = chosen if isinstance(chosen, dict) else {}
     sizes = {name: size for name, size in given.items() if type(size) is int}
-    return result, PIPELINE.parse(instance), tuple(split), sizes
+    return parts["result"], PIPELINE.parse(parts["instance"]), tuple(split), sizes
 
 
 def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
-    """Return the entry of a heuristic of a result.
+    """Return the entry of a heuristic of a result, with the name of the instance.
 
     Parameters
     ----------
@@ -225,7 +246,7 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        The entry, with the name of the instance.
+        The entry.
 
     Raises
     ------
@@ -243,24 +264,51 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     return {"instance": data.get("instance"), **found[heuristic]}
 
 
-def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
-    """Return the rows of a document: those of its action strings, and those of its schedule."""
-    orders, document = data.get("orders"), data.get("schedule", data)
+def _ops_in(data: dict[str, Any]) -> list[Any] | None:
+    document = data.get("schedule", data)
     ops = document.get("ops") if isinstance(document, dict) else None
-    if not isinstance(ops, list) and not isinstance(orders, list):
-        reason = data.get("reason")
-        raise InputError(
-            "expected the schedule of a pipeline, there is none"
-            + (f": {reason}" if reason else ""),
-            field="schedule",
-        )
-    if not isinstance(ops, list):
-        return compute_rows(orders), None
+    return ops if isinstance(ops, list) else None
+
+
+def _of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the schedule of one replica, counted from 0, and its micro-batches in the step."""
+    own = [
+        op
+        for op in _ops_in(data) or ()
+        if isinstance(op, dict)
+        and op.get("replica") == replica
+        and type(op.get("device")) is int
+        and type(op.get("microbatch")) is int
+    ]
+    if not own:
+        raise InputError(f"the schedule has no replica {replica}", field="--replica")
+    first = min(op["device"] for op in own)
+    members = tuple(sorted({op["microbatch"] for op in own}))
+    index = {microbatch: place for place, microbatch in enumerate(members)}
+    alone = [
+        {
+            **op,
+            "replica": None,
+            "device": op["device"] - first,
+            "microbatch": index[op["microbatch"]],
+        }
+        for op in own
+    ]
+    return {"instance": data.get("instance"), "schedule": {"ops": alone}}, members
+
+
+def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
+    """Return the rows of a document, of its action strings if it has any, and the ends of ops."""
+    orders, ops = data.get("orders"), _ops_in(data)
+    rows = compute_rows(orders) if isinstance(orders, list) else None
+    if ops is None and rows is None:
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        raise cannot_say(f"expected the schedule of a pipeline, there is none{reason}")
+    if ops is None:
+        assert rows is not None
+        return rows, None
     timed, ends = _timed(ops)
-    if isinstance(orders, list):
-        rows = compute_rows(orders)
-        return rows, _ends_of(rows, timed, ends)
-    return timed, ends
+    return (timed, ends) if rows is None else (rows, _ends_of(rows, timed, ends))
 
 
 def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
@@ -271,24 +319,22 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
         if action is not None:
             placed.setdefault(op["device"], []).append((op["start"], op["end"], action))
     if not placed:
-        raise InputError(
-            "expected ops of a pipeline (F, B, I, W), there are none", field="schedule"
-        )
+        raise cannot_say("expected ops of a pipeline (F, B, I, W), there are none")
     empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
     if empty is not None:
-        refuse([Violation("placement", f"rank {empty} has no op; every rank needs a stage", ())])
+        raise cannot_say(f"placement: rank {empty} has no op; every rank needs a stage")
     timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
     ends = {action: end for row in timed for _, end, action in row}
     twice = next((one for row in timed for one, two in pairwise(row) if one == two), None)
     if twice is not None:
-        refuse([Violation("twice", f"{twice[2]} is there more than once", ())])
+        raise cannot_say(f"twice: {twice[2]} is there more than once")
     rows = tuple(tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed)
     _refuse_pieces(rows)
     return rows, ends
 
 
 def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
-    """Order ops by start; those of no length at one moment as a micro-batch passes the stages."""
+    # Ops of no length at one moment come as a micro-batch passes the stages.
     start, end, action = timed
     is_forward = action.kind == FORWARD
     is_last = action.kind == BACKWARD_WEIGHT
@@ -321,49 +367,38 @@ def _action(op: Any, where: str) -> Action | None:
 
 
 def _refuse_pieces(rows: Rows) -> None:
-    """Refuse ops whose pieces have another op between them."""
     counts = Counter(action for row in rows for step in row for action in actions_of(step))
     action, count = counts.most_common(1)[0]
     if count > 1:
-        raise InputError(
+        raise cannot_say(
             f"one op per stage, kind and micro-batch: {action} runs in {count} pieces with others "
-            "between them, which no runtime's file can say",
-            field="schedule",
+            "between them, which no runtime's file can say"
         )
 
 
 def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action, float]:
     """Return the ends of the actions of an order; a full backward ends with its W.
 
-    Raises
-    ------
-    InputError
-        The order is another one than that of the schedule beside it.
+    Refuses an order that is another one than that of the schedule.
     """
     found: dict[Action, float] = {}
     for rank, row in enumerate(rows):
         halves: list[Action] = []
-        for step in row:
-            for action in actions_of(step):
-                parts = [action] if action in ends else _halves(action)
-                halves += parts
-                found[action] = ends.get(parts[-1], 0.0)
+        for action in (action for step in row for action in actions_of(step)):
+            parts = [action]
+            if action not in ends and action.kind == BACKWARD:
+                parts = [action._replace(kind=kind) for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+            halves += parts
+            found[action] = ends.get(parts[-1], 0.0)
         if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):
             raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
-        times = [ends[action] for action in halves]
-        for one, two, end, later in zip(halves, halves[1:], times, times[1:], strict=False):
-            if later < end:
+        for one, two in pairwise(halves):
+            if ends[two] < ends[one]:
                 raise InputError(
                     f"the schedule ends {two} before {one}, the order says otherwise",
                     field=f"orders[{rank}]",
                 )
     return found
-
-
-def _halves(action: Action) -> list[Action]:
-    if action.kind != BACKWARD:
-        return [action]
-    return [action._replace(kind=BACKWARD_INPUT), action._replace(kind=BACKWARD_WEIGHT)]
 
 
 def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
@@ -397,11 +432,10 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     if not (alike or may_permute):
         differ = "micro-batches differ" if program.instance else "micro-batches may differ"
         hint = "" if program.instance else ", --instance says whether they do"
-        raise InputError(
+        raise cannot_say(
             f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
             f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
-            "renumbers them and writes the order in which the data must be fed",
-            field="schedule",
+            "renumbers them and writes the order in which the data must be fed"
         )
     return _renumbered(program, order)
 
@@ -415,75 +449,3 @@ def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram
         ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
         microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
     )
-
-
-Op = dict[str, Any]
-
-
-def of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Return the schedule of one replica.
-
-    Parameters
-    ----------
-    data : dict
-        A document with the schedule of all replicas.
-    replica : int
-        Number of the replica.
-
-    Returns
-    -------
-    document : dict
-        The document with this replica alone, its devices and micro-batches counted from 0.
-    members : tuple of int
-        The micro-batch of the step that has each of these numbers.
-
-    Raises
-    ------
-    InputError
-        The schedule has no such replica.
-    """
-    document = data.get("schedule", data)
-    ops = document.get("ops") if isinstance(document, dict) else None
-    own = [op for op in ops if _is_of(op, replica)] if isinstance(ops, list) else []
-    if not own:
-        raise InputError(f"the schedule has no replica {replica}", field="--replica")
-    first = min(op["device"] for op in own)
-    members = tuple(sorted({op["microbatch"] for op in own}))
-    index = {microbatch: place for place, microbatch in enumerate(members)}
-    alone = [_moved(op, first, index) for op in own]
-    name = data.get("instance")
-    return {"instance": name, "schedule": {"ops": alone}}, members
-
-
-def _is_of(op: Any, replica: int) -> bool:
-    """Whether an entry is an op of a micro-batch on a replica."""
-    if not isinstance(op, dict) or op.get("replica") != replica:
-        return False
-    return type(op.get("device")) is int and type(op.get("microbatch")) is int
-
-
-def _moved(op: Op, first: int, index: dict[int, int]) -> Op:
-    device, microbatch = op["device"] - first, index[op["microbatch"]]
-    return {**op, "replica": None, "device": device, "microbatch": microbatch}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Choices of the caller.
-
-    Parameters
-    ----------
-    form : str
-        Format of PyTorch's file.
-    shards : bool
-        Gather and drop parameters, see `torch_csv`.
-    model : str, optional
-        The layers of the model, see `letters_of`.
-    recomputed : tuple of int, optional
-        Decoder layers of each stage whose forward is run again before their backward.
-    """
-
-    form: Format = FORMATS[0]
-    shards: bool = False
-    model: str | None = None
-    recomputed: tuple[int, ...] | None = None

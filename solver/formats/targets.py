@@ -11,8 +11,7 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.colossalai import colossalai_nodes
 from ppsolve.solver.formats.deepspeed import deepspeed_parts
-from ppsolve.solver.formats.layers import FIELD as RECOMPUTE
-from ppsolve.solver.formats.layers import counts_of, layers_of
+from ppsolve.solver.formats.layers import RECOMPUTE, counts_of, layers_of
 from ppsolve.solver.formats.megatron import megatron_flags
 from ppsolve.solver.formats.perfetto import PICTURES
 from ppsolve.solver.formats.primus import primus_table
@@ -21,8 +20,7 @@ from ppsolve.solver.formats.torch_csv import torch_csv
 from ppsolve.solver.formats.torchtitan import torchtitan_files
 from ppsolve.solver.pipeline.programs.communications import with_communications
 
-Files = dict[Path, str]
-Writer = Callable[[RuntimeProgram, Settings, Path], Files]
+Writer = Callable[[RuntimeProgram, Settings, Path], dict[Path, str]]
 
 EVERY = (
     "bidirectional pipes and several replicas: a stage lives on one rank",
@@ -47,7 +45,7 @@ class Target:
         Returns the texts of the files for a `RuntimeProgram`, `Settings` and a path; raises
         `InputError` with the rule and the first op that the runtime cannot say.
     cannot : tuple of str
-        What the runtime cannot say, beside `EVERY`.
+        What the runtime cannot say, besides `EVERY`.
     is_tested : bool
         Whether its files were run by the runtime.
     formats : tuple of str
@@ -77,12 +75,8 @@ class Target:
         ----------
         form : str, optional
             One of its formats; its first one by default.
-        fsdp : bool
-            Gather and drop parameters.
-        model : str, optional
-            Layers of the model.
-        recomputed : tuple of int, optional
-            Layers of each stage that are recomputed.
+        fsdp, model, recomputed
+            As in `Settings`, which calls `fsdp` shards.
 
         Returns
         -------
@@ -92,8 +86,7 @@ class Target:
         Raises
         ------
         InputError
-            The runtime has no such format, or says nothing of parameters or of
-            recomputed layers, or `model` is none.
+            The runtime has no such format, parameters or recomputed layers, or `model` is none.
         """
         known = [each for each in self.formats if form in {None, each}]
         if form is not None and not known:
@@ -109,21 +102,8 @@ class Target:
         return Settings(known[0] if known else FORMATS[0], fsdp, model, recomputed)
 
 
-def neutral_json(program: RuntimeProgram, settings: Settings) -> str:
-    """Write a program with and without communications, its placement, split and data order.
-
-    Parameters
-    ----------
-    program : RuntimeProgram
-        The program.
-    settings : Settings
-        Says whether parameters are gathered and dropped.
-
-    Returns
-    -------
-    str
-        JSON; ``data_order`` lists the micro-batch of the result that stands at each index.
-    """
+def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
+    """Write our own form: a program with and without communications, placement, split, data."""
     comms = with_communications(program.rows, program.ends, shards=settings.shards)
     found = {
         "schema": 1,
@@ -195,7 +175,7 @@ TARGETS = (
         _single(deepspeed_parts),
         ("other orders than 1F1B", "split backwards", "other placements than linear"),
     ),
-    Target("json", _single(neutral_json), is_tested=True),
+    Target("json", _single(_neutral_json), is_tested=True),
 )
 
 

@@ -1,4 +1,8 @@
-"""PyTorch's schedule files back to schedules, and whether they keep every rule."""
+"""PyTorch's schedule files, one row of actions per rank: written, read back, held to every rule.
+
+Read by ``_PipelineScheduleRuntime(stages, m, loss_fn=...)._load_csv(path, format=...)`` of
+``torch.distributed.pipelining`` 2.13.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.replicas import replica_of
@@ -26,15 +30,43 @@ from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulat
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 DATA_ORDER = "--data-order"
-"""Option of commands that write and read such an order."""
+"""Option of commands that write and read a data order."""
 
 DataOrder = tuple[int, ...]
 """The micro-batch of the pipeline at each index of the file."""
 
-NAME = "torch-csv"
-"""Name of the entry that a file becomes."""
-
 Rows = list[list[Step]]
+
+
+def csv_text(rows: Iterable[Sequence[Step]]) -> str:
+    """Return a file with one row per rank: no header, no blank line, a newline at its end."""
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def torch_csv(
+    program: RuntimeProgram, form: Format = "compute_only", *, shards: bool = False
+) -> str:
+    """Write a program as PyTorch's schedule file.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        A program whose last stage runs micro-batches in order.
+    form : str
+        ``compute_only``: the runtime adds sends, receives and reductions; ``compute_comms``: they
+        are in the file.
+    shards : bool
+        With ``compute_comms``, gather the parameters of each stage before its first op and drop
+        them after its last one, as stages that are FSDP modules need.
+
+    Returns
+    -------
+    str
+        The text of the file.
+    """
+    if form == "compute_only":
+        return csv_text(program.rows)
+    return csv_text(with_communications(program.rows, program.ends, shards=shards))
 
 
 def read_csv(path: str | Path) -> Rows:
@@ -46,50 +78,43 @@ def read_csv(path: str | Path) -> Rows:
         The file cannot be read, a cell is no action, or a row or a cell between communications
         is empty.
     """
-    source = source_name(path)
-    try:
-        texts = list(csv.reader(StringIO(read_text(path)), strict=True))
-    except csv.Error as error:
-        raise InputError(f"not usable CSV: {error}", source=source) from None
-    if not texts:
-        raise InputError("expected a row of actions per rank, the file is empty", source=source)
-    rows = [_row(cells, source, rank) for rank, cells in enumerate(texts)]
-    if has_communications(rows):
-        _refuse_empty(texts, source)
-    return rows
+    with errors_in(source_name(path)):
+        try:
+            texts = list(csv.reader(StringIO(read_text(path)), strict=True))
+        except csv.Error as error:
+            raise InputError(f"not usable CSV: {error}") from None
+        if not texts:
+            raise InputError("expected a row of actions per rank, the file is empty")
+        rows = [_row(cells, rank) for rank, cells in enumerate(texts, 1)]
+        if _has_communications(rows):
+            _refuse_empty(texts)
+        return rows
 
 
-def _row(cells: list[str], source: str, rank: int) -> list[Step]:
+def _row(cells: list[str], rank: int) -> list[Step]:
     row = []
-    for column, cell in enumerate(cells):
+    for column, cell in enumerate(cells, 1):
         try:
             row += [parse_step(cell)] if cell.strip() else []
         except InputError as error:
-            where = f"row {rank + 1}, column {column + 1}"
-            raise InputError(error.message, source=source, field=where) from None
+            raise InputError(error.message, field=f"row {rank}, column {column}") from None
     if not row:
-        raise InputError(
-            "expected the actions of a rank, the row is empty",
-            source=source,
-            field=f"row {rank + 1}",
-        )
+        raise InputError("expected the actions of a rank, the row is empty", field=f"row {rank}")
     return row
 
 
-def _refuse_empty(texts: list[list[str]], source: str) -> None:
-    for rank, cells in enumerate(texts):
-        for column, cell in enumerate(cells):
+def _refuse_empty(texts: list[list[str]]) -> None:
+    for rank, cells in enumerate(texts, 1):
+        for column, cell in enumerate(cells, 1):
             if not cell.strip():
                 raise InputError(
                     "expected an action, the cell is empty; files with sends and receives have "
                     "no empty cells",
-                    source=source,
-                    field=f"row {rank + 1}, column {column + 1}",
+                    field=f"row {rank}, column {column}",
                 )
 
 
-def has_communications(rows: Rows) -> bool:
-    """Say if a program has sends, receives or steps of stages (``compute_comms``)."""
+def _has_communications(rows: Rows) -> bool:
     return any(isinstance(step, Communication) for row in rows for step in row)
 
 
@@ -126,8 +151,7 @@ def check_csv(
         The file cannot be read, or no file can be of such a pipeline.
     """
     rows, fed = read_csv(path), _fed(instance, order)
-    found = _broken(rows, fed)
-    return found or simulated(_computing(rows), fed, exact=exact)[1]
+    return _broken(rows, fed) or simulated(_computing(rows), fed, exact=exact)[1]
 
 
 def convert_torch_csv(
@@ -141,11 +165,7 @@ def convert_torch_csv(
 
     Parameters
     ----------
-    path : str or Path
-        The file; ``-`` is standard input.
-    instance : PipelineInstance
-        The pipeline.
-    order, exact
+    path, instance, order, exact
         As for `check_csv`.
 
     Returns
@@ -169,11 +189,9 @@ def convert_torch_csv(
     steps = _computing(rows)
     if order is not None and instance.replicas is None:
         steps, fed = [[step.renumbered(order) for step in row] for row in steps], instance
-    entry, proposal = simulated_entry(steps, fed, NAME, exact=exact)
-    problem = proposal.schedule.problem
-    bound = best_bound(lower_bounds(ImpliedOrder(problem))).value
-    value = proposal.schedule.value
-    return entry, relative_gap(value, bound, bound)
+    entry, proposal = simulated_entry(steps, fed, "torch-csv", exact=exact)
+    bound = best_bound(lower_bounds(ImpliedOrder(proposal.schedule.problem))).value
+    return entry, relative_gap(proposal.schedule.value, bound, bound)
 
 
 def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstance:
@@ -192,46 +210,13 @@ def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstanc
 
 def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
     violations = list(broken_rules(_computing(rows), shape_of(instance)))
-    if not violations and has_communications(rows):
+    if not violations and _has_communications(rows):
         violations = list(broken_exchanges(rows))
     return violations
 
 
 def _computing(rows: Rows) -> list[list[ComputeStep]]:
     return [[step for step in row if not isinstance(step, Communication)] for row in rows]
-
-
-def csv_text(rows: Iterable[Sequence[Step]]) -> str:
-    """Return a file with one row per rank: no header, no blank line, a newline at its end."""
-    return "".join(",".join(map(str, row)) + "\n" for row in rows)
-
-
-def torch_csv(
-    program: RuntimeProgram, form: Format = "compute_only", *, shards: bool = False
-) -> str:
-    """Write a program as PyTorch's schedule file.
-
-    Cells say an order, so idle time needs none.
-
-    Parameters
-    ----------
-    program : RuntimeProgram
-        A program whose last stage runs micro-batches in order.
-    form : str
-        ``compute_only``: the runtime adds sends, receives and reductions; ``compute_comms``: they
-        are in the file.
-    shards : bool
-        With ``compute_comms``, gather the parameters of each stage before its first op and drop
-        them after its last one, as stages that are FSDP modules need.
-
-    Returns
-    -------
-    str
-        The text of the file.
-    """
-    if form == "compute_only":
-        return csv_text(program.rows)
-    return csv_text(with_communications(program.rows, program.ends, shards=shards))
 
 
 def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
@@ -254,26 +239,19 @@ def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
     InputError
         The file cannot be read, or holds no such list.
     """
-    order: Any = read_json(path)
-    problem = _fault(order, instance)
-    if problem is not None:
-        raise InputError(problem, source=source_name(path))
-    return tuple(order)
-
-
-def _fault(order: Any, instance: PipelineInstance) -> str | None:
-    """Return in words why something is no data order of a pipeline, or None if it is one."""
-    count = instance.num_microbatches
-    if not isinstance(order, list):
-        return f"expected a list of micro-batches, got {describe(order)}"
-    seen: set[int] = set()
-    for each in order:
-        if type(each) is not int or not 0 <= each < count:
-            got = each if type(each) is int else describe(each)
-            return f"expected micro-batches from 0 to {count - 1}, got {got}"
-        if each in seen:
-            return f"expected every micro-batch once, got {each} twice"
-        seen.add(each)
-    if not order or (instance.replicas is None and len(order) < count):
-        return f"expected {count} micro-batches, got {len(order)}"
-    return None
+    with errors_in(source_name(path)):
+        order: Any = read_json(path)
+        count = instance.num_microbatches
+        if not isinstance(order, list):
+            raise InputError(f"expected a list of micro-batches, got {describe(order)}")
+        seen: set[int] = set()
+        for each in order:
+            if type(each) is not int or not 0 <= each < count:
+                got = each if type(each) is int else describe(each)
+                raise InputError(f"expected micro-batches from 0 to {count - 1}, got {got}")
+            if each in seen:
+                raise InputError(f"expected every micro-batch once, got {each} twice")
+            seen.add(each)
+        if not order or (instance.replicas is None and len(order) < count):
+            raise InputError(f"expected {count} micro-batches, got {len(order)}")
+        return tuple(order)

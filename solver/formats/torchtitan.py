@@ -29,8 +29,8 @@ def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) ->
     settings : Settings
         Says which layers the model has.
     path : Path
-        Where the snippet goes; the others stand beside it, with ``.csv`` and ``.toml``. A path
-        that ends in ``.csv`` is that of the file, the snippet ends in ``.py``.
+        Where the snippet goes; the others have the endings ``.csv`` and ``.toml``. With a path
+        that ends so the snippet ends in ``.py``.
 
     Returns
     -------
@@ -63,7 +63,6 @@ def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) ->
 
 
 def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | None:
-    """Return the names of the modules of each stage, None where the split is not known."""
     letters = letters_of(program, model)
     if letters is None:
         return None
@@ -82,7 +81,6 @@ def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | No
 
 
 def _python(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
-    """Return assignments for the function that returns the config."""
     lines = [f"config.parallelism.{name} = {json.dumps(value)}" for name, value in keys.items()]
     lines.insert(1, f"config.parallelism.num_pp_microbatches = {program.num_microbatches}")
     if modules is not None:
@@ -92,7 +90,7 @@ def _python(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[st
 
 
 def _toml(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
-    """Return the tables of a TOML file; the last linear layer had another name up to v0.2.2."""
+    # The last linear layer had another name up to v0.2.2.
     size = program.chosen.get("microbatch_size") or 1
     lines = ["[training]", f"local_batch_size = {size * program.num_microbatches}", ""]
     lines += ["[parallelism]", *(f"{name} = {json.dumps(value)}" for name, value in keys.items())]
