@@ -9,7 +9,6 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.detect import read_trace
-from ppsolve.solver.formats.kineto import stream
 from ppsolve.solver.formats.kineto.stream import read_events
 from ppsolve.solver.optimize import api
 from ppsolve.solver.traces.replay import Recorded, recorded_step
@@ -174,9 +173,8 @@ def test_a_wait_inside_a_range_does_not_count(tmp_path):
     assert any("1 of 8 ops waited" in text for text in trace.notes.warnings)
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+def test_memory_does_not_grow_with_the_file(tmp_path):
     """8 MB of events with a window of 64 KB: the peak is far below the file."""
-    monkeypatch.setattr(stream, "WINDOW", 2**16)
     path = tmp_path / "large.json"
     event = json.dumps({"ph": "X", "cat": "python_function", "name": "f" * 900, "ts": 1, "dur": 1})
     with path.open("w") as file:
@@ -186,7 +184,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
         file.write('], "baseTimeNanoseconds": 5}')
     seen = []
     tracemalloc.start()
-    header = read_events(path, lambda one: seen.append(one["ts"]))
+    header = read_events(path, lambda one: seen.append(one["ts"]), window=2**16)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert header == {"baseTimeNanoseconds": 5}
@@ -196,14 +194,13 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 7, 64])
-def test_values_may_lie_across_windows(tmp_path, monkeypatch, window):
-    monkeypatch.setattr(stream, "WINDOW", window)
+def test_values_may_lie_across_windows(tmp_path, window):
     path = tmp_path / "t.json"
     path.write_text(
         '{ "a": -12.5e2, "traceEvents" : [ {"x": "ü]}"}, 3, {"y": [1, 22]} ] , "b": 77}'
     )
     seen: list = []
-    assert read_events(path, seen.append) == {"a": -1250.0, "b": 77}
+    assert read_events(path, seen.append, window) == {"a": -1250.0, "b": 77}
     assert seen == [{"x": "ü]}"}, {"y": [1, 22]}]
 
 

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import source_name
 from ppsolve.solver.formats.kineto.stream import read_events
 
 RANGE = re.compile(r"PP:(\d{1,7})(F|B|I|W)(\d{1,7})")
 OVERLAPPED = re.compile(r"PP:.*OVERLAP_F_B")
 TRANSFER = re.compile(r"PP:(\d{1,7})(SEND_F|RECV_F|SEND_B|RECV_B)\d{1,7}")
-BESIDE = {"SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "RECV_B": 1}
-"""How far from a stage the other end of its transfer lies."""
-
 STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 COMMUNICATION = re.compile(r"nccl|rccl|c10d::|gloo:|record_param_comms", re.IGNORECASE)
 """Names of kernels and ops that wait for other ranks: their time is no work."""
@@ -27,9 +24,6 @@ COMMUNICATION = re.compile(r"nccl|rccl|c10d::|gloo:|record_param_comms", re.IGNO
 KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime"})
 ANNOTATIONS = frozenset({"user_annotation", "gpu_user_annotation", "cpu_op"})
-
-LATEST = 2**62 // 1000
-"""Microseconds beyond which nanoseconds leave int64."""
 
 
 @dataclass(frozen=True, order=True)
@@ -118,30 +112,27 @@ def read_rank(path: str | Path) -> RankEvents:
         is none; names the file and the event.
     """
     found = RankEvents(source_name(path))
-    header = read_events(path, lambda event: _take(found, event))
-    if not found.ranges:
-        raise InputError(
-            'expected ranges "PP:<stage><F|B|I|W><micro-batch>", there is none. In torch, '
-            "Schedule1F1B and ScheduleGPipe name none: run ScheduleInterleaved1F1B, which takes "
-            "one stage per rank too, or put each op into record_function of that name",
-            source=found.source,
-        )
-    info = header.get("distributedInfo")
-    info = info if isinstance(info, dict) else {}
-    found.rank = _whole(info.get("rank"), "distributedInfo.rank", found.source)
-    found.world = _whole(info.get("world_size"), "distributedInfo.world_size", found.source)
-    base = header.get("baseTimeNanoseconds")
-    found.base = _whole(base, "baseTimeNanoseconds", found.source)
+    with errors_in(found.source):
+        header = read_events(path, lambda event: _take(found, event))
+        if not found.ranges:
+            raise InputError(
+                'expected ranges "PP:<stage><F|B|I|W><micro-batch>", there is none. In torch, '
+                "Schedule1F1B and ScheduleGPipe name none: run ScheduleInterleaved1F1B, which "
+                "takes one stage per rank too, or put each op into record_function of that name"
+            )
+        info = header.get("distributedInfo")
+        info = info if isinstance(info, dict) else {}
+        found.rank = _whole(info.get("rank"), "distributedInfo.rank")
+        found.world = _whole(info.get("world_size"), "distributedInfo.world_size")
+        found.base = _whole(header.get("baseTimeNanoseconds"), "baseTimeNanoseconds")
     return found
 
 
-def _whole(value: Any, name: str, source: str) -> int | None:
+def _whole(value: Any, name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 0 <= value < 2**62:
-        raise InputError(
-            f"expected a whole number from 0, got {describe(value)}", source=source, field=name
-        )
+        raise InputError(f"expected a whole number from 0, got {describe(value)}", field=name)
     return value
 
 
@@ -156,43 +147,36 @@ def _take(found: RankEvents, event: dict[str, Any]) -> None:
     elif kind in LAUNCHES:
         number = _correlation(event)
         if number is not None:
-            found.launches[number] = _moments(event, name, found.source)[0]
+            found.launches[number] = _moments(event, name)[0]
     elif kind in ANNOTATIONS and name.startswith(("PP:", "ProfilerStep#")):
         _take_annotation(found, event, name, is_gpu=kind.startswith("gpu"))
     elif kind == "cpu_op" and not COMMUNICATION.search(name):
-        found.work.add(*_moments(event, name, found.source))
+        found.work.add(*_moments(event, name))
 
 
 def _take_kernel(found: RankEvents, event: dict[str, Any], name: str) -> None:
-    start, end = _moments(event, name, found.source)
+    moments = _moments(event, name)
     if COMMUNICATION.search(name):
         found.waiting.add(_thread(event))
         return
     found.busy.add(_thread(event))
     number = _correlation(event)
-    found.kernels.add(start, end)
+    found.kernels.add(*moments)
     found.correlation.append(-1 if number is None else number)
 
 
 def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool) -> None:
-    step = STEP.fullmatch(name)
-    if step is not None:
-        found.steps.append((*_moments(event, name, found.source), int(step[1]), is_gpu))
-        return
-    sent = TRANSFER.fullmatch(name)
-    if sent is not None:
-        found.beside.setdefault(int(sent[1]) + BESIDE[sent[2]], name)
-        return
-    match = RANGE.fullmatch(name)
-    if match is not None:
-        stage, kind, microbatch = int(match[1]), match[2], int(match[3])
-        moments = _moments(event, name, found.source)
-        thread = _thread(event)
-        found.ranges.append(OpRange(*moments, name, stage, kind, microbatch, thread, is_gpu))
+    if step := STEP.fullmatch(name):
+        found.steps.append((*_moments(event, name), int(step[1]), is_gpu))
+    elif sent := TRANSFER.fullmatch(name):
+        goes_up = sent[2] in {"SEND_F", "RECV_B"}
+        found.beside.setdefault(int(sent[1]) + (1 if goes_up else -1), name)
+    elif match := RANGE.fullmatch(name):
+        op = int(match[1]), match[2], int(match[3])
+        found.ranges.append(OpRange(*_moments(event, name), name, *op, _thread(event), is_gpu))
     elif OVERLAPPED.fullmatch(name):
         raise InputError(
             "expected ranges of one op each; a forward and a backward run overlapped in this one",
-            source=found.source,
             field=name[:60],
         )
 
@@ -207,21 +191,18 @@ def _correlation(event: dict[str, Any]) -> int | None:
     return number if type(number) is int and 0 <= number < 2**62 else None
 
 
-def _moments(event: dict[str, Any], name: str, source: str) -> tuple[int, int]:
-    start = _time(event.get("ts"), name, "ts", source)
-    length = _time(event.get("dur", 0), name, "dur", source)
+def _moments(event: dict[str, Any], name: str) -> tuple[int, int]:
+    start = _time(event.get("ts"), f"{name[:60]}.ts")
+    length = _time(event.get("dur", 0), f"{name[:60]}.dur")
     if length < 0:
-        raise InputError(
-            f"expected a duration from 0, got {event['dur']}", source=source, field=f"{name}.dur"
-        )
+        text = f"expected a duration from 0, got {event['dur']}"
+        raise InputError(text, field=f"{name}.dur")
     return start, start + length
 
 
-def _time(value: Any, name: str, key: str, source: str) -> int:
+def _time(value: Any, field: str) -> int:
     is_number = type(value) is int or (type(value) is float and math.isfinite(value))
-    if not is_number or abs(value) > LATEST:
+    if not is_number or abs(value) > 2**62 // 1000:  # nanoseconds in int64
         found = "nothing" if value is None else describe(value)
-        raise InputError(
-            f"expected microseconds, got {found}", source=source, field=f"{name[:60]}.{key}"
-        )
+        raise InputError(f"expected microseconds, got {found}", field=field)
     return value * 1000 if type(value) is int else round(value * 1000)

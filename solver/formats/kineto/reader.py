@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.trace.table import COLUMNS, KINDS, Notes, Trace
 from ppsolve.solver.formats.kineto.events import Intervals, OpRange, RankEvents, read_rank
 
@@ -32,27 +34,16 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     _refuse_missing_ranks(ranks)
     bases = _bases(ranks)
     places = _places(ranks)
-    columns: dict[str, list[int]] = {name: [] for name in (*COLUMNS, "origin")}
-    worked: list[int] = []
-    for origin, rank in enumerate(ranks):
-        replica, device = places[origin]
-        chunks = {stage: number for number, stage in enumerate(rank.stages)}
+    rows: list[tuple[int, ...]] = []
+    for origin, (rank, base, (replica, device)) in enumerate(
+        zip(ranks, bases, places, strict=True)
+    ):
         for op in rank.ops:
-            row = (
-                op.step,
-                replica,
-                op.stage,
-                chunks[op.stage],
-                KINDS.index(op.kind),
-                op.microbatch,
-                op.start + bases[origin],
-                op.end + bases[origin],
-                device,
-                origin,
-            )
-            for name, value in zip((*COLUMNS, "origin"), row, strict=True):
-                columns[name].append(value)
-            worked.append((op.start if op.worked_from is None else op.worked_from) + bases[origin])
+            chunk, kind = rank.stages.index(op.stage), KINDS.index(op.kind)
+            names = op.step, replica, op.stage, chunk, kind, op.microbatch
+            worked = op.start if op.worked_from is None else op.worked_from
+            rows.append((*names, op.start + base, op.end + base, device, origin, worked + base))
+    table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS) + 2).T
     warnings = [text for rank in ranks for text in rank.warnings]
     if ranks[0].world is not None and ranks[0].world > len(ranks):
         warnings.append(
@@ -60,37 +51,59 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
             "replicas of the pipeline"
         )
     trace = Trace.of(
-        columns,
+        dict(zip((*COLUMNS, "origin"), table, strict=False)),
         unit="us",
         sources=[rank.source for rank in ranks],
         format="kineto",
-        notes=Notes(_unexplained(ranks), tuple(warnings)),
+        notes=Notes(
+            {rank.title: rank.share for rank in ranks if rank.share is not None}, tuple(warnings)
+        ),
     )
-    return _zeroed(_without_waits(trace, np.array(worked, dtype=np.int64)))
+    return _zeroed(_without_waits(trace, table[-1]))
+
+
+@dataclass(frozen=True)
+class _Op:
+    """An op of a rank; moments in nanoseconds on the clock of its file.
+
+    `worked_from` is the start of the first computation in a range on the CPU, which may begin with
+    waiting; None where the ops in the range were not recorded.
+    """
+
+    step: int
+    stage: int
+    kind: str
+    microbatch: int
+    start: int
+    end: int
+    worked_from: int | None = None
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """What is kept of one file."""
-
     source: str
     rank: int | None
     world: int | None
     base: int | None
     beside: dict[int, str]
-    ops: list[Op]
+    ops: list[_Op]
     share: float | None
     warnings: list[str]
 
-    @property
+    @cached_property
     def stages(self) -> tuple[int, ...]:
         return tuple(sorted({op.stage for op in self.ops}))
 
+    @property
+    def title(self) -> str:
+        return self.source if self.rank is None else f"rank {self.rank}"
+
 
 def _read(path: str | Path) -> _Rank:
-    events: RankEvents = read_rank(path)
-    ops, warnings = ops_of(events)
-    share = unexplained_share(events, ops)
+    events = read_rank(path)
+    with errors_in(events.source):
+        ops, warnings = _ops_of(events)
+    share = _unexplained_share(events, ops)
     if share is None:
         warnings.append(
             f"{events.source}: no kernels or ops beside the ranges, so that nothing says how much "
@@ -104,21 +117,14 @@ def _read(path: str | Path) -> _Rank:
 def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
     first: dict[int, str] = {}
     for one in ranks:
-        if one.rank is None:
-            if len(ranks) > 1:
-                raise InputError(
-                    "expected the rank of the process, there is none",
-                    source=one.source,
-                    field="distributedInfo.rank",
-                )
-            continue
+        if one.rank is None and len(ranks) > 1:
+            text = "expected the rank of the process, there is none"
+            raise InputError(text, source=one.source, field="distributedInfo.rank")
         if one.rank in first:
-            raise InputError(
-                f"rank {one.rank} is also in {first[one.rank]}; are two runs mixed?",
-                source=one.source,
-                field="distributedInfo.rank",
-            )
-        first[one.rank] = one.source
+            text = f"rank {one.rank} is also in {first[one.rank]}; are two runs mixed?"
+            raise InputError(text, source=one.source, field="distributedInfo.rank")
+        if one.rank is not None:
+            first[one.rank] = one.source
 
 
 def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
@@ -143,36 +149,23 @@ def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
 
 
 def _bases(ranks: Sequence[_Rank]) -> list[int]:
-    given = [one.base is not None for one in ranks]
-    if any(given) and not all(given):
-        source = ranks[given.index(False)].source
-        raise InputError(
-            "expected a base time as in the other files, so that clocks can be aligned",
-            source=source,
-            field="baseTimeNanoseconds",
-        )
+    without = [one.source for one in ranks if one.base is None]
+    if 0 < len(without) < len(ranks):
+        text = "expected a base time as in the other files, so that clocks can be aligned"
+        raise InputError(text, source=without[0], field="baseTimeNanoseconds")
     return [one.base or 0 for one in ranks]
 
 
 def _places(ranks: Sequence[_Rank]) -> list[tuple[int, int]]:
     """Return replica and device of each file: devices count by their first stage."""
     groups = sorted({one.stages for one in ranks})
-    by_rank = sorted(range(len(ranks)), key=lambda number: ranks[number].rank or 0)
-    seen: dict[tuple[int, ...], int] = {}
+    seen: Counter[tuple[int, ...]] = Counter()
     places = [(0, 0)] * len(ranks)
-    for number in by_rank:
+    for number in sorted(range(len(ranks)), key=lambda number: ranks[number].rank or 0):
         stages = ranks[number].stages
-        places[number] = (seen.get(stages, 0), groups.index(stages))
-        seen[stages] = seen.get(stages, 0) + 1
+        places[number] = (seen[stages], groups.index(stages))
+        seen[stages] += 1
     return places
-
-
-def _unexplained(ranks: Sequence[_Rank]) -> dict[str, float]:
-    return {
-        one.source if one.rank is None else f"rank {one.rank}": one.share
-        for one in ranks
-        if one.share is not None
-    }
 
 
 def _without_waits(trace: Trace, worked_from: IntArray) -> Trace:
@@ -180,20 +173,12 @@ def _without_waits(trace: Trace, worked_from: IntArray) -> Trace:
 
     torch.distributed.pipelining waits for a receive inside the range of the op that needs it.
     """
-    ends = {
-        (step, replica, KINDS[kind], stage, microbatch): end
-        for step, replica, kind, stage, microbatch, end in zip(
-            *(
-                getattr(trace, name).tolist()
-                for name in ("step", "replica", "kind", "stage", "microbatch", "end")
-            ),
-            strict=True,
-        )
-    }
+    names = ("step", "replica", "kind", "stage", "microbatch")
+    keys = list(zip(*(getattr(trace, name).tolist() for name in names), strict=True))
+    ends = dict(zip(keys, trace.end.tolist(), strict=True))
     start, count = trace.start.copy(), 0
-    for row, key in enumerate(ends):
-        step, replica, kind, stage, microbatch = key
-        before = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(kind)
+    for row, (step, replica, kind, stage, microbatch) in enumerate(keys):
+        before = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(KINDS[kind])
         made = None if before is None else ends.get((step, replica, kind, before, microbatch))
         if made is not None and start[row] < made <= trace.end[row]:
             start[row] = max(made, int(worked_from[row]))
@@ -215,47 +200,25 @@ def _zeroed(trace: Trace) -> Trace:
     return replace(trace, start=trace.start - zero[number], end=trace.end - zero[number])
 
 
-@dataclass(frozen=True)
-class Op:
-    """An op of a rank; moments in nanoseconds on the clock of its file.
-
-    `worked_from` is the start of the first computation in a range on the CPU, which may begin with
-    waiting; None where the ops in the range were not recorded.
-    """
-
-    step: int
-    stage: int
-    kind: str
-    microbatch: int
-    start: int
-    end: int
-    worked_from: int | None = None
-
-
-def ops_of(events: RankEvents) -> tuple[list[Op], list[str]]:
+def _ops_of(events: RankEvents) -> tuple[list[_Op], list[str]]:
     """Return the ops of a rank and warnings about how they were found.
 
     An op runs on the GPU from the first to the last of its kernels: those under the GPU's own
     range, and those that were launched, by whatever thread, while its range on the CPU was open
     (autograd launches backwards from a thread of its own). Without either it is the range on the
     CPU.
-
-    Raises
-    ------
-    InputError
-        An op is recorded more often than others of the rank, or twice in a profiled step.
     """
     cpu = sorted(one for one in events.ranges if not one.is_gpu)
     ranges = cpu or _merged(_working(events))
     numbered, warnings = _numbered(ranges, events, is_gpu=not cpu)
     on_gpu = _on_gpu(ranges, events) if cpu else {}
-    ops, started = [], _sorted_work(events.work)
+    ops, started = [], np.sort(_array(events.work.start))
     for number, (step, one) in enumerate(zip(numbered, ranges, strict=True)):
         if step is None:
             continue
         start, end = on_gpu.get(number, (one.start, one.end))
         first = None if number in on_gpu or not cpu else _first_within(started, one)
-        ops.append(Op(step, one.stage, one.kind, one.microbatch, start, end, first))
+        ops.append(_Op(step, one.stage, one.kind, one.microbatch, start, end, first))
     if 0 < len(on_gpu) < len(ranges):
         count = len(ranges) - len(on_gpu)
         warnings.append(
@@ -265,20 +228,10 @@ def ops_of(events: RankEvents) -> tuple[list[Op], list[str]]:
     return ops, warnings
 
 
-def unexplained_share(events: RankEvents, ops: Sequence[Op]) -> float | None:
-    """Return the share of its working time that a rank spends outside all ops.
+def _unexplained_share(events: RankEvents, ops: Sequence[_Op]) -> float | None:
+    """Return the share of its working time that a rank spends outside all ops, None without work.
 
-    Parameters
-    ----------
-    events : RankEvents
-        Kernels, or ops on the CPU where there are no kernels: what counts as work.
-    ops : sequence of Op
-        The ops found.
-
-    Returns
-    -------
-    float or None
-        0 to 1; None where no work was recorded.
+    Work are kernels, or ops on the CPU where there are no kernels.
     """
     begin, end = _union(events.kernels if len(events.kernels.start) else events.work)
     total = int((end - begin).sum())
@@ -294,9 +247,12 @@ def unexplained_share(events: RankEvents, ops: Sequence[Op]) -> float | None:
     return max(0.0, 1 - inside / total)
 
 
+def _array(numbers: array[int]) -> IntArray:
+    return np.frombuffer(numbers, dtype=np.int64)
+
+
 def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
-    begin = np.frombuffer(intervals.start, dtype=np.int64)
-    end = np.frombuffer(intervals.end, dtype=np.int64)
+    begin, end = _array(intervals.start), _array(intervals.end)
     if not len(begin):
         return begin, end
     order = np.argsort(begin, kind="stable")
@@ -331,44 +287,39 @@ def _numbered(
     """Return the step of each range: the profiled step around it, or its count of occurrences."""
     steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(events.steps)
     if not steps:
-        return [*_counted(ranges, events.source)], []
+        return [*_counted(ranges)], []
     begins = np.array([step[0] for step in steps])
     found: list[int | None] = []
     for one in ranges:
         at = int(np.searchsorted(begins, one.start, side="right")) - 1
         found.append(steps[at][2] if at >= 0 and one.start <= steps[at][1] else None)
-    _refuse_twice(ranges, found, events.source)
+    _refuse_twice(ranges, found)
     outside = found.count(None)
     if outside == len(ranges):
         raise InputError(
-            "expected the ranges of ops inside profiled steps (ProfilerStep#), none is",
-            source=events.source,
+            "expected the ranges of ops inside profiled steps (ProfilerStep#), none is"
         )
     text = f"{events.source}: {outside} ranges lie outside all profiled steps and are left out"
     return found, [text] if outside else []
 
 
-def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None], source: str) -> None:
+def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None]) -> None:
     keys = [(step, one.name) for step, one in zip(steps, ranges, strict=True) if step is not None]
     for (step, name), count in Counter(keys).items():
         if count > 1:
-            raise InputError(
-                f"is there {count} times in step {step}; expected each op once",
-                source=source,
-                field=name,
-            )
+            text = f"is there {count} times in step {step}; expected each op once"
+            raise InputError(text, field=name)
 
 
-def _counted(ranges: Sequence[OpRange], source: str) -> list[int]:
+def _counted(ranges: Sequence[OpRange]) -> list[int]:
     times = Counter(one.name for one in ranges)
     usual = Counter(times.values()).most_common(1)[0][0]
     for name, count in times.items():
         if count != usual:
-            raise InputError(
-                f"is there {count} times, other ops {usual} times; expected each op once in a step",
-                source=source,
-                field=name,
+            text = (
+                f"is there {count} times, other ops {usual} times; expected each op once in a step"
             )
+            raise InputError(text, field=name)
     seen: Counter[str] = Counter()
     numbers = []
     for one in ranges:
@@ -411,13 +362,8 @@ def _launched(ranges: Sequence[OpRange], events: RankEvents) -> list[tuple[int, 
         return []
     at = np.searchsorted(begins, moments, side="right") - 1
     inside = (at >= 0) & (moments <= ends[at])
-    start = np.frombuffer(events.kernels.start, dtype=np.int64)[inside]
-    end = np.frombuffer(events.kernels.end, dtype=np.int64)[inside]
+    start, end = (_array(each)[inside] for each in (events.kernels.start, events.kernels.end))
     return list(zip(at[inside].tolist(), start.tolist(), end.tolist(), strict=True))
-
-
-def _sorted_work(work: Intervals) -> IntArray:
-    return np.sort(np.frombuffer(work.start, dtype=np.int64))
 
 
 def _first_within(started: IntArray, one: OpRange) -> int | None:

@@ -1,7 +1,6 @@
 """A large JSON object, its event list read item by item: memory stays that of one piece of it.
 
-Python's own decoder reads one value at a given place of a text, so that no further library is
-needed: a window of the text slides over the file, and each event is decoded by itself.
+A window of the text slides over the file; Python's own decoder reads each event at its place.
 """
 
 from __future__ import annotations
@@ -14,24 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened, source_name
 
-WINDOW = 2**20
-"""Characters read at a time: of 2^18, 2^20, 2^22 the first two read 105 MB in 3.9 s, the last in
-4.4 s."""
-
-LARGEST_VALUE = 2**25
-"""Characters of one event or header field. Larger ones were cut off or are no trace."""
-
-EDGE = 3
-"""Characters that must follow a value: of ``-12.5e+2``, ``-12.5`` is a number too, up to ``e+``."""
-
-EVENTS = "traceEvents"
-BLANK = " \t\r\n"
+Take = Callable[[dict[str, Any]], None]
 
 
-def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, Any]:
     """Give each event of a trace to `take`, and return the other fields of the object.
 
     Parameters
@@ -40,6 +28,8 @@ def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dic
         Chrome JSON: an object with ``traceEvents``, or a bare list of events; plain or gzipped.
     take : callable
         Gets each event that is an object, in the order of the file.
+    window : int
+        Characters read at a time.
 
     Returns
     -------
@@ -49,14 +39,14 @@ def read_events(path: str | Path, take: Callable[[dict[str, Any]], None]) -> dic
     Raises
     ------
     InputError
-        The file cannot be read, is cut off, or is no such JSON; says at which event.
+        The file cannot be read, is cut off, or is no such JSON; says after which event.
     """
-    source = source_name(path)
-    try:
-        with opened(path) as raw, _text(raw) as stream:
-            return _Scanner(stream, source).run(take)
-    except UnicodeDecodeError:
-        raise InputError("expected UTF-8 text", source=source) from None
+    with errors_in(source_name(path)):
+        try:
+            with opened(path) as raw, _text(raw) as stream:
+                return _Scanner(stream, window).run(take)
+        except UnicodeDecodeError:
+            raise InputError("expected UTF-8 text") from None
 
 
 def _text(raw: BinaryIO) -> TextIO:
@@ -70,20 +60,19 @@ def _text(raw: BinaryIO) -> TextIO:
 class _Scanner:
     """A window of the text, and the place in it that is read next."""
 
-    def __init__(self, stream: TextIO, source: str) -> None:
-        self.stream, self.source = stream, source
+    def __init__(self, stream: TextIO, window: int) -> None:
+        self.stream, self.window = stream, window
         self.text, self.at, self.is_end = "", 0, False
         self.events = 0
         self.decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
-    def run(self, take: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def run(self, take: Take) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if self._peek() == "[":
             self._events(take)
         else:
-            self._expect("{")
             for name in self._names():
-                if name == EVENTS:
+                if name == "traceEvents":
                     self._events(take)
                 else:
                     fields[name] = self._value()
@@ -92,12 +81,9 @@ class _Scanner:
         return fields
 
     def _names(self) -> Iterator[str]:
-        """Yield the names of an object, up to its end; the caller reads the values."""
-        if self._peek() == "}":
-            self.at += 1
-            return
+        """Yield the names of an object; the caller reads the values."""
         seen: set[str] = set()
-        while True:
+        for _ in self._items("{", "}"):
             name = self._value()
             if not isinstance(name, str):
                 raise self._error("expected the name of a field")
@@ -106,29 +92,25 @@ class _Scanner:
             seen.add(name)
             self._expect(":")
             yield name
-            if self._separator("}"):
-                return
 
-    def _events(self, take: Callable[[dict[str, Any]], None]) -> None:
-        self._expect("[")
-        if self._peek() == "]":
-            self.at += 1
-            return
-        while True:
+    def _events(self, take: Take) -> None:
+        for _ in self._items("[", "]"):
             event = self._value()
             self.events += 1
             if isinstance(event, dict):
                 take(event)
-            if self._separator("]"):
-                return
 
-    def _separator(self, end: str) -> bool:
-        """Pass a comma, or the end, of which it returns True."""
-        found = self._peek()
-        if found not in {",", end}:
-            raise self._error(f'expected "," or "{end}"')
+    def _items(self, begin: str, end: str) -> Iterator[None]:
+        """Yield at each item between two brackets; the caller reads it."""
+        self._expect(begin)
+        if self._peek() != end:
+            yield
+            while self._peek() == ",":
+                self.at += 1
+                yield
+            if self._peek() != end:
+                raise self._error(f'expected "," or "{end}"')
         self.at += 1
-        return found == end
 
     def _expect(self, mark: str) -> None:
         if self._peek() != mark:
@@ -138,7 +120,7 @@ class _Scanner:
     def _peek(self) -> str:
         """Return the next character that is not blank, or an empty text at the end."""
         while True:
-            while self.at < len(self.text) and self.text[self.at] in BLANK:
+            while self.at < len(self.text) and self.text[self.at] in " \t\r\n":
                 self.at += 1
             if self.at < len(self.text):
                 return self.text[self.at]
@@ -152,13 +134,15 @@ class _Scanner:
                 value, end = self.decode(self.text, self.at)
             except RecursionError:
                 raise self._error("nested too deeply") from None
-            except ValueError as error:
-                if isinstance(error, _ConstantError):
-                    raise self._error(str(error)) from None
-                if len(self.text) - self.at > LARGEST_VALUE or not self._more():
+            except _ConstantError as error:
+                raise self._error(str(error)) from None
+            except ValueError:
+                # A value of more than 2^25 characters was cut off or is no trace.
+                if len(self.text) - self.at > 2**25 or not self._more():
                     raise self._error("expected a JSON value") from None
                 continue
-            if len(self.text) - end >= EDGE or not self._more():
+            # Of "-12.5e+2", "-12.5" is a number too, up to "e+".
+            if len(self.text) - end >= len("e+2") or not self._more():
                 self.at = end
                 return value
 
@@ -166,7 +150,7 @@ class _Scanner:
         if self.is_end:
             return False
         try:
-            piece = self.stream.read(WINDOW)
+            piece = self.stream.read(self.window)
         except (EOFError, zlib.error) as error:
             raise self._error(f"the compressed file is cut off or damaged ({error})") from None
         if not piece:
@@ -179,13 +163,11 @@ class _Scanner:
         cut = ", the file is cut off there" if self.is_end and self.at >= len(self.text) else ""
         if self.is_end and not cut and message == "expected a JSON value":
             cut = " (the file is cut off or damaged there)"
-        return InputError(
-            f"not a trace: {message}{cut}", source=self.source, field=f"after event {self.events}"
-        )
+        return InputError(f"not a trace: {message}{cut}", field=f"after event {self.events}")
 
 
 class _ConstantError(ValueError):
-    """A number that JSON does not have."""
+    pass
 
 
 def _refuse_constant(name: str) -> float:
