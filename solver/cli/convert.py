@@ -17,8 +17,8 @@ from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
 from ppsolve.solver.cli.traces import convert_trace_command
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
 from ppsolve.solver.formats.pipefisher.files import timeline_files
-from ppsolve.solver.formats.pipefisher.schedule import schedule_labels
-from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher, schedule_pickle
+from ppsolve.solver.formats.pipefisher.schedule import schedule_labels, schedule_pickle
+from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher
 from ppsolve.solver.formats.torch_csv import convert_torch_csv
 from ppsolve.solver.formats.visualizer import convert_visualizer
 

@@ -25,7 +25,7 @@ from ppsolve.solver.formats.pickles import (
 from ppsolve.solver.formats.pickles.scan import ALLOWED, NAMES, OPCODES
 from ppsolve.solver.formats.pickles.schema import as_timeline
 from ppsolve.solver.formats.pickles.unpickler import Inert
-from ppsolve.solver.formats.pipefisher.timelines import schedule_pickle
+from ppsolve.solver.formats.pipefisher.schedule import schedule_pickle
 from tests.formats import hostile_pickles
 from tests.formats.hostile_pickles import FORMS, NAMED, short_text, whole
 from tests.formats.hostile_powers import GIANTS, POWERS

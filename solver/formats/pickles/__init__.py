@@ -1,22 +1,33 @@
 """Reading pickles that strangers wrote: nothing in them is ever imported, called or looked up.
 
 The steps, each of which refuses with one `InputError`: a scan of all opcodes against an allow-list
-and limits (`scan`); Python's own unpickler with fewer opcodes (`unpickler`), names that are marks
-(`names`) and stand-ins for numpy's numbers and arrays (`numpy_parts`); and a copy of the result
-under a limit while its form is checked (`schema`).
+and limits (`scan`); Python's own unpickler with fewer opcodes, marks for names and stand-ins for
+numpy's numbers and arrays (`unpickler`); and a copy of the result under a limit while its form is
+checked (`schema`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened
-from ppsolve.solver.formats.pickles.scan import MAX_FILE_BYTES
-from ppsolve.solver.formats.pickles.schema import ScheduleLabels, Timeline, as_schedule, as_timeline
+from ppsolve.solver.formats.pickles.scan import LIMITS
+from ppsolve.solver.formats.pickles.schema import (
+    ScheduleLabels,
+    Timeline,
+    as_schedule,
+    as_timeline,
+)
 from ppsolve.solver.formats.pickles.unpickler import unpickle
 
-__all__ = ["ScheduleLabels", "Timeline", "load_schedule_pickle", "load_timeline_pickle"]
+__all__ = [
+    "ScheduleLabels",
+    "Timeline",
+    "load_schedule_pickle",
+    "load_timeline_pickle",
+    "read_pickle_file",
+]
 
 
 def load_timeline_pickle(data: bytes, source: str) -> Timeline:
@@ -32,8 +43,7 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
     Returns
     -------
     dict of str to list of (number, number) or (None, None)
-        Intervals by label, in the file's order; plain ints (floats where they are floats) in the
-        file's unit (nanoseconds). Numpy's numbers and arrays are unpacked.
+        Intervals by label, in the file's order and unit (nanoseconds); plain ints and floats.
 
     Raises
     ------
@@ -41,10 +51,8 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
         Not a pickle, too large, one that names, builds or does anything but numbers, texts,
         lists, tuples, dicts and numpy scalars and arrays, or one of another form.
     """
-    try:
+    with errors_in(source):
         return as_timeline(unpickle(data))
-    except InputError as error:
-        raise error.located(source) from None
 
 
 def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
@@ -52,10 +60,8 @@ def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
 
     Parameters
     ----------
-    data : bytes
-        The pickle, of protocol 0 to 5.
-    source : str
-        File name for errors.
+    data, source
+        As for `load_timeline_pickle`.
 
     Returns
     -------
@@ -67,10 +73,8 @@ def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
     InputError
         Not a pickle, not a schedule, or one that holds anything but lists of texts.
     """
-    try:
+    with errors_in(source):
         return as_schedule(unpickle(data))
-    except InputError as error:
-        raise error.located(source) from None
 
 
 def read_pickle_file(path: str | Path) -> bytes:
@@ -82,7 +86,7 @@ def read_pickle_file(path: str | Path) -> bytes:
         The file is missing, unreadable, too large, or a directory, named pipe or device.
     """
     with opened(path) as stream:
-        data = stream.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(f"expected a file of at most {MAX_FILE_BYTES} bytes", source=str(path))
+        data = stream.read(LIMITS.file_bytes + 1)
+    if len(data) > LIMITS.file_bytes:
+        raise InputError(f"expected a file of at most {LIMITS.file_bytes} bytes", source=str(path))
     return data

@@ -10,17 +10,12 @@ import numpy as np
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import MAX_LABEL
+from ppsolve.solver.formats.pickles.scan import LIMITS
 from ppsolve.solver.formats.pickles.unpickler import PickledArray
 
 Pair = tuple[int | float | None, int | float | None]
 Timeline = dict[str, list[Pair]]
 ScheduleLabels = list[list[list[str]]]
-
-MAX_ITEMS = 500_000
-"""Entries of a timeline or schedule, one that is referred to many times counting each time.
-
-So many intervals of an array take 72 MB.
-"""
 
 
 def as_timeline(value: Any) -> Timeline:
@@ -72,14 +67,14 @@ def as_schedule(value: Any) -> ScheduleLabels:
 
 
 def _refuse_many(count: int) -> None:
-    if count > MAX_ITEMS:
+    if count > LIMITS.entries:
         raise InputError(
-            f"expected at most {MAX_ITEMS} entries, counted as often as they are referred to"
+            f"expected at most {LIMITS.entries} entries, counted as often as they are referred to"
         )
 
 
 def _items(field: str | None, value: Any, what: str) -> Any:
-    """Return a list, tuple or array itself: it is copied only once its entries are counted."""
+    # Not a copy: that is made only once the entries are counted.
     if type(value) is PickledArray and value.shape[1:] == (2,):
         return value.numbers
     if type(value) not in (list, tuple):
@@ -120,7 +115,7 @@ def _number(field: str, value: Any) -> int | float:
 
 
 def _described(value: Any) -> str:
-    """Return a short name of a wrong value, which may be huge or hold itself."""
+    # A wrong value may be huge or hold itself.
     if value is None or type(value) in (bool, int, float):
         return str(value)[:40]
     if type(value) is str:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from itertools import islice, takewhile
+from itertools import islice
 from math import gcd
 from pathlib import Path
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM
-
-SUFFIX = ".pickle"
-MOST_NAMED = 5
-"""Missing nodes that are named; more are counted."""
 
 _NODE = re.compile(r"_?node([0-9]{1,9})(?![0-9])(?:_timeline)?")
 _SCHEDULE = re.compile(r"(?:^|[_.-])schedule$", re.IGNORECASE)
@@ -35,10 +31,7 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     for path in paths:
         if str(path) == STANDARD_STREAM:
             raise InputError("expected files, pickles are not read from here", source="<stdin>")
-        if os.path.isdir(path):
-            files += _in_folder(path, warnings)
-        else:
-            files.append(path)
+        files += _in_folder(path, warnings) if os.path.isdir(path) else [path]
     if not files:
         raise InputError("expected at least one timeline pickle or a folder of them, got none")
     files.sort(key=lambda file: (human_key(file.name), str(file)))
@@ -48,7 +41,7 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     try:
-        found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+        found = sorted(path for path in folder.iterdir() if path.name.endswith(".pickle"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(folder)) from None
     hidden = [path.name for path in found if path.name.startswith(".")]
@@ -59,10 +52,8 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     ]
     if not files:
         left = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
-        raise InputError(
-            f"expected a folder with timelines named *{SUFFIX}, there is none{left}",
-            source=str(folder),
-        )
+        text = f"expected a folder with timelines named *.pickle, there is none{left}"
+        raise InputError(text, source=str(folder))
     if hidden:
         warnings.append(f"{folder}: hidden files are not read: {', '.join(hidden[:3])}")
     return files
@@ -82,13 +73,12 @@ def _refuse_twice(files: list[Path]) -> None:
             same = "" if str(seen[real]) == str(file) else f", also as {seen[real]}"
             raise InputError(f"this file is there twice{same}", source=str(file))
         seen[real] = file
-    numbers = node_numbers(files)
-    for place, number in enumerate(numbers or ()):
-        first = (numbers or []).index(number)
-        if first != place:
-            raise InputError(
-                f"node {number} is there already: {files[first]}", source=str(files[place])
-            )
+    first: dict[int, Path] = {}
+    for number, file in zip(node_numbers(files) or (), files, strict=False):
+        if number in first:
+            text = f"node {number} is there already: {first[number]}"
+            raise InputError(text, source=str(file))
+        first[number] = file
 
 
 def node_numbers(files: Sequence[Path]) -> list[int] | None:
@@ -98,39 +88,29 @@ def node_numbers(files: Sequence[Path]) -> list[int] | None:
     return numbers if len(numbers) == len(files) else None
 
 
-def refuse_missing_nodes(numbers: Sequence[int] | None, source: str) -> None:
-    """Refuse a run without some of its nodes.
+def refuse_missing_nodes(numbers: Sequence[int]) -> None:
+    """Refuse a run without some of its nodes, by their ascending numbers.
 
     A run with several replicas of each stage may have a file for every k-th node only.
-
-    Parameters
-    ----------
-    numbers : sequence of int or None
-        Ascending node numbers, None unless every file's name has one.
-    source : str
-        Folder for errors.
 
     Raises
     ------
     InputError
-        Ascending numbers do not start at 0 or are not evenly spaced; names those missing.
+        Numbers do not start at 0 or are not evenly spaced; names the first five missing.
     """
-    if numbers is None:
-        return
     step = gcd(*numbers) or 1
-    there = set(numbers)
-    count = numbers[-1] // step + 1 - len(there)
+    nodes = range(0, numbers[-1], step)
+    count = len(nodes) + 1 - len(numbers)
     if count == 0:
         return
-    missing = (node for node in range(0, numbers[-1], step) if node not in there)
-    shown: list[object] = list(islice(missing, MOST_NAMED))
+    there = set(numbers)
+    shown: list[object] = list(islice((node for node in nodes if node not in there), 5))
     if count > len(shown):
         shown.append(f"{count - len(shown)} more")
-    nodes, verb = ("node", "is") if count == 1 else ("nodes", "are")
+    noun, verb = ("node", "is") if count == 1 else ("nodes", "are")
     raise InputError(
-        f"{nodes} {in_words(shown)} of 0..{numbers[-1]} {verb} missing; "
-        "name the files one by one to go without",
-        source=source,
+        f"{noun} {in_words(shown)} of 0..{numbers[-1]} {verb} missing; "
+        "name the files one by one to go without"
     )
 
 
@@ -146,14 +126,8 @@ def _last_match(name: str) -> re.Match[str] | None:
 
 def instance_name(files: Sequence[Path]) -> str:
     """Return the beginning that all names share before ``_node<k>``, else the folder's name."""
-    stems = [_before_node(file) for file in files]
-    low, high = min(stems), max(stems)
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
-    common = "".join(letter for letter, _ in same).strip("_-. ")
+    matches = [(_last_match(file.name), file) for file in files]
+    stems = [file.name[: match.start()] if match else file.stem for match, file in matches]
+    common = os.path.commonprefix(stems).strip("_-. ")  # noqa: RUF071 - names, not paths
     name = common or files[0].resolve().parent.name or "pipefisher"
     return name.encode("utf-8", "replace").decode()
-
-
-def _before_node(file: Path) -> str:
-    match = _last_match(file.name)
-    return file.name[: match.start()] if match is not None else file.stem

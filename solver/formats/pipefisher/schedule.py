@@ -1,18 +1,15 @@
-"""From a refresh result to the labels of PipeFisher's schedule pickle."""
+"""From a refresh result to the schedule pickle that PipeFisher's runner reads."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
-from ppsolve.models.documents.base import describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kfac.labels import START
 from ppsolve.solver.formats.pickles import ScheduleLabels
-
-NO_LABELS = (
-    "expected the result or heuristic entry of a K-FAC instance around a pinned pipeline, "
-    "this one has no labels"
-)
+from ppsolve.solver.formats.program import entry_in
 
 
 def schedule_labels(
@@ -41,62 +38,52 @@ def schedule_labels(
         There are no labels, they are no labels by device and iteration, or the heuristic is not
         among those of the result.
     """
-    if not isinstance(data, dict):
-        raise InputError(f"expected an object, got {describe(data)}", source=source)
-    if heuristic is not None:
-        data = _entry(data, heuristic, source)
-    labels = data.get("labels")
-    if not labels:
-        raise InputError(_why_none(data), source=source, field="labels")
-    _check(labels, source)
-    warnings = []
-    if data.get("status") == "infeasible":
-        warnings.append(f"{source}: {data.get('name')} is infeasible: {data.get('reason')}")
-    return labels, warnings
-
-
-def _entry(data: dict[str, Any], heuristic: str, source: str) -> dict[str, Any]:
-    entries = data.get("heuristics")
-    rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
-    found = {str(row.get("name")): row for row in rows}
-    if heuristic not in found:
-        raise InputError(
-            f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found),
-            source=source,
-            field="--heuristic",
-        )
-    return found[heuristic]
+    with errors_in(source):
+        if not isinstance(data, dict):
+            raise InputError(f"expected an object, got {describe(data)}")
+        if heuristic is not None:
+            data = entry_in(data, heuristic)
+        labels = data.get("labels")
+        if not labels:
+            raise InputError(_why_none(data), field="labels")
+        _check(labels)
+    if data.get("status") != "infeasible":
+        return labels, []
+    return labels, [f"{source}: {data.get('name')} is infeasible: {data.get('reason')}"]
 
 
 def _why_none(data: dict[str, Any]) -> str:
     if data.get("objective") == "iterations" or "iterations_of" in data:
-        return "expected a schedule of every device, there is none" + (
-            f": {data['reason']}" if data.get("reason") else ""
-        )
-    return NO_LABELS
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        return f"expected a schedule of every device, there is none{reason}"
+    return (
+        "expected the result or heuristic entry of a K-FAC instance around a pinned pipeline, "
+        "this one has no labels"
+    )
 
 
-def _check(labels: Any, source: str) -> None:
+def _check(labels: Any) -> None:
     """Refuse labels that PipeFisher's runner could not follow."""
-    for device, rows in enumerate(_items(labels, "labels", "devices", source)):
+    for device, rows in enumerate(_items(labels, "labels", "devices")):
         field = f"labels[{device}]"
         starts = 0
-        for number, row in enumerate(_items(rows, field, "iterations", source)):
-            for place, label in enumerate(_items(row, f"{field}[{number}]", "labels", source)):
+        for number, row in enumerate(_items(rows, field, "iterations")):
+            for place, label in enumerate(_items(row, f"{field}[{number}]", "labels")):
                 if not isinstance(label, str):
-                    raise InputError(
-                        f"expected a label, got {describe(label)}",
-                        source=source,
-                        field=f"{field}[{number}][{place}]",
-                    )
+                    where = f"{field}[{number}][{place}]"
+                    raise InputError(f"expected a label, got {describe(label)}", field=where)
                 starts += label == START
         if not starts:
-            raise InputError(f'expected an iteration with "{START}"', source=source, field=field)
+            raise InputError(f'expected an iteration with "{START}"', field=field)
 
 
-def _items(value: Any, field: str, what: str, source: str) -> list[Any]:
+def _items(value: Any, field: str, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(
-            f"expected a list of {what}, got {describe(value)}", source=source, field=field
-        )
+        raise InputError(f"expected a list of {what}, got {describe(value)}", field=field)
     return value
+
+
+def schedule_pickle(labels: ScheduleLabels) -> bytes:
+    """Return the pickle of labels by device and iteration, for every Python from 3.4 on."""
+    plain = [[[str(label) for label in row] for row in device] for device in labels]
+    return pickle.dumps(plain, protocol=4)

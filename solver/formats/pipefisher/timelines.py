@@ -1,24 +1,18 @@
-"""PipeFisher's pickles: measured timelines to a K-FAC instance, schedules for its runner."""
+"""Measured timelines of a PipeFisher run, one pickle per node, to a K-FAC instance."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.labels import PROFILED_STEP, UP_PIPE, Label, parse_label
-from ppsolve.solver.formats.pickles import (
-    ScheduleLabels,
-    Timeline,
-    load_timeline_pickle,
-    read_pickle_file,
-)
+from ppsolve.solver.formats.pickles import Timeline, load_timeline_pickle, read_pickle_file
 from ppsolve.solver.formats.pipefisher.files import (
     in_words,
     instance_name,
@@ -27,17 +21,10 @@ from ppsolve.solver.formats.pipefisher.files import (
     timeline_files,
 )
 
-TIME_UNIT = "ns"
-MARGIN_RATIO = 0.05
-"""PipeFisher's margin: work of length d takes 1.05 d of a bubble."""
+CALLS = ("call_forward", "call_backward")
+PIPES = {"": "", UP_PIPE: " of the second pipe"}
 
-SCHEDULE_PROTOCOL = 4
-"""Every Python from 3.4 on reads it."""
-
-REFUSAL = (
-    "expected --allow-pickle: pickles can run code when other programs read them; "
-    "this reader runs none and takes numbers only, and reads them only when told to"
-)
+Syncs = dict[tuple[str, int], tuple[int | float, int | float]]
 
 
 class Converted(NamedTuple):
@@ -56,8 +43,7 @@ def convert_pipefisher(
     Parameters
     ----------
     paths : sequence of Path
-        Pickles, or folders of them; whatever their order, they count in human order of their
-        names (node 2 before node 10).
+        Pickles, or folders of them; they count in human order of names (node 2 before node 10).
     allow_pickle : bool
         Consent to reading pickles at all.
     couple_replicas : bool
@@ -76,28 +62,38 @@ def convert_pipefisher(
         a folder with a node missing, or a timeline that no schedule can be made of.
     """
     if not allow_pickle:
-        raise InputError(REFUSAL)
+        raise InputError(
+            "expected --allow-pickle: pickles can run code when other programs read them; "
+            "this reader runs none and takes numbers only, and reads them only when told to"
+        )
     files, warnings = timeline_files(paths)
+    numbers = node_numbers(files)
     folder = next((path for path in paths if os.path.isdir(path)), None)
-    if folder is not None:
-        refuse_missing_nodes(node_numbers(files), str(folder))
+    if folder is not None and numbers is not None:
+        with errors_in(str(folder)):
+            refuse_missing_nodes(numbers)
     names = [str(file) for file in files]
     timelines = [_read_step(name, warnings) for name in names]
-    _refuse_no_pipeline(timelines[0], names[0])
-    numbers = node_numbers(files)
+    with errors_in(names[0]):
+        _refuse_no_pipeline(timelines[0])
     groups = sync_groups(timelines, numbers)
     coupled = groups if couple_replicas else []
     document = timelines_document(timelines, instance_name(files), coupled)
-    warnings += node_warnings(numbers, timelines) + timeline_warnings(names, timelines)
+    warnings += _node_warnings(numbers, timelines) + _timeline_warnings(names, timelines)
     notes = [] if coupled == groups else [_replicas_note(groups)]
-    return Converted(KfacInstance.parse(document, _source(names)), warnings, notes)
+    source = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return Converted(KfacInstance.parse(document, source), warnings, notes)
 
 
 def _read_step(name: str, warnings: list[str]) -> Timeline:
     """Return the last step of a file, and add what is odd in it to the warnings."""
     timeline, found = last_step(load_timeline_pickle(read_pickle_file(name), name))
     warnings += [f"{name}: {warning}" for warning in found]
-    _refuse_negative(timeline, name)
+    for label, pairs in timeline.items():
+        for place, (start, end) in enumerate(pairs):
+            if start is not None and end is not None and end < start:
+                text = f"expected an end at or after the start {start}, got {end}"
+                raise InputError(text, source=name, field=f"{label}[{place}]")
     return timeline
 
 
@@ -123,12 +119,13 @@ def timelines_document(
     document: dict[str, Any] = {
         "kind": "kfac",
         "name": name,
-        "time_unit": TIME_UNIT,
+        "time_unit": "ns",
         "timelines": [
             {label: [list(pair) for pair in pairs] for label, pairs in timeline.items()}
             for timeline in timelines
         ],
-        "margin_ratio": MARGIN_RATIO,
+        # PipeFisher's margin: work of length d takes 1.05 d of a bubble.
+        "margin_ratio": 0.05,
     }
     return {**document, "sync_groups": [list(group) for group in groups]} if groups else document
 
@@ -140,13 +137,11 @@ def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
     ``len // k`` items, all of them where that is 0.
     """
     steps = len(timeline.get(PROFILED_STEP, ()))
-    warnings = []
-    if not steps:
-        warnings.append("start_end: missing or empty, taken as one profiled step")
-    unknown = [label for label in timeline if parse_label(label) is None]
+    warnings = [] if steps else ["start_end: missing or empty, taken as one profiled step"]
+    known = {label: pairs for label, pairs in timeline.items() if parse_label(label) is not None}
+    unknown = [label for label in timeline if label not in known]
     if unknown:
         warnings.append(f"unknown labels dropped: {_listed(unknown)}")
-    known = {label: pairs for label, pairs in timeline.items() if parse_label(label) is not None}
     uneven = [label for label, pairs in known.items() if steps > 1 and len(pairs) % steps]
     if uneven:
         warnings.append(
@@ -158,39 +153,12 @@ def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
     return known, warnings
 
 
-def schedule_pickle(labels: ScheduleLabels) -> bytes:
-    """Return the schedule pickle that PipeFisher's runner reads.
-
-    Parameters
-    ----------
-    labels : list of list of list of str
-        Labels by device and iteration, markers included.
-    """
-    plain = [[[str(label) for label in row] for row in device] for device in labels]
-    return pickle.dumps(plain, protocol=SCHEDULE_PROTOCOL)
-
-
-def _refuse_negative(timeline: Timeline, source: str) -> None:
-    for label, pairs in timeline.items():
-        for place, (start, end) in enumerate(pairs):
-            if start is not None and end is not None and end < start:
-                raise InputError(
-                    f"expected an end at or after the start {start}, got {end}",
-                    source=source,
-                    field=f"{label}[{place}]",
-                )
-
-
-def _refuse_no_pipeline(timeline: Timeline, source: str) -> None:
-    for kind in ("forward", "backward"):
-        labels = (f"call_{kind}", f"call_{kind}:up_pipe")
-        if not any(start is not None for label in labels for start, _ in timeline.get(label, [])):
-            raise InputError(
-                f"expected {kind}s of node 0, whose times are the zero of all others; "
-                "there are none",
-                source=source,
-                field=labels[0],
-            )
+def _refuse_no_pipeline(timeline: Timeline) -> None:
+    for call in CALLS:
+        if next(_starts(timeline, [call]), None) is None:
+            kind = call.removeprefix("call_")
+            text = f"expected {kind}s of node 0, whose times are the zero of all others; "
+            raise InputError(f"{text}there are none", field=call)
 
 
 def _replicas_note(groups: Sequence[Sequence[int]]) -> str:
@@ -198,16 +166,9 @@ def _replicas_note(groups: Sequence[Sequence[int]]) -> str:
     return f"{named} hold replicas of the same modules; --couple-replicas makes their syncs meet"
 
 
-def _source(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
 def _listed(labels: list[str], most: int = 3) -> str:
     shown = ", ".join(re.sub(r"\s", " ", label[:60]) for label in labels[:most])
     return shown + (f" and {len(labels) - most} more" if len(labels) > most else "")
-
-
-Sync = tuple[int | float, int | float]
 
 
 def sync_groups(
@@ -215,11 +176,10 @@ def sync_groups(
 ) -> list[list[int]]:
     """Return the groups of two or more devices that share modules, in ascending order.
 
-    Module names are local to a stage (``encoder.layer.0`` is in all of them), so that equal
-    names alone say nothing. Two nodes whose recorded syncs name the same modules share them if
-    they are mirror images in a Chimera (device d and the d-th from the end run the same two
-    stages), or if every one of their syncs overlaps the other's in time, as those of a collective
-    do.
+    Module names are local to a stage (``encoder.layer.0`` is in all of them), so equal names
+    alone say nothing. Two nodes whose recorded syncs name the same modules share them if they are
+    mirror images in a Chimera (device d and the d-th from the end run the same two stages), or if
+    every one of their syncs overlaps the other's in time, as those of a collective do.
 
     Parameters
     ----------
@@ -235,7 +195,7 @@ def sync_groups(
     """
     modules = [_synced_modules(timeline) for timeline in timelines]
     syncs = [_recorded_syncs(timeline) for timeline in timelines]
-    mirrored = all(map(_has_both_pipes, timelines)) and not (numbers and has_holes(numbers))
+    mirrored = all(map(_has_both_pipes, timelines)) and not (numbers and _has_holes(numbers))
     groups = [[device] for device in range(len(timelines))]
     for one, other in combinations(range(len(timelines)), 2):
         if modules[one] != modules[other] or not (syncs[one] and syncs[other]):
@@ -246,48 +206,40 @@ def sync_groups(
     return [group for group in groups if len(group) > 1]
 
 
-def has_holes(numbers: Sequence[int]) -> bool:
-    """Tell whether ascending node numbers do not start at 0 or are not evenly spaced."""
+def _has_holes(numbers: Sequence[int]) -> bool:
     steps = {right - left for left, right in pairwise(numbers)}
     return numbers[0] != 0 or len(steps) > 1
 
 
-def has_syncs(timeline: Timeline) -> bool:
-    """Tell whether any sync was recorded with times."""
-    return bool(_recorded_syncs(timeline))
+def _labels(timeline: Timeline, kind: str) -> Iterator[Label]:
+    labels = (label for text in timeline if (label := parse_label(text)) is not None)
+    return (label for label in labels if label.kind == kind)
 
 
-def _labels(timeline: Timeline) -> Iterator[Label]:
-    return (label for text in timeline if (label := parse_label(text)) is not None)
-
-
-def _recorded_syncs(timeline: Timeline) -> dict[tuple[str, int], Sync]:
+def _recorded_syncs(timeline: Timeline) -> Syncs:
     return {
         (label.text, place): (start, end)
-        for label in _labels(timeline)
-        if label.kind == "sync"
+        for label in _labels(timeline, "sync")
         for place, (start, end) in enumerate(timeline[label.text])
         if start is not None and end is not None
     }
 
 
 def _synced_modules(timeline: Timeline) -> set[str]:
-    return {label.module for label in _labels(timeline) if label.kind == "sync"}
+    return {label.module for label in _labels(timeline, "sync")}
 
 
 def _has_both_pipes(timeline: Timeline) -> bool:
-    pipes = {label.pipe for label in _labels(timeline) if label.kind == "forward"}
-    return pipes == {0, 1}
+    return {label.pipe for label in _labels(timeline, "forward")} == {0, 1}
 
 
-def _meet(one: dict[tuple[str, int], Sync], other: dict[tuple[str, int], Sync]) -> bool:
+def _meet(one: Syncs, other: Syncs) -> bool:
     return one.keys() == other.keys() and all(
         one[key][0] <= other[key][1] and other[key][0] <= one[key][1] for key in one
     )
 
 
 def _join(groups: list[list[int]], one: int, other: int) -> None:
-    """Merge the groups of two devices in place."""
     first = next(group for group in groups if one in group)
     second = next(group for group in groups if other in group)
     if first is not second:
@@ -296,62 +248,38 @@ def _join(groups: list[list[int]], one: int, other: int) -> None:
         groups.remove(second)
 
 
-CALLS = ("call_forward", "call_backward")
-PIPES = {"": "", UP_PIPE: " of the second pipe"}
-
-
-def node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline]) -> list[str]:
-    """Return warnings about nodes that seem to be missing.
+def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline]) -> list[str]:
+    """Return at most one warning, about nodes that seem to be missing.
 
     Every second number alone is what a run with two replicas per stage gives, one file a stage.
-
-    Parameters
-    ----------
-    numbers : sequence of int or None
-        Ascending node numbers, None unless every file's name has one.
-    timelines : sequence of Timeline
-        One profiled step of each node.
-
-    Returns
-    -------
-    list of str
-        At most one warning.
     """
     if numbers is None:
         return []
     shown = ", ".join(map(str, numbers[:12])) + (", ..." if len(numbers) > 12 else "")
-    if has_holes(numbers):
-        taken = f"; node {numbers[0]} is taken for node 0" if numbers[0] else ""
-        return [f"nodes seem to be missing: there are {shown}{taken}"]
-    if len(numbers) > 1 < numbers[1] and not any(map(has_syncs, timelines)):
-        return [
-            f"nodes seem to be missing: there are {shown}, but no sync with replicas was recorded"
-        ]
+    text = f"nodes seem to be missing: there are {shown}"
+    if _has_holes(numbers):
+        return [text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")]
+    if len(numbers) > 1 < numbers[1] and not any(map(_recorded_syncs, timelines)):
+        return [f"{text}, but no sync with replicas was recorded"]
     return []
 
 
-def timeline_warnings(names: Sequence[str], timelines: Sequence[Timeline]) -> list[str]:
-    """Return warnings about suspicious times and labels, each with its file's name.
-
-    Parameters
-    ----------
-    names : sequence of str
-        File of each node.
-    timelines : sequence of Timeline
-        One profiled step of each node; node 0 has a forward.
-
-    Returns
-    -------
-    list of str
-        Warnings by node; those that compare nodes come last.
-    """
+def _timeline_warnings(names: Sequence[str], timelines: Sequence[Timeline]) -> list[str]:
+    """Return warnings about suspicious times and labels, those that compare nodes at the end."""
     origin = min(_starts(timelines[0], CALLS[:1]))
     warnings = [
         f"{name}: {warning}"
         for name, timeline in zip(names, timelines, strict=True)
-        for warning in (*_clock(timeline, origin), *_unequal(timeline), *_bare(timeline))
+        for warning in _suspicions(timeline, origin)
     ]
-    return [*warnings, *_different(names, timelines)]
+    for pipe, words in PIPES.items():
+        for kind in ("forward", "backward"):
+            counts = [_count(timeline, kind, pipe) for timeline in timelines]
+            odd = next((k for k, count in enumerate(counts) if count != counts[0]), None)
+            if odd is not None:
+                text = f"{counts[odd]} {kind}s{words}, node 0 has {counts[0]}"
+                warnings.append(f"{names[odd]}: {text}")
+    return warnings
 
 
 def _starts(timeline: Timeline, calls: Sequence[str]) -> Iterator[int | float]:
@@ -359,39 +287,22 @@ def _starts(timeline: Timeline, calls: Sequence[str]) -> Iterator[int | float]:
     return (start for pairs in intervals for start, _ in pairs if start is not None)
 
 
-def _clock(timeline: Timeline, origin: float) -> Iterator[str]:
-    first = min(_starts(timeline, CALLS), default=origin)
-    if first < origin:
-        yield (
-            f"its first op starts {origin - first} ns before node 0's first forward: "
-            "is its clock ahead?"
-        )
-
-
-def _unequal(timeline: Timeline) -> Iterator[str]:
-    for pipe, words in PIPES.items():
-        forwards, backwards = _count(timeline, "forward", pipe), _count(timeline, "backward", pipe)
-        if forwards != backwards:
-            yield f"{forwards} forwards but {backwards} backwards{words}"
-    if next(_starts(timeline, CALLS), None) is None:
-        yield "no forwards and no backwards at all"
-
-
 def _count(timeline: Timeline, kind: str, pipe: str) -> int:
     return len(timeline.get(f"call_{kind}{pipe}", ()))
 
 
-def _bare(timeline: Timeline) -> Iterator[str]:
-    labels = {label: parse_label(label) for label in timeline}
+def _suspicions(timeline: Timeline, origin: float) -> Iterator[str]:
+    first = min(_starts(timeline, CALLS), default=None)
+    if first is not None and first < origin:
+        text = f"its first op starts {origin - first} ns before node 0's first forward: "
+        yield f"{text}is its clock ahead?"
+    for pipe, words in PIPES.items():
+        forwards, backwards = _count(timeline, "forward", pipe), _count(timeline, "backward", pipe)
+        if forwards != backwards:
+            yield f"{forwards} forwards but {backwards} backwards{words}"
+    if first is None:
+        yield "no forwards and no backwards at all"
+    labels = {text: parse_label(text) for text in timeline}
     bare = [text for text, label in labels.items() if label and label.factor and not label.module]
     if bare:
         yield f"without a module's name, taken for one more module: {', '.join(bare)}"
-
-
-def _different(names: Sequence[str], timelines: Sequence[Timeline]) -> Iterator[str]:
-    for pipe, words in PIPES.items():
-        for kind in ("forward", "backward"):
-            counts = [_count(timeline, kind, pipe) for timeline in timelines]
-            odd = next((k for k, count in enumerate(counts) if count != counts[0]), None)
-            if odd is not None:
-                yield f"{names[odd]}: {counts[odd]} {kind}s{words}, node 0 has {counts[0]}"
