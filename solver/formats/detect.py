@@ -1,9 +1,8 @@
-"""Which format a trace has, by the names and the beginnings of its files; and reading any."""
+"""Recorded runs of any format: which format it is, by names and beginnings of files."""
 
 from __future__ import annotations
 
 import gzip
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +10,16 @@ from pathlib import Path
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened
-from ppsolve.models.trace.check import checked, clock_error_of, refuse_overlaps, resolution_of
+from ppsolve.models.trace.check import (
+    checked,
+    clock_error_of,
+    refuse_overlaps,
+    resolution_of,
+)
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.formats.kineto.reader import read_kineto
 from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron
+from ppsolve.solver.formats.pipefisher.files import human_key
 from ppsolve.solver.formats.straggler import read_straggler
 from ppsolve.solver.formats.table import read_table
 from ppsolve.solver.traces.clocks import kept_steps, refuse_early
@@ -27,11 +32,12 @@ READERS: dict[str, Callable[[Sequence[str | Path]], Trace]] = {
 }
 """Readers of trace formats by name."""
 
-SUFFIXES = (".parquet", ".json", ".json.gz", ".csv", ".jsonl")
-"""Endings of the files of a folder that are taken for traces."""
-
-BEGINNING = 2**16
-"""Bytes of a file that say its format; the header of a profiler trace takes a few thousand."""
+MARKS = {
+    "megatron": (b'"fwd_start"',),
+    "table": (b"start_ns", b"start_us", b"start_ms", b"start_s"),
+    "kineto": (b'"traceEvents"', b'"ph"', b'"schemaVersion"', b'"distributedInfo"'),
+}
+"""Words in the beginnings of files that say the format."""
 
 
 def read_trace(
@@ -93,11 +99,7 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        inside = _inside(path) if path.is_dir() else [path]
-        if not inside:
-            ends = ", ".join(SUFFIXES)
-            raise InputError(f"expected files that end in {ends}", source=str(path))
-        files += inside
+        files += _inside(path) if path.is_dir() else [path]
     if not files:
         raise InputError("expected at least one file")
     seen: set[Path] = set()
@@ -111,18 +113,17 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = [file for file in folder.iterdir() if file.is_file() and _has_suffix(file)]
-    ranks = [file for file in found if RANK_FILE.fullmatch(file.name) or file.name == CONFIG]
-    return sorted(ranks if len(ranks) > 1 else found, key=_natural)
+    suffixes = (".parquet", ".json", ".json.gz", ".csv", ".jsonl")
+    files = (file for file in folder.iterdir() if file.is_file())
+    found = [file for file in files if file.name.lower().endswith(suffixes)]
+    if not found:
+        raise InputError(f"expected files that end in {', '.join(suffixes)}", source=str(folder))
+    ranks = [file for file in found if _is_of_megatron(file)]
+    return sorted(ranks if len(ranks) > 1 else found, key=lambda file: human_key(file.name))
 
 
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    parts = re.split(r"([0-9]+)", path.name)
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
-
-
-def _has_suffix(path: Path) -> bool:
-    return path.name.lower().endswith(SUFFIXES)
+def _is_of_megatron(path: Path) -> bool:
+    return path.name == CONFIG or RANK_FILE.fullmatch(path.name) is not None
 
 
 def _format_of(files: Sequence[Path]) -> str:
@@ -137,19 +138,14 @@ def _format_of(files: Sequence[Path]) -> str:
 
 
 def _guess(path: Path) -> str:
-    if RANK_FILE.fullmatch(path.name) or path.name == CONFIG:
+    if _is_of_megatron(path):
         return "megatron"
     start = _beginning(path)
     if not start:
         raise InputError("the file is empty", source=str(path))
     if start.startswith(b"PAR1") or path.suffix.lower() == ".parquet":
         return "straggler"
-    marks = {
-        "megatron": (b'"fwd_start"',),
-        "table": (b"start_ns", b"start_us", b"start_ms", b"start_s"),
-        "kineto": (b'"traceEvents"', b'"ph"', b'"schemaVersion"', b'"distributedInfo"'),
-    }
-    for name, words in marks.items():
+    for name, words in MARKS.items():
         if any(word in start for word in words):
             return name
     if path.suffix.lower() in {".csv", ".jsonl"}:
@@ -159,14 +155,15 @@ def _guess(path: Path) -> str:
 
 
 def _beginning(path: Path) -> bytes:
+    size = 2**16  # bytes: the header of a profiler trace takes a few thousand
     try:
         with opened(path) as stream:
-            start = stream.read(BEGINNING)
+            start = stream.read(size)
             if start[:2] != b"\x1f\x8b":
                 return start
             stream.seek(0)
             with gzip.open(stream, "rb") as packed:
-                return packed.read(BEGINNING)
+                return packed.read(size)
     except EOFError:
         raise InputError("the compressed file is cut off", source=str(path)) from None
     except zlib.error as error:

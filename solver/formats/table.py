@@ -15,7 +15,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.documents.base import as_clock, as_json_number, describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_text, source_name
 from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
 
@@ -68,37 +68,36 @@ def write_table(trace: Trace, suffix: str) -> str:
 
 def _rows(trace: Trace) -> Iterator[Row]:
     unit = trace.unit
-    names = [name for name in COLUMNS if name not in {"kind", "start", "end"}]
-    columns = [getattr(trace, name).tolist() for name in names]
-    starts, ends = trace.times(trace.start.tolist()), trace.times(trace.end.tolist())
-    extra = {
+    columns = {
         name: getattr(trace, name).tolist()
-        for name in ("length", "bytes")
-        if np.any(getattr(trace, name) != FREE)
+        for name in (*COLUMNS, "length", "bytes")
+        if name not in {"kind", "start", "end"}
     }
-    for number, values in enumerate(zip(*columns, strict=True)):
-        row: Row = dict(zip(names, values, strict=True))
+    times = (trace.times(trace.start.tolist()), trace.times(trace.end.tolist()))
+    optional = {name: columns.pop(name) for name in ("length", "bytes")}
+    for number, (start, end) in enumerate(zip(*times, strict=True)):
+        row: Row = {name: column[number] for name, column in columns.items()}
         row["kind"] = KINDS[trace.kind[number]]
-        row[f"start_{unit}"] = as_json_number(starts[number])
-        row[f"end_{unit}"] = as_json_number(ends[number])
+        row[f"start_{unit}"] = as_json_number(start)
+        row[f"end_{unit}"] = as_json_number(end)
         if not trace.is_aligned:
             row["clock"] = row["device"]
-        row |= {name: column[number] for name, column in extra.items() if column[number] != FREE}
+        row |= {name: column[number] for name, column in optional.items() if column[number] != FREE}
         yield row
 
 
 def _read(path: str | Path) -> Trace:
     source = source_name(path)
-    text = read_text(path)
-    is_csv = Path(path).suffix.lower() == ".csv"
-    rows = list(_csv_rows(text, source) if is_csv else _json_rows(text, source))
-    if not rows:
-        raise InputError("expected ops, the table has no row", source=source)
-    unit = _unit(rows[0][1], source)
-    columns: dict[str, list[int]] = {name: [] for name in (*COLUMNS, "length", "bytes", "clock")}
-    for line, row in rows:
-        for name, value in _values(row, unit, f"line {line}", source).items():
-            columns[name].append(value)
+    with errors_in(source):
+        text = read_text(path)
+        is_csv = Path(path).suffix.lower() == ".csv"
+        rows = list(_csv_rows(text) if is_csv else _json_rows(text, source))
+        if not rows:
+            raise InputError("expected ops, the table has no row")
+        unit = _unit(rows[0][1])
+        values = [_values(row, unit, f"line {line}") for line, row in rows]
+    names = (*COLUMNS, "length", "bytes", "clock")
+    columns = {name: np.array([row[name] for row in values], dtype=np.int64) for name in names}
     clocks = columns.pop("clock")
     _fill_chunks(columns)
     return Trace.of(
@@ -106,36 +105,31 @@ def _read(path: str | Path) -> Trace:
         unit=unit,
         sources=[source],
         format="table",
-        is_aligned=len(set(clocks)) == 1,
+        is_aligned=len(np.unique(clocks)) == 1,
     )
 
 
-def _csv_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
+def _csv_rows(text: str) -> Iterator[tuple[int, Row]]:
     reader = csv.reader(io.StringIO(text), strict=True)
     names: list[str] | None = None
     try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
+        for given in reader:
+            cells = [cell.strip() for cell in given]
+            if not any(cells):
                 continue
             if names is None:
-                names = _header([cell.strip() for cell in cells], source)
+                names = cells
+                twice = next((name for name in names if names.count(name) > 1), None)
+                if twice is not None:
+                    raise InputError(f'the column "{twice}" is there twice', field="line 1")
                 continue
             if len(cells) != len(names):
                 text = f"expected {len(names)} cells as in the header, got {len(cells)}"
-                raise InputError(text, source=source, field=f"line {reader.line_num}")
-            pairs = zip(names, (cell.strip() for cell in cells), strict=True)
+                raise InputError(text, field=f"line {reader.line_num}")
+            pairs = zip(names, cells, strict=True)
             yield reader.line_num, {name: cell for name, cell in pairs if cell}
     except csv.Error as error:
-        raise InputError(
-            f"not valid CSV: {error}", source=source, field=f"line {reader.line_num}"
-        ) from None
-
-
-def _header(names: list[str], source: str) -> list[str]:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f'the column "{twice}" is there twice', source=source, field="line 1")
-    return names
+        raise InputError(f"not valid CSV: {error}", field=f"line {reader.line_num}") from None
 
 
 def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
@@ -144,56 +138,50 @@ def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
             continue
         row = parse_json(line, f"{source}, line {number}")
         if not isinstance(row, dict):
-            raise InputError(
-                f"expected an object, got {describe(row)}", source=source, field=f"line {number}"
-            )
+            raise InputError(f"expected an object, got {describe(row)}", field=f"line {number}")
         yield number, row
 
 
-def _unit(row: Mapping[str, Any], source: str) -> str:
+def _unit(row: Mapping[str, Any]) -> str:
     found = {match[2] for name in row if (match := TIME.fullmatch(name))}
     if len(found) != 1:
         got = f"got {', '.join(sorted(found))}" if found else "there is none"
-        raise InputError(
-            f"expected start and end in one unit, such as start_us and end_us; {got}",
-            source=source,
-        )
+        raise InputError(f"expected start and end in one unit, such as start_us and end_us; {got}")
     return found.pop()
 
 
-def _values(row: Row, unit: str, line: str, source: str) -> dict[str, int]:
+def _values(row: Row, unit: str, line: str) -> dict[str, int]:
     """Return the numbers of one row by column, times in nanoseconds."""
-    known = {*WHOLE, "kind", f"start_{unit}", f"end_{unit}"}
+    times = {f"{name}_{unit}": name for name in ("start", "end")}
+    known = {*WHOLE, "kind", *times}
     for name in row:
         if name not in known:
             hint = did_you_mean(name[:40], known)
-            raise InputError(f"unknown column{hint}", source=source, field=f"{line}.{name[:40]}")
-    for name in (*REQUIRED, f"start_{unit}", f"end_{unit}"):
+            raise InputError(f"unknown column{hint}", field=f"{line}.{name[:40]}")
+    for name in (*REQUIRED, *times):
         if row.get(name) is None:
-            raise InputError("this column is required", source=source, field=f"{line}.{name}")
+            raise InputError("this column is required", field=f"{line}.{name}")
+    values = {"step": 0, "replica": 0, "chunk": FREE, "length": FREE, "bytes": FREE, "clock": 0}
     try:
-        values = {name: _whole(name, row[name]) for name in WHOLE if row.get(name) is not None}
-        values["kind"] = _kind(row["kind"])
-        for name in ("start", "end"):
-            values[name] = _time(f"{name}_{unit}", row[f"{name}_{unit}"], NANOSECONDS[unit])
+        for name in WHOLE:
+            if row.get(name) is not None:
+                values[name] = _whole(name, row[name])
+        if row["kind"] not in KINDS:
+            text = f"expected one of {', '.join(KINDS)}, got {describe(row['kind'])}"
+            raise InputError(text, field="kind")
+        values["kind"] = KINDS.index(row["kind"])
+        for column, name in times.items():
+            values[name] = _time(column, row[column], NANOSECONDS[unit])
     except InputError as error:
-        raise InputError(error.message, source=source, field=f"{line}.{error.field}") from None
-    return {**_defaults(values), **values}
-
-
-def _defaults(values: Mapping[str, int]) -> dict[str, int]:
-    rest = {"step": 0, "replica": 0, "chunk": FREE, "length": FREE, "bytes": FREE, "clock": 0}
-    return {**rest, "device": values["stage"]}
+        raise error.about(f"{line}.{error.field}") from None
+    return {"device": values["stage"], **values}
 
 
 def _number(name: str, value: Any) -> Decimal:
-    if isinstance(value, str):
-        try:
-            value = Decimal(value)
-        except InvalidOperation:
-            raise InputError(f"expected a number, got {describe(value)}", field=name) from None
     try:
-        return as_clock(value)
+        return as_clock(Decimal(value) if isinstance(value, str) else value)
+    except InvalidOperation:
+        raise InputError(f"expected a number, got {describe(value)}", field=name) from None
     except ValueError as error:
         raise InputError(str(error), field=name) from None
 
@@ -212,25 +200,10 @@ def _time(name: str, value: Any, nanoseconds: int) -> int:
     return int(number.to_integral_value())
 
 
-def _kind(value: Any) -> int:
-    if value not in KINDS:
-        raise InputError(f"expected one of {', '.join(KINDS)}, got {describe(value)}", field="kind")
-    return KINDS.index(value)
-
-
-def _fill_chunks(columns: dict[str, list[int]]) -> None:
+def _fill_chunks(columns: dict[str, Any]) -> None:
     """Fill in chunks that the table leaves out: the rank of a stage among those of its device."""
-    on_device: dict[int, set[int]] = {}
-    for device, stage in zip(columns["device"], columns["stage"], strict=True):
-        on_device.setdefault(device, set()).add(stage)
-    rank = {
-        (device, stage): number
-        for device, stages in on_device.items()
-        for number, stage in enumerate(sorted(stages))
-    }
-    columns["chunk"] = [
-        rank[device, stage] if chunk == FREE else chunk
-        for chunk, device, stage in zip(
-            columns["chunk"], columns["device"], columns["stage"], strict=True
-        )
-    ]
+    pairs, place = np.unique(
+        np.stack([columns["device"], columns["stage"]]), axis=1, return_inverse=True
+    )
+    rank = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
+    columns["chunk"] = np.where(columns["chunk"] == FREE, rank[place.ravel()], columns["chunk"])
