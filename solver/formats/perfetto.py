@@ -1,4 +1,4 @@
-"""Schedules as traces that Perfetto and ``chrome://tracing`` show.
+"""Schedules of any kind of instance as traces that Perfetto and ``chrome://tracing`` show.
 
 The format is the JSON of Chrome's trace events: devices are processes, their streams threads, ops
 complete slices, memory counters, arrows the way of a micro-batch through the stages.
@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import isfinite
 from typing import Any
 
@@ -20,18 +19,13 @@ from ppsolve.models.core.metrics import usage
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError, InputError, errors_in
 from ppsolve.models.instances import Instance
+from ppsolve.models.trace.table import NANOSECONDS
 from ppsolve.solver.formats.program import entry_in, winner_in
 from ppsolve.solver.optimize.kinds import instance_in, kind_of, schedule_in
 from ppsolve.solver.structure.owners import number_in, owners
-
-NANOSECONDS_PER_SECOND = 10**9
-GROUP_SIZE = 1000
-"""Process numbers of a schedule begin at a multiple of this, so that those of the next one follow;
-as many devices are kept apart."""
 
 Event = dict[str, Any]
 
@@ -56,18 +50,10 @@ class TracedSchedule:
 
 
 def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
-    """Return the trace of schedules as JSON text.
+    """Return schedules, each a group of processes of its own, as the JSON text of a trace.
 
-    Parameters
-    ----------
-    shown : sequence of TracedSchedule
-        Schedules, each a group of processes of its own.
-
-    Returns
-    -------
-    str
-        An object with ``traceEvents``, one event a line. Times are microseconds, rounded to
-        nanoseconds; a time unit that is no unit of seconds is shown as microseconds.
+    It is an object with ``traceEvents``, one event a line. Times are microseconds, rounded to
+    nanoseconds; a time unit that is no unit of seconds is shown as microseconds.
     """
     events = [event for group, each in enumerate(shown) for event in _Group(each, group).events()]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
@@ -75,21 +61,18 @@ def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
 
 
 class _Group:
-    """The events of one schedule."""
+    """The events of one schedule; numbers of processes begin at a multiple of 1000."""
 
     def __init__(self, shown: TracedSchedule, group: int) -> None:
         self.shown, self.schedule = shown, shown.schedule
         self.problem: Problem = shown.schedule.problem
-        self.first = group * GROUP_SIZE + 1
-        self.group = group
+        self.group, self.first = group, 1000 * group + 1
         self.owner = owners(self.problem)
         scale = self.problem.scale
-        per_second = UNITS_PER_SECOND.get(scale.unit, UNITS_PER_SECOND["us"])
-        self.unit = Fraction(NANOSECONDS_PER_SECOND, per_second)
+        self.unit = NANOSECONDS.get(scale.unit, NANOSECONDS["us"])
         self.tick = scale.tick * self.unit
 
     def events(self) -> Iterator[Event]:
-        """Yield names, slices, counters and the mark of the bound."""
         yield from self._names()
         yield from self._slices()
         for pool in self.problem.pools:
@@ -109,7 +92,7 @@ class _Group:
             process = {"ph": "M", "pid": self.first + device, "tid": 0}
             name = f"{self.shown.title}: device {device}"
             yield process | {"name": "process_name", "args": {"name": name}}
-            order = self.group * GROUP_SIZE + place
+            order = self.first - 1 + place
             yield process | {"name": "process_sort_index", "args": {"sort_index": order}}
         for resource, (name, device) in enumerate(
             zip(self.problem.resource_names, self.owner, strict=True)
@@ -122,33 +105,52 @@ class _Group:
         """Yield a slice for every op that takes time, on each of its resources."""
         problem = self.problem
         busy = np.flatnonzero((problem.duration > 0) & (np.diff(problem.resource_ptr) > 0))
-        ways = _ways(problem, busy)
+        ways = self._ways(busy)
         starts, ends = (
             [self._nanoseconds(moment) for moment in moments[busy].tolist()]
             for moments in (self.schedule.start, self.schedule.end)
         )
+        columns = {"stage": problem.stage, "micro-batch": problem.microbatch}
         names = problem.op_names(busy)
         for op, name, start, end in zip(busy.tolist(), names, starts, ends, strict=True):
+            kind = problem.kinds[problem.kind[op]]
+            labels = {key: int(each[op]) for key, each in columns.items() if each[op] != FREE}
             slice_ = {
                 "ph": "X",
                 "name": name,
-                "cat": _kind(problem, op),
+                "cat": SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind,
                 "ts": _microseconds(start),
                 "dur": _microseconds(end - start),
-                "args": _labels(problem, op),
+                "args": labels,
             }
             for place, resource in enumerate(problem.resources_of(op).tolist()):
-                way = self._way(ways.get(op)) if place == 0 else {}
+                way = ways.get(op, {}) if place == 0 else {}
                 place_of = {"pid": self.first + self.owner[resource], "tid": resource + 1}
                 yield slice_ | place_of | way
 
-    def _way(self, way: tuple[int, bool, bool] | None) -> Event:
-        """Return the fields of arrows: the number of a micro-batch's way, shared by its slices."""
-        if way is None:
-            return {}
-        number, comes, goes = way
-        flow: Event = {"bind_id": hex(self.group * 2**32 + number + 1)}
-        return flow | ({"flow_in": True} if comes else {}) | ({"flow_out": True} if goes else {})
+    def _ways(self, busy: IntArray) -> dict[int, Event]:
+        """Return the fields of arrows of the ops on the way of each micro-batch.
+
+        A way follows the precedences of a micro-batch from stage to stage: the ops that have a
+        predecessor or a successor of the same micro-batch on another stream.
+        """
+        problem, before, after = self.problem, self.problem.before, self.problem.after
+        stream = np.full(problem.num_ops, FREE, dtype=np.int64)
+        stream[busy] = problem.resource_idx[problem.resource_ptr[busy]]
+        kept = (problem.microbatch[before] == problem.microbatch[after]) & (
+            problem.microbatch[before] != FREE
+        )
+        kept &= stream[before] != stream[after]
+        kept &= (stream[before] != FREE) & (stream[after] != FREE)
+        comes, goes = set(after[kept].tolist()), set(before[kept].tolist())
+        replica = problem.replica if len(problem.replica) else np.zeros(problem.num_ops, np.int64)
+        number = replica * (int(problem.microbatch.max(initial=0)) + 1) + problem.microbatch
+        return {
+            op: {"bind_id": hex(self.group * 2**32 + int(number[op]) + 1)}
+            | ({"flow_in": True} if op in comes else {})
+            | ({"flow_out": True} if op in goes else {})
+            for op in comes | goes
+        }
 
     def _counter(self, pool: Pool) -> Iterator[Event]:
         """Yield the amount in use whenever it changes."""
@@ -168,41 +170,8 @@ def _microseconds(nanoseconds: int) -> int | float:
     return nanoseconds // 1000 if nanoseconds % 1000 == 0 else nanoseconds / 1000
 
 
-def _kind(problem: Problem, op: int) -> str:
-    kind = problem.kinds[problem.kind[op]]
-    return SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind
-
-
-def _labels(problem: Problem, op: int) -> Event:
-    """Return the stage and the micro-batch of an op, where it has them."""
-    columns = {"stage": problem.stage, "micro-batch": problem.microbatch}
-    return {name: int(column[op]) for name, column in columns.items() if column[op] != FREE}
-
-
-def _ways(problem: Problem, busy: IntArray) -> dict[int, tuple[int, bool, bool]]:
-    """Return (number, comes, goes) of the ops on the way of each micro-batch.
-
-    A way follows the precedences of a micro-batch from stage to stage: the ops that have a
-    predecessor or a successor of the same micro-batch on another stream.
-    """
-    same = (problem.microbatch[problem.before] == problem.microbatch[problem.after]) & (
-        problem.microbatch[problem.before] != FREE
-    )
-    stream = np.full(problem.num_ops, FREE, dtype=np.int64)
-    stream[busy] = problem.resource_idx[problem.resource_ptr[busy]]
-    apart = stream[problem.before] != stream[problem.after]
-    kept = same & apart & (stream[problem.before] != FREE) & (stream[problem.after] != FREE)
-    comes, goes = set(problem.after[kept].tolist()), set(problem.before[kept].tolist())
-    replica = problem.replica if len(problem.replica) else np.zeros(problem.num_ops, np.int64)
-    count = int(problem.microbatch.max(initial=0)) + 1
-    return {
-        op: (int(replica[op]) * count + int(problem.microbatch[op]), op in comes, op in goes)
-        for op in comes | goes
-    }
-
-
 PICTURES: Mapping[str, Callable[[Sequence[TracedSchedule]], str]] = {"perfetto": perfetto_json}
-"""What writes the file of a viewer, by the name that ``--to`` says."""
+"""Writers of files of viewers, by the name that ``--to`` says."""
 
 
 def shown_in(
@@ -236,7 +205,7 @@ def shown_in(
     InputError
         There is no instance or no whole schedule, or the result has no such heuristic.
     """
-    try:
+    with errors_in(source):
         if not isinstance(data, dict):
             raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
         if data.get("kind") == "plan-result":
@@ -245,8 +214,6 @@ def shown_in(
             otherwise = instance_in(data, otherwise=otherwise)
             data = entry_in(data, heuristic)
         instance, schedule = _read(data, otherwise)
-    except InputError as error:
-        raise error.located(source) from None
     title = data.get("name") or data.get("best_by") or data.get("status") or "schedule"
     return instance, TracedSchedule(str(title), schedule, _makespan_bound(data))
 

@@ -11,16 +11,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM, parse_json, read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
-
-YAML_SUFFIXES = frozenset({".yml", ".yaml"})
-MAX_YAML_CHARACTERS = 1_000_000
-"""Both lists of 4,096 stages with 40 characters a time have a third of that."""
-
-MAX_YAML_DEPTH = 50
-"""A config has 2 levels. libyaml's recursion bears 20,000 and takes the process down at 100,000."""
 
 
 def _list_of_times(value: Any) -> Any:
@@ -64,11 +57,12 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
         missing, unknown or wrong.
     """
     source = source_name(path)
-    is_yaml = Path(path).suffix.lower() in YAML_SUFFIXES
-    text = read_text(path)
-    data = _parse_yaml(text, source) if is_yaml else parse_json(text, source)
-    if not isinstance(data, dict):
-        raise InputError(f"expected an object, got {describe(data)}", source=source)
+    with errors_in(source):
+        text = read_text(path)
+        is_yaml = Path(path).suffix.lower() in {".yml", ".yaml"}
+        data = _parse_yaml(text) if is_yaml else parse_json(text, source)
+        if not isinstance(data, dict):
+            raise InputError(f"expected an object, got {describe(data)}")
     config = VisualizerConfig.parse(data, source)
     name = "visualizer" if str(path) == STANDARD_STREAM else Path(path).stem
     return _to_instance(config, name, source)
@@ -105,39 +99,35 @@ def _fitted(times: tuple[Decimal, ...], stages: int) -> tuple[tuple[Decimal, ...
     return times, None
 
 
-def _parse_yaml(text: str, source: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError:
         raise InputError(
-            "reading YAML needs PyYAML: pip install 'ppsolve[yaml]', or convert the file to JSON",
-            source=source,
+            "reading YAML needs PyYAML: pip install 'ppsolve[yaml]', or convert the file to JSON"
         ) from None
-    if len(text) > MAX_YAML_CHARACTERS:
-        raise InputError(
-            f"expected at most {MAX_YAML_CHARACTERS} characters of YAML, got {len(text)}",
-            source=source,
-        )
+    # Both lists of 4,096 stages with 40 characters a time have a third of that.
+    most = 1_000_000
+    if len(text) > most:
+        raise InputError(f"expected at most {most} characters of YAML, got {len(text)}")
     loader: Any = _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
         _refuse_depth(yaml.parse(text, Loader=loader))
         return yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {_yaml_problem(error)}", source=source) from None
+        raise InputError(f"not valid YAML: {_yaml_problem(error)}") from None
     except (RecursionError, ValueError, TypeError) as error:
-        raise InputError(f"not usable YAML: {error}", source=source) from None
-    except InputError as error:
-        raise error.located(source) from None
+        raise InputError(f"not usable YAML: {error}") from None
 
 
 def _refuse_depth(events: Iterable[Any]) -> None:
-    # libyaml's loader recurses without a limit of its own.
-    depth = 0
+    # A config has 2 levels. libyaml's recursion takes the process down at 100,000.
+    depth, deepest = 0, 50
     for event in events:
         name = type(event).__name__
         depth += name.endswith("StartEvent") - name.endswith("EndEvent")
-        if depth > MAX_YAML_DEPTH:
-            raise InputError(f"not usable YAML: nested deeper than {MAX_YAML_DEPTH} levels")
+        if depth > deepest:
+            raise InputError(f"not usable YAML: nested deeper than {deepest} levels")
 
 
 def _yaml_problem(error: Any) -> str:
@@ -147,8 +137,7 @@ def _yaml_problem(error: Any) -> str:
 
 
 def _loader(safe_loader: Any) -> Any:
-    """Return a loader with `safe_loader`'s types only, which also refuses what JSON refuses."""
-
+    # It has the types of `safe_loader` only, and also refuses what JSON refuses.
     class Loader(safe_loader):  # type: ignore[misc]
         def flatten_mapping(self, node: Any) -> None:
             # Nested merges grow exponentially; no config needs them.
