@@ -10,16 +10,17 @@ from typing import Any, Self
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 
 KINDS = ("F", "B", "I", "W", "TF", "TB")
 """Kinds of ops by number: forward, fused backward, input- and weight-gradient backward, and the
 transfers of an activation and of a gradient that leave a stage."""
 
-NUM_COMPUTE = 4
+NUM_COMPUTE = KINDS.index("TF")
 """Kinds below this number are compute ops."""
 
-NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+NANOSECONDS = {unit: UNITS_PER_SECOND["ns"] // count for unit, count in UNITS_PER_SECOND.items()}
 """Nanoseconds of each unit that times of a trace may be written in."""
 
 COLUMNS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "start", "end", "device")
@@ -103,7 +104,7 @@ class Trace:
         sources: Sequence[str],
         format: str,
         is_aligned: bool = True,
-        notes: Notes | None = None,
+        notes: Notes = Notes(),
     ) -> Self:
         """Make a trace of columns; those that may be unknown may be left out.
 
@@ -119,19 +120,10 @@ class Trace:
         Trace
             The trace, not yet checked.
         """
-        count = len(columns["step"])
-        given = {name: np.asarray(columns[name], dtype=np.int64) for name in COLUMNS}
-        for name in OPTIONAL:
-            unknown = 0 if name == "origin" else FREE
-            given[name] = np.asarray(columns.get(name, np.full(count, unknown)), dtype=np.int64)
-        return cls(
-            **given,
-            unit=unit,
-            sources=tuple(sources),
-            format=format,
-            is_aligned=is_aligned,
-            notes=notes or Notes(),
-        )
+        free = np.full(len(columns["step"]), FREE)
+        given = {"length": free, "bytes": free, "origin": np.zeros_like(free), **columns}
+        arrays = [np.asarray(given[name], np.int64) for name in (*COLUMNS, *OPTIONAL)]
+        return cls(*arrays, unit, tuple(sources), format, is_aligned, notes)
 
     def __len__(self) -> int:
         """Return the number of ops n."""
@@ -171,15 +163,27 @@ class Trace:
                 part = self.where(np.sort(rows))
                 yield int(part.step[0]), int(part.replica[0]), part
 
-    def times(self, nanoseconds: Iterable[int]) -> list[Decimal]:
-        """Return times in the unit of the trace, exactly."""
-        one = Decimal(NANOSECONDS[self.unit])
+    def times(self, nanoseconds: Iterable[int], unit: str | None = None) -> list[Decimal]:
+        """Return times exactly in a unit.
+
+        Parameters
+        ----------
+        nanoseconds : iterable of int
+            The times.
+        unit : str, optional
+            Their unit; by default that of the trace.
+
+        Returns
+        -------
+        list of Decimal
+            As many.
+        """
+        one = Decimal(NANOSECONDS[unit or self.unit])
         return [Decimal(int(time)) / one for time in nanoseconds]
 
-    def event(self, row: int) -> str:
-        """Return the name of a row for messages: ``step 3, replica 0: F1.2`` (stage, batch)."""
-        name = f"{KINDS[self.kind[row]]}{self.stage[row]}.{self.microbatch[row]}"
-        return f"step {self.step[row]}, replica {self.replica[row]}: {name}"
+    def op(self, row: int) -> str:
+        """Return the name of the op of a row: ``F1.2`` (stage, micro-batch)."""
+        return f"{KINDS[self.kind[row]]}{self.stage[row]}.{self.microbatch[row]}"
 
     def error(self, row: int, message: str) -> InputError:
         """Return the error that a row causes.
@@ -194,11 +198,12 @@ class Trace:
         Returns
         -------
         InputError
-            Names the file of the row and its op.
+            Names the file of the row, its step, replica and op.
         """
         origin = int(self.origin[row])
         source = self.sources[origin] if origin < len(self.sources) else None
-        return InputError(message, source=source, field=self.event(row))
+        where = f"step {self.step[row]}, replica {self.replica[row]}: {self.op(row)}"
+        return InputError(message, source=source, field=where)
 
 
 def joined(traces: Sequence[Trace]) -> Trace:

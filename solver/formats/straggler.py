@@ -95,7 +95,7 @@ def _compute_rows(table: dict[str, Any]) -> dict[str, Any]:
 
 def _whole(column: Any, numbers: IntArray, name: str) -> IntArray:
     values = _finite(column, numbers, name)
-    whole = values.astype(np.int64)
+    whole: IntArray = values.astype(np.int64)
     wrong = np.flatnonzero((whole != values) | ((whole < 0) & (name != "step")))
     if len(wrong):
         raise InputError(
@@ -130,4 +130,5 @@ def _nanoseconds(rows: dict[str, Any], name: str) -> IntArray:
             f"expected seconds{' from 0' if name == 'duration' else ''}, got {values[row]}",
             field=f"{event}{op}.{name}",
         )
-    return np.rint(seconds * NANOSECONDS["s"]).astype(np.int64)
+    nanoseconds: IntArray = np.rint(seconds * NANOSECONDS["s"]).astype(np.int64)
+    return nanoseconds

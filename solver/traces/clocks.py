@@ -70,7 +70,7 @@ def refuse_early(part: Trace, tolerance: int | None = None) -> None:
     Parameters
     ----------
     part : Trace
-        One replica-step, checked. Nothing is known where its clocks have no common zero.
+        One replica-step, checked. Devices are not compared where clocks have no common zero.
     tolerance : int, optional
         Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
 
@@ -86,7 +86,7 @@ def refuse_early(part: Trace, tolerance: int | None = None) -> None:
     if np.any(late > allowed):
         worst = int(np.argmax(late))
         amount, most = part.times((late[worst], allowed))
-        other = part.event(int(before[worst])).split(": ")[1]
+        other = part.op(int(before[worst]))
         raise part.error(
             int(after[worst]),
             f"starts {amount} {part.unit} before {other} ends, which it needs; expected clocks "
@@ -108,11 +108,10 @@ def boundaries_of(part: Trace) -> list[Boundary]:
     for device in range(int(part.device.max())):
         forth = gap[(source == device) & (target == device + 1)]
         back = gap[(source == device + 1) & (target == device)]
+        low = high = 0
         if len(forth) and len(back):
             low, high = -int(forth.min()), int(back.min())
-            found.append(Boundary(device, (low + high) // 2, high - low))
-        else:
-            found.append(Boundary(device, 0, 0))
+        found.append(Boundary(device, (low + high) // 2, high - low))
     return found
 
 

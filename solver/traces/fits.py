@@ -11,18 +11,17 @@ from ppsolve.models.core.problem import FREE
 from ppsolve.models.trace.table import KINDS, NUM_COMPUTE, Trace
 from ppsolve.solver.traces.clocks import aligned, boundaries_of, precedences_of, recorded_span
 
-UNUSUAL_STEP = 1.05
-"""A step whose span is this many times the median one is unusual. The 17 ordinary iterations of
-the published Primus trace lie between 0.984 and 1.006 of their median, its two with stalls at 1.068
-and 1.077."""
 
-UNUSUAL_OP = 2.0
-"""An op is unusual if it takes this many times the usual op of its stage and kind, relative to the
-other ops of its micro-batch. In the same trace stalled ops take 5 to 6 times the median, and last
-backwards, which are always slower there, 1.26 times."""
+@dataclass(frozen=True)
+class FitParams:
+    """What counts as unusual. Ordinary steps of the published Primus trace are within 1.006."""
 
-LEAST_POINTS = 3
-"""Fewest points from which a line or a curve of two or three numbers is fitted."""
+    step: float = 1.05  # times the median span, of a step that is looked at
+    op: float = 2.0  # times the usual op of its stage and kind, relative to its micro-batch
+    lengths: int = 3  # fewest different lengths to which costs are fitted
+
+
+FIT_PARAMS = FitParams()
 
 WAITING = (
     "transfers: bandwidth cannot be fitted, as no send is recorded without waiting; give rows of "
@@ -32,18 +31,10 @@ WAITING = (
 
 @dataclass(frozen=True)
 class StageTime:
-    """Durations of one kind of op on one stage, nanoseconds.
+    """Durations of the ops of one kind on one stage, nanoseconds.
 
     Parameters
     ----------
-    stage : int
-        The stage.
-    kind : str
-        Kind of the ops.
-    count : int
-        Number of ops.
-    median, mean : float
-        Of all of them.
     held : float
         Median time after an op in which its device does not go on although the input of its next
         op is there: blocking sends and receives, launches, Python. 0 where that is never seen.
@@ -84,16 +75,7 @@ class TransferFit:
 class CostFit:
     """Durations of one kind on one stage over the length L: constant + per_token L + per_square L².
 
-    Parameters
-    ----------
-    stage : int
-        The stage.
-    kind : str
-        Kind of the ops.
-    constant, per_token, per_square : float
-        Nanoseconds, none negative.
-    error : float
-        Median of |fitted - recorded| / recorded.
+    In nanoseconds, none negative; `error` is the median of |fitted - recorded| / recorded.
     """
 
     stage: int
@@ -110,16 +92,12 @@ class UnusualStep:
 
     Parameters
     ----------
-    step, replica : int
-        Which one.
     reason : str
         ``warm-up`` for the steps at the beginning, else ``stall``.
     ratio : float
         Its span over the median span.
-    op : str
-        Op that took the longest beyond its usual time, ``F2.8`` (stage, micro-batch).
-    device : int
-        Device (pipeline rank) of that op.
+    op, device : str, int
+        Op that took the longest beyond its usual time, ``F2.8`` (stage, micro-batch), and its rank.
     excess : float
         Nanoseconds beyond its usual time.
     """
@@ -173,11 +151,12 @@ def fit(trace: Trace) -> Fits:
     """Fit all that a checked trace can tell; unusual steps do not count."""
     unusual = tuple(unusual_steps(trace))
     left_out = {(one.step, one.replica) for one in unusual}
-    kept = _without(trace, left_out)
+    pairs = zip(trace.step.tolist(), trace.replica.tolist(), strict=True)
+    kept = trace.where(np.array([pair not in left_out for pair in pairs], dtype=np.bool_))
     kept = kept if len(kept) else trace
-    parts = [part for _, _, part in kept.parts()]
+    parts = [part.where(part.is_compute) for _, _, part in kept.parts()]
     one_way = one_way_of(parts)
-    times = tuple(stage_times(kept, held_times(parts, one_way or 0.0)))
+    times = tuple(_stage_times(kept, _held_times(parts, one_way or 0.0)))
     transfer, warnings = _transfer(kept, one_way, times)
     costs, more = _costs(kept)
     jitter = {
@@ -187,60 +166,32 @@ def fit(trace: Trace) -> Fits:
     return Fits(times, jitter, transfer, costs, unusual, (*warnings, *more))
 
 
-def _without(trace: Trace, left_out: set[tuple[int, int]]) -> Trace:
-    pairs = zip(trace.step.tolist(), trace.replica.tolist(), strict=True)
-    return trace.where(np.array([pair not in left_out for pair in pairs], dtype=np.bool_))
-
-
-def stage_times(
-    trace: Trace, held: Mapping[tuple[int, int], float] | None = None
-) -> Iterator[StageTime]:
-    """Yield the durations of each stage and kind of compute op.
-
-    Parameters
-    ----------
-    trace : Trace
-        A checked trace.
-    held : mapping of (stage, kind) to float, optional
-        Nanoseconds for which a device is held after such an op, see `held_times`.
-
-    Yields
-    ------
-    StageTime
-        By stage, then by kind.
-    """
+def _by_stage_and_kind(trace: Trace) -> Iterator[tuple[int, int, Trace]]:
     for stage in range(int(trace.stage.max()) + 1):
         for kind in range(NUM_COMPUTE):
-            lengths = trace.duration[(trace.stage == stage) & (trace.kind == kind)]
-            if len(lengths):
-                median, mean = float(np.median(lengths)), float(lengths.mean())
-                spread = 1.4826 * float(np.median(np.abs(lengths - median)))
-                variation = spread / mean if mean else 0.0
-                after = (held or {}).get((stage, kind), 0.0)
-                yield StageTime(stage, KINDS[kind], len(lengths), median, mean, after, variation)
+            group = trace.where((trace.stage == stage) & (trace.kind == kind))
+            if len(group):
+                yield stage, kind, group
 
 
-def held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:
-    """Return the time for which devices are held after their ops, by stage and kind.
+def _stage_times(trace: Trace, held: Mapping[tuple[int, int], float]) -> Iterator[StageTime]:
+    for stage, kind, group in _by_stage_and_kind(trace):
+        lengths = group.duration
+        median, mean = float(np.median(lengths)), float(lengths.mean())
+        spread = 1.4826 * float(np.median(np.abs(lengths - median)))
+        variation = spread / mean if mean else 0.0
+        after = held.get((stage, kind), 0.0)
+        yield StageTime(stage, KINDS[kind], len(lengths), median, mean, after, variation)
+
+
+def _held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:
+    """Return the median time for which devices are held after their ops, by stage and kind.
 
     Counted are gaps before ops that wait for no other device: what they need from one was made
     twice the latency before the op that ran before them ended.
-
-    Parameters
-    ----------
-    parts : sequence of Trace
-        Replica-steps.
-    latency : float
-        Nanoseconds of a transfer.
-
-    Returns
-    -------
-    dict of (int, int) to float
-        Median gap; stages and kinds without such gaps are left out.
     """
     gaps: dict[tuple[int, int], list[int]] = {}
-    for part in parts:
-        part = aligned(part.where(part.is_compute))
+    for part in map(aligned, parts):
         before, after = precedences_of(part)
         away = part.device[before] != part.device[after]
         made = np.full(len(part), np.iinfo(np.int64).min // 2)
@@ -258,42 +209,36 @@ def held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], 
 def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
     """Yield the replica-steps that took far longer than most because of single ops.
 
-    A step counts if its span is `UNUSUAL_STEP` times the median and one of its ops is
-    `UNUSUAL_OP` times as long as others of its stage and kind, relative to its micro-batch. At
-    the beginning of a trace that is warm-up, later a stall.
+    A step counts if its span and one of its ops are as `FitParams` says. At the beginning of a
+    trace that is warm-up, later a stall.
     """
     compute = trace.where(trace.is_compute)
-    usual = {(one.stage, one.kind): one.median for one in stage_times(compute)}
+    usual = {(one.stage, one.kind): one.median for one in _stage_times(compute, {})}
     parts = [(step, replica, part, recorded_span(part)) for step, replica, part in compute.parts()]
     median = float(np.median([span for *_, span in parts]))
     warm = True
     first = int(compute.step.min())
     for step, replica, part, span in parts:
-        found = _unusual_op(part, usual) if span > UNUSUAL_STEP * median else None
+        found = _unusual_op(part, usual) if span > FIT_PARAMS.step * median else None
         warm = warm and (step == first or found is not None)
         if found is not None:
             row, excess = found
-            name = f"{KINDS[part.kind[row]]}{part.stage[row]}.{part.microbatch[row]}"
             reason = "warm-up" if warm and len(parts) > 1 else "stall"
             device = int(part.device[row])
-            yield UnusualStep(step, replica, reason, span / median, name, device, excess)
+            yield UnusualStep(step, replica, reason, span / median, part.op(row), device, excess)
 
 
 def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, float] | None:
     """Return row and excess in nanoseconds of the op that is longest beyond its usual time."""
-    expected = np.array(
-        [
-            usual[stage, KINDS[kind]]
-            for stage, kind in zip(part.stage.tolist(), part.kind.tolist(), strict=True)
-        ]
-    )
+    pairs = zip(part.stage.tolist(), part.kind.tolist(), strict=True)
+    expected = np.array([usual[stage, KINDS[kind]] for stage, kind in pairs])
     ratio = part.duration / np.maximum(expected, 1.0)
     own = np.zeros(int(part.microbatch.max()) + 1)
     for microbatch in range(len(own)):
         # The lower middle: of two ops, one of which stalled, the other one is usual.
         own[microbatch] = np.percentile(ratio[part.microbatch == microbatch], 50, method="lower")
     usually = expected * own[part.microbatch]
-    stands_out = part.duration > UNUSUAL_OP * usually
+    stands_out = part.duration > FIT_PARAMS.op * usually
     if not np.any(stands_out):
         return None
     excess = np.where(stands_out, part.duration - usually, -1.0)
@@ -302,12 +247,12 @@ def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, 
 
 
 def one_way_of(parts: Sequence[Trace]) -> float | None:
-    """Return half of the median round trip of the fastest transfers, in nanoseconds.
+    """Return half of the median round trip of the fastest transfers between ops, in nanoseconds.
 
     None for one device; negative where clocks are off by more. What it takes includes the time for
     which sender and receiver are held.
     """
-    trips = [boundary.round_trip for part in parts for boundary in boundaries_of(_computed(part))]
+    trips = [boundary.round_trip for part in parts for boundary in boundaries_of(part)]
     return float(np.median(trips)) / 2 if trips else None
 
 
@@ -324,10 +269,6 @@ def _transfer(
         return None, [text, WAITING]
     held = float(np.median([one.held for one in times]))
     return TransferFit(max(0.0, one_way - held), None, "round trips"), [WAITING]
-
-
-def _computed(part: Trace) -> Trace:
-    return part.where(part.is_compute)
 
 
 def _from_transfers(sent: Trace) -> tuple[TransferFit, list[str]]:
@@ -354,14 +295,12 @@ def _costs(trace: Trace) -> tuple[tuple[CostFit, ...], list[str]]:
     if not len(known):
         return (), ["costs over lengths cannot be fitted, no lengths are recorded"]
     found, lacking = [], []
-    for stage in range(int(known.stage.max()) + 1):
-        for kind in range(NUM_COMPUTE):
-            group = known.where((known.stage == stage) & (known.kind == kind))
-            if len(np.unique(group.length)) >= LEAST_POINTS:
-                found.append(_cost(group, stage, KINDS[kind]))
-            elif len(group):
-                lacking.append(f"{KINDS[kind]} of stage {stage}")
-    text = f"costs over lengths need {LEAST_POINTS} lengths, fewer are recorded of "
+    for stage, kind, group in _by_stage_and_kind(known):
+        if len(np.unique(group.length)) >= FIT_PARAMS.lengths:
+            found.append(_cost(group, stage, KINDS[kind]))
+        else:
+            lacking.append(f"{KINDS[kind]} of stage {stage}")
+    text = f"costs over lengths need {FIT_PARAMS.lengths} lengths, fewer are recorded of "
     return tuple(found), [text + ", ".join(lacking)] if lacking else []
 
 

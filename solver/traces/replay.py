@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -49,7 +48,7 @@ class Recorded:
 
     @classmethod
     def of(cls, part: Trace, unit: str | None = None) -> Recorded:
-        """Make the instance and the problem of a replica-step.
+        """Make the instance and the problem of the compute ops of a replica-step.
 
         Parameters
         ----------
@@ -61,7 +60,7 @@ class Recorded:
         Returns
         -------
         Recorded
-            Of the compute ops.
+            Not yet replayed.
         """
         compute = part.where(part.is_compute)
         instance = pipeline_of(compute, unit)
@@ -198,7 +197,7 @@ def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
     unit = unit or part.unit
     compute = part.where(part.is_compute)
     table = op_table(compute)
-    durations = _decimals(compute.duration, unit)
+    durations = part.times(compute.duration, unit)
     times = {
         name: [[durations[row] for row in rows] for rows in table[kind].tolist()]
         for kind, name in FIELDS.items()
@@ -235,12 +234,12 @@ def median_instance(trace: Trace, fits: Fits, name: str = "trace") -> PipelineIn
     times: dict[str, list[Decimal]] = {}
     for one in fits.stage_times:
         field = FIELDS[KINDS.index(one.kind)]
-        times.setdefault(field, []).extend(_decimals([round(one.median + one.held)], trace.unit))
+        times.setdefault(field, []).extend(trace.times([round(one.median + one.held)]))
     common = max(sorted(set(counts)), key=counts.count)
     data = _instance(compute, name, trace.unit, common, times)
     data["description"] = _description(trace, fits)
     if fits.transfer is not None and round(fits.transfer.latency):
-        data["p2p"] = {"latency": _decimals([round(fits.transfer.latency)], trace.unit)[0]}
+        data["p2p"] = {"latency": trace.times([round(fits.transfer.latency)])[0]}
     return PipelineInstance.parse(data, name)
 
 
@@ -262,11 +261,6 @@ def _instance(
     return data
 
 
-def _decimals(nanoseconds: Sequence[int] | Any, unit: str) -> list[Decimal]:
-    one = Decimal(NANOSECONDS[unit])
-    return [Decimal(int(time)) / one for time in nanoseconds]
-
-
 def _lengths(compute: Trace, microbatches: int) -> list[int] | None:
     length = np.full(microbatches, FREE, dtype=np.int64)
     length[compute.microbatch] = np.where(
@@ -276,7 +270,6 @@ def _lengths(compute: Trace, microbatches: int) -> list[int] | None:
 
 
 def _description(trace: Trace, fits: Fits) -> str:
-    """Return in words where the medians come from, their spread, and the time held."""
     one = NANOSECONDS[trace.unit]
     parts = []
     for kind in dict.fromkeys(time.kind for time in fits.stage_times):
@@ -345,7 +338,12 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
         # All durations are multiples of a tick that moments are not multiples of.
         recorded = Recorded.of(part, "ns")
     begun = np.rint(starts[recorded.row] / recorded.tick).astype(np.int64)
-    schedule = _earliest_from(recorded, begun)
+    # The least starts that are not before `begun` and keep the rules.
+    problem = replace(recorded.problem, release=begun)
+    try:
+        schedule = Schedule(recorded.problem, time_orders(problem, recorded.orders).start)
+    except DeadlockError as error:
+        raise impossible(recorded.part, error) from None
     moved = ((schedule.start - begun) * recorded.tick).astype(np.int64)
     most = int(np.argmax(moved))
     shift, row = int(moved[most]), int(recorded.row[most])
@@ -357,17 +355,8 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
             f"are off by at most {limit}",
         )
     result = _result(recorded.instance, schedule)
-    event = part.event(row).split(": ")[1] if shift else ""
+    event = part.op(row) if shift else ""
     return RecordedStep(part_name(part), recorded.instance, result, shift, event)
-
-
-def _earliest_from(recorded: Recorded, begun: IntArray) -> Schedule:
-    """Return the schedule with the least starts that are not before `begun` and keep the rules."""
-    problem = replace(recorded.problem, release=begun)
-    try:
-        return Schedule(recorded.problem, time_orders(problem, recorded.orders).start)
-    except DeadlockError as error:
-        raise impossible(recorded.part, error) from None
 
 
 def _result(instance: PipelineInstance, schedule: Schedule) -> Result:

@@ -20,8 +20,7 @@ from tests.traces.cases import annotation, profile
 def moments(trace):
     """Return start and end in microseconds by op."""
     return {
-        trace.event(row).split(": ")[1]: (trace.start[row] / 1000, trace.end[row] / 1000)
-        for row in range(len(trace))
+        trace.op(row): (trace.start[row] / 1000, trace.end[row] / 1000) for row in range(len(trace))
     }
 
 

@@ -41,7 +41,7 @@ def test_backwards_of_virtual_stages_begin_with_the_last_chunk(tmp_path):
     (tmp_path / "pp_rank_0.json").write_text(json.dumps({"1": lists}))
     (tmp_path / "config.json").write_text(json.dumps({"pp_size": 1, "vp_size": 2, "num_mbs": 1}))
     trace = read_trace([tmp_path])
-    assert [trace.event(row).split(": ")[1] for row in range(4)] == ["F0.0", "F1.0", "B1.0", "B0.0"]
+    assert [trace.op(row) for row in range(4)] == ["F0.0", "F1.0", "B1.0", "B0.0"]
     assert trace.chunk.tolist() == [0, 1, 1, 0]
     assert trace.notes.unexplained == {"rank 0": 0.4}
 

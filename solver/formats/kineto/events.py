@@ -172,8 +172,10 @@ def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_
         goes_up = sent[2] in {"SEND_F", "RECV_B"}
         found.beside.setdefault(int(sent[1]) + (1 if goes_up else -1), name)
     elif match := RANGE.fullmatch(name):
-        op = int(match[1]), match[2], int(match[3])
-        found.ranges.append(OpRange(*_moments(event, name), name, *op, _thread(event), is_gpu))
+        start, end = _moments(event, name)
+        stage, microbatch = int(match[1]), int(match[3])
+        thread = _thread(event)
+        found.ranges.append(OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu))
     elif OVERLAPPED.fullmatch(name):
         raise InputError(
             "expected ranges of one op each; a forward and a backward run overlapped in this one",
