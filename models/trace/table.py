@@ -122,8 +122,14 @@ class Trace:
         """
         free = np.full(len(columns["step"]), FREE)
         given = {"length": free, "bytes": free, "origin": np.zeros_like(free), **columns}
-        arrays = [np.asarray(given[name], np.int64) for name in (*COLUMNS, *OPTIONAL)]
-        return cls(*arrays, unit, tuple(sources), format, is_aligned, notes)
+        return cls(
+            **{name: np.asarray(given[name], np.int64) for name in (*COLUMNS, *OPTIONAL)},
+            unit=unit,
+            sources=tuple(sources),
+            format=format,
+            is_aligned=is_aligned,
+            notes=notes,
+        )
 
     def __len__(self) -> int:
         """Return the number of ops n."""

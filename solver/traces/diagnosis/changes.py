@@ -11,21 +11,16 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import FloatArray, Layers
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.plan.split import SplitProblem, best_split
-from ppsolve.solver.traces.diagnosis.bubble import replayed
-from ppsolve.solver.traces.diagnosis.steps import PATIENCE, DiagnosedStep, Searches, Times, Variant
+from ppsolve.solver.traces.diagnosis.steps import (
+    DIAGNOSIS,
+    DiagnosedStep,
+    Searches,
+    Times,
+    Variant,
+    replayed,
+)
 from ppsolve.solver.traces.diagnosis.verdict import Help, StepVerdict, mean_of
 from ppsolve.solver.traces.replay import Recorded
-
-PREPARING_SECONDS = 1.5
-"""Seconds that must be left for a change that is searched: preparing the first step takes 0.4 to
-1.2 s of processor time with two stages and 256 micro-batches and 0.3 to 0.6 s with eight and 16.
-Twice the quickest preparation of the run counts where that is more, as on a busy machine; a change
-that is begun later is not computed."""
-
-STEP_SECONDS = 0.5
-"""Most seconds for the search of one step of a change; more make a figure smaller at the most."""
-
-LATE = "the time limit left no time for it"
 
 
 def recorded_helps(
@@ -62,19 +57,17 @@ def recorded_helps(
         return
     text = "recorded order; each micro-batch takes as long on every stage, the same in total"
     yield Help("even split", text, _mean(steps, _even), None, replay, numbers)
-    slow = slowest_device(steps)
+    slow = _slowest_device(steps)
     text = f"recorded order; device {slow} works as long as the mean, the others take over the rest"
     value = _mean(steps, lambda one: _relieved(one, slow))
     yield Help("relieve slow device", text, value, None, replay, numbers)
 
 
-def slowest_device(steps: Sequence[DiagnosedStep]) -> int:
+def _slowest_device(steps: Sequence[DiagnosedStep]) -> int:
     """Return the device of a replica that works longest over all steps and replicas."""
     parts = [one.part for step in steps for one in step.parts]
-    loads = np.bincount(
-        np.concatenate([part.device for part in parts]),
-        weights=np.concatenate([part.duration for part in parts]),
-    )
+    devices, durations = ([getattr(one, name) for one in parts] for name in ("device", "duration"))
+    loads = np.bincount(np.concatenate(devices), weights=np.concatenate(durations))
     return int(np.argmax(loads))
 
 
@@ -151,9 +144,9 @@ def _split(times: Times) -> Times:
 
 def _halved(times: Times) -> Times:
     """Return the times of twice as many stages, interleaved: stage s and s + p were stage s."""
-    halves = {name: table // 2 for name, table in times.items()}
     return {
-        name: np.concatenate([half, times[name] - half], axis=0) for name, half in halves.items()
+        name: np.concatenate([table // 2, table - table // 2], axis=0)
+        for name, table in times.items()
     }
 
 
@@ -170,10 +163,8 @@ def searched_help(
     ----------
     variant : Variant
         The change.
-    steps : sequence of DiagnosedStep
-        Recorded steps; those nearest to the mean come first.
-    verdicts : sequence of StepVerdict
-        Their verdicts.
+    steps, verdicts : sequence of DiagnosedStep, of StepVerdict
+        Recorded steps, those nearest to the mean come first, and their verdicts.
     searches : Searches
         Searches that are kept between steps.
     clock : Clock
@@ -184,38 +175,32 @@ def searched_help(
     Help
         Over the steps that were searched; its `steps` name them.
     """
-    mean = mean_of(one.replay for one in verdicts)
+    mean = _means(verdicts, "replay")
     pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))
-    found: list[tuple[int, int, StepVerdict]] = []
+    values: list[int] = []
+    bounds: list[int] = []
     for step, verdict in pairs:
-        needed = STEP_SECONDS if found else max(PREPARING_SECONDS, 2 * searches.preparing_seconds)
-        if clock.left < needed:
+        # On a busy machine preparing takes longer.
+        first = max(DIAGNOSIS.preparing, 2 * searches.preparing_seconds)
+        if clock.left < (DIAGNOSIS.per_step if values else first):
             break
-        answer = searches.answer(
-            variant, step, is_free=False, seconds=STEP_SECONDS, patience=PATIENCE
-        )
+        answer = searches.answer(variant, step, is_free=False, seconds=DIAGNOSIS.per_step)
         if answer is None:
             return Help(variant.name, "no order was found that fits the memory")
         value = int(answer.makespan)
-        if variant.has_recorded:
-            value = min(value, verdict.ordered)
-        found.append((value, int(answer.bound), verdict))
-    if not found:
-        return Help(variant.name, LATE)
+        values.append(min(value, verdict.ordered) if variant.has_recorded else value)
+        bounds.append(int(answer.bound))
+    if not values:
+        return Help(variant.name, "the time limit left no time for it")
+    done = [verdict for _, verdict in pairs[: len(values)]]
     return Help(
         variant.name,
         variant.assumes,
-        mean_of(value for value, _, _ in found),
-        mean_of(bound for _, bound, _ in found),
-        mean_of(verdict.replay for _, _, verdict in found),
-        tuple(sorted(verdict.step for _, _, verdict in found)),
+        mean_of(values),
+        mean_of(bounds),
+        _means(done, "replay"),
+        tuple(sorted(verdict.step for verdict in done)),
     )
-
-
-NAME = "other split"
-
-MOST_TICKS = 2**30
-"""Sum of the times of all layers; `best_split` takes twice as many where stages share devices."""
 
 
 def refuse_other_stages(steps: Sequence[DiagnosedStep], layers: Layers) -> None:
@@ -246,10 +231,8 @@ def other_split(
 
     Parameters
     ----------
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    verdicts : sequence of StepVerdict
-        Their verdicts.
+    steps, verdicts : sequence of DiagnosedStep, of StepVerdict
+        Recorded steps, and their verdicts.
     layers : Layers
         Times of layers, and their recorded split.
 
@@ -258,17 +241,14 @@ def other_split(
     Help
         With the layers of each stage.
     """
-    parts = [one for step in steps for one in step.parts]
-    stages = _best(layers, parts)
+    stages = _best(layers, [one for step in steps for one in step.parts])
     numbers = tuple(one.step for one in verdicts)
-    value = mean_of(
-        max(replayed(one, _moved(one, layers, stages)) for one in step.parts) for step in steps
-    )
+    value = _mean(steps, lambda one: _moved(one, layers, stages))
     old, new = (" ".join(map(str, np.bincount(given))) for given in (layers.stage, stages))
     text = f"recorded order; {new} layers on the stages in place of {old}, whatever they hold"
     if old == new:
         text = f"{old} layers on the stages, as recorded, is the best split"
-    return Help(NAME, text, value, None, mean_of(one.replay for one in verdicts), numbers)
+    return Help("other split", text, value, None, _means(verdicts, "replay"), numbers)
 
 
 def _best(layers: Layers, parts: Sequence[Recorded]) -> list[int]:
@@ -278,18 +258,12 @@ def _best(layers: Layers, parts: Sequence[Recorded]) -> list[int]:
         for kind in one.problem.kinds:
             stage_time = one.problem.duration[one.problem.grid(kind)].mean(axis=1)
             work += _shares(layers, kind) * stage_time[layers.stage]
-    scaled = work / len(parts) * min(1.0, MOST_TICKS * len(parts) / max(work.sum(), 1.0))
+    # Twice as many ticks are what `best_split` takes where stages share devices.
+    scaled = work / len(parts) * min(1.0, 2**30 * len(parts) / max(work.sum(), 1.0))
     (places,) = parts[0].instance.stage_devices_of_pipes()
-    nothing = (0,) * len(scaled)
-    problem = SplitProblem(
-        tuple(np.rint(scaled).astype(np.int64).tolist()),
-        nothing,
-        nothing,
-        tuple(places),
-        None,
-        (0,) * len(places),
-    )
-    split = best_split(problem)
+    ticks, nothing = np.rint(scaled).astype(np.int64).tolist(), (0,) * len(scaled)
+    none = (0,) * len(places)
+    split = best_split(SplitProblem(tuple(ticks), nothing, nothing, tuple(places), None, none))
     assert split is not None, "there are as many layers as stages, and memory has no limit"
     counts = np.diff(split.boundaries)
     return np.repeat(np.arange(len(counts)), counts).tolist()

@@ -1,4 +1,8 @@
-"""The verdict on a recorded run: how far from optimal it was, and what would help."""
+"""The verdict on a recorded run: how far from optimal it was, and what would help.
+
+Orders and exchanges of all steps are searched: a search ends where it gains no more, or with its
+time.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.diagnosis.bubble import Transfers, bubble_of
 from ppsolve.solver.traces.diagnosis.changes import (
@@ -22,26 +28,19 @@ from ppsolve.solver.traces.diagnosis.changes import (
     variants,
 )
 from ppsolve.solver.traces.diagnosis.steps import (
-    PATIENCE,
+    DIAGNOSIS,
     DiagnosedStep,
     Searches,
     Variant,
-    exchanged_bound,
     held_by,
-    replica_bounds,
     steps_of,
 )
 from ppsolve.solver.traces.diagnosis.verdict import Diagnosis, Help, ReplicaVerdict, StepVerdict
 from ppsolve.solver.traces.replay import least_span
 
 TIME_LIMIT = 45.0
-"""Wall seconds of a diagnosis by default. The 16 steps of 32 replicas of the straggler study's SE
-trace take 20 s of processor time until all orders are proved and no exchange gets better, what
-would help 17 s, and kernels that no cache holds 20 s on one of two processors."""
-
-WORK_SHARE = 0.95
-"""Part of the time limit in which all is computed; the rest is for loading and printing. With
-all of it the 512 replica-steps of SE took 0.14 s longer than a limit of 54 s."""
+"""Wall seconds of a diagnosis by default: enough for the straggler study's SE trace, 16 steps of 32
+replicas, on one of two processors."""
 
 
 def diagnose(
@@ -79,30 +78,19 @@ def diagnose(
         A recorded order is impossible or held more than the capacity, or layers are of other
         stages.
     """
-    clock = Clock(WORK_SHARE * time_limit, began=began)
+    clock = Clock(DIAGNOSIS.work_share * time_limit, began=began)
     with answering_within(clock.left):
         steps = steps_of(trace)
         recorded = recorded_variant(steps, capacity)
         if layers is not None:
             refuse_other_stages(steps, layers)
-        return _diagnosed(trace, steps, recorded, layers, clock)
-
-
-def _diagnosed(
-    trace: Trace, steps: list[DiagnosedStep], recorded: Variant, layers: Layers | None, clock: Clock
-) -> Diagnosis:
-    bubble = bubble_of(steps, recorded, Transfers.of(trace))
-    searches = Searches()
-    verdicts = verdicts_of(steps, recorded, searches, clock)
-    helps = _helps(steps, verdicts, recorded, searches, clock)
-    if layers is not None:
-        helps.append(other_split(steps, verdicts, layers))
-    return Diagnosis(
-        tuple(verdicts),
-        tuple(helps),
-        bubble,
-        *_slowness(trace),
-    )
+        bubble = bubble_of(steps, recorded, Transfers.of(trace))
+        searches = Searches()
+        verdicts = _verdicts_of(steps, recorded, searches, clock)
+        helps = _helps(steps, verdicts, recorded, searches, clock)
+        if layers is not None:
+            helps.append(other_split(steps, verdicts, layers))
+        return Diagnosis(tuple(verdicts), tuple(helps), bubble, *_slowness(trace))
 
 
 def recorded_variant(
@@ -183,11 +171,6 @@ def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, .
     return tuple(tuple(row) for row in scaled.tolist()), tuple(replicas.tolist())
 
 
-STEPS_SHARE = 0.75
-"""Part of the time that is left after preparing for the steps; what they do not need of it, and the
-rest, is for what would help."""
-
-
 class StepInProgress:
     """What is known of one step: the best found, bounds, and searches that time cut off.
 
@@ -203,11 +186,13 @@ class StepInProgress:
         self.step, self._variant = step, variant
         self._bounds = [least_span(one.part) for one in step.parts]
         self._ordered = list(step.replays)
-        self._bound = max(self._bounds)
+        self._bound = self._least = max(self._bounds)
         self._exchanged = max(step.replays)
-        has_one = len(step.parts) == 1
-        self._least = self._bound if has_one else exchanged_bound(variant, step)
-        self.unfinished = {False} if has_one else {False, True}
+        self.unfinished = {False}
+        if len(step.parts) > 1:
+            self.unfinished = {False, True}
+            (flow,) = variant.flows(step, is_free=True)
+            self._least = exchange_bound(flow, len(step.counts), equal=len(set(step.counts)) == 1)
 
     @property
     def gap(self) -> float:
@@ -230,28 +215,29 @@ class StepInProgress:
         seed : int
             Seed of the random numbers, from 1.
         """
-        seconds = clock.left
+        seconds, patience = clock.left, DIAGNOSIS.patience
         if seconds <= 0:
             return
         answer = searches.answer(
-            self._variant, self.step, is_free=is_free, seconds=seconds, seed=seed, patience=PATIENCE
+            self._variant, self.step, is_free=is_free, seconds=seconds, seed=seed
         )
         if answer is None:
             self.unfinished.discard(is_free)
             return
-        is_patient = PATIENCE <= answer.seconds < seconds - PATIENCE
+        is_patient = patience <= answer.seconds < seconds - patience
         if is_patient or answer.status is Status.OPTIMAL:
             self.unfinished.discard(is_free)
         if is_free:
             self._exchanged = min(self._exchanged, int(answer.makespan))
             self._least = max(self._least, int(answer.bound))
         else:
-            self._ordered = list(map(min, self._ordered, _ends(self.step, answer.schedule)))
+            self._ordered = list(map(min, self._ordered, _spans(self.step, answer.schedule)))
             self._bound = max(self._bound, int(answer.bound))
 
     def bound_replicas(self, clock: Clock) -> None:
         """Bound the span of every replica; what the clock leaves no time for is weaker only."""
-        searched = replica_bounds(self._variant, self.step, clock)
+        flows = self._variant.flows(self.step, is_free=False)
+        searched = [flow_bounds(flow, clock)[0].value for flow in flows]
         self._bounds = list(map(max, self._bounds, searched))
         self._bound = max(self._bound, *self._bounds)
 
@@ -278,35 +264,19 @@ class StepInProgress:
         )
 
 
-def verdicts_of(
+def _verdicts_of(
     steps: Sequence[DiagnosedStep], variant: Variant, searches: Searches, clock: Clock
 ) -> list[StepVerdict]:
     """Return the verdict of every step.
 
     Every step has its share of the time; what some do not need goes to those that were cut off,
-    then to bounds of all replicas, which take 0.16 s of processor time for the 32 of SE.
-
-    Parameters
-    ----------
-    steps : sequence of DiagnosedStep
-        Recorded steps.
-    variant : Variant
-        The run as it is.
-    searches : Searches
-        Searches that are kept between steps.
-    clock : Clock
-        Clock of the diagnosis.
-
-    Returns
-    -------
-    list of StepVerdict
-        In the order of the steps.
+    largest gap first, then to bounds of all replicas.
     """
     # Else the first step pays for it with all its share, and its exchange has no time.
     for is_free in (False, True):
         if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
             searches.prepare(variant, steps[0], is_free=is_free)
-    clock = clock.share(STEPS_SHARE)
+    clock = clock.share(DIAGNOSIS.steps_share)
     found: list[StepInProgress] = []
     for number, step in enumerate(steps):
         share = clock.share(1 / (len(steps) - number))
@@ -315,28 +285,19 @@ def verdicts_of(
         for is_free in sorted(one.unfinished):
             part = share if is_free or len(one.unfinished) == 1 else share.share(0.5)
             one.search(searches, part, is_free=is_free, seed=1)
-    _search_again(found, searches, clock)
+    cut = sorted((one for one in found if one.unfinished), key=lambda one: -one.gap)
+    jobs = [(one, is_free) for one in cut for is_free in sorted(one.unfinished)]
+    for number, (one, is_free) in enumerate(jobs):
+        one.search(searches, clock.share(1 / (len(jobs) - number)), is_free=is_free, seed=2)
     for number, one in enumerate(found):
         if not clock.is_over:
             one.bound_replicas(clock.share(1 / (len(found) - number)))
     return [one.verdict for one in found]
 
 
-def _search_again(found: Sequence[StepInProgress], searches: Searches, clock: Clock) -> None:
-    """Share the time that is left among the searches that were cut off, largest gap first."""
-    cut = sorted((one for one in found if one.unfinished), key=lambda one: -one.gap)
-    jobs = [(one, is_free) for one in cut for is_free in sorted(one.unfinished)]
-    for number, (one, is_free) in enumerate(jobs):
-        share = clock.share(1 / (len(jobs) - number))
-        one.search(searches, share, is_free=is_free, seed=2)
-
-
-def _ends(step: DiagnosedStep, schedule: Any) -> list[int]:
+def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
     """Return the span of each replica of a joint schedule, ticks of a nanosecond."""
     problem = schedule.problem
     ends = schedule.start + problem.duration
-    replicas = range(len(step.parts))
-    return [
-        int(ends[mine].max() - schedule.start[mine].min())
-        for mine in (problem.replica == replica for replica in replicas)
-    ]
+    replicas = (problem.replica == replica for replica in range(len(step.parts)))
+    return [int(ends[mine].max() - schedule.start[mine].min()) for mine in replicas]

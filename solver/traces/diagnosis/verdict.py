@@ -14,8 +14,7 @@ SECOND = 10**9
 """Nanoseconds."""
 
 NEARLY = 0.005
-"""Share of the bound within which a recorded order is called optimal. With a larger one orders that
-could be better are praised; with 0 only those that are proved to the nanosecond."""
+"""Share of the bound within which a recorded order is called optimal."""
 
 FIGURES = ("recorded", "replay", "ordered", "ordered_bound", "exchanged", "exchanged_bound")
 """Figures of a step, in the order of documents and tables."""
@@ -27,8 +26,6 @@ class ReplicaVerdict:
 
     Parameters
     ----------
-    replica : int
-        Number of the replica.
     recorded : int
         Its span as recorded.
     replay : int
@@ -125,9 +122,9 @@ class Help:
         return {
             "change": self.change,
             "assumes": self.assumes,
-            "value": in_seconds(self.value),
-            "bound": in_seconds(self.bound),
-            "replay": in_seconds(self.replay) if self.steps else None,
+            "value": _seconds(self.value),
+            "bound": _seconds(self.bound),
+            "replay": _seconds(self.replay) if self.steps else None,
             "saved": self.saved,
             "steps": list(self.steps),
         }
@@ -172,16 +169,15 @@ class Diagnosis:
             "schema": 1,
             "time_unit": "s",
             "steps": [_step_document(step) for step in self.steps],
-            "mean": {name: in_seconds(self.mean(name)) for name in FIGURES},
+            "mean": {name: _seconds(self.mean(name)) for name in FIGURES},
             "order_is_optimal": self.is_order_optimal,
             "helps": [one.document() for one in self.helps],
-            "bubble": {name: in_seconds(part) for name, part in self.bubble.items()},
+            "bubble": {name: _seconds(part) for name, part in self.bubble.items()},
             "slowness": {"replicas": self.replicas, "stages": self.slowness},
         }
 
 
-def in_seconds(nanoseconds: float | None) -> float | None:
-    """Return nanoseconds as seconds; None stays."""
+def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / SECOND
 
 
@@ -193,14 +189,12 @@ def mean_of(values: Iterable[float]) -> float:
 def _step_document(step: StepVerdict) -> dict[str, Any]:
     return {
         "step": step.step,
-        **{name: in_seconds(getattr(step, name)) for name in FIGURES},
+        **{name: _seconds(getattr(step, name)) for name in FIGURES},
         "replicas": [
             {
                 "replica": one.replica,
-                "recorded": in_seconds(one.recorded),
-                "replay": in_seconds(one.replay),
-                "ordered": in_seconds(one.ordered),
-                "bound": in_seconds(one.bound),
+                **{name: _seconds(getattr(one, name)) for name in FIGURES[:3]},
+                "bound": _seconds(one.bound),
                 "status": one.status.value,
             }
             for one in step.replicas
