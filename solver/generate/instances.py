@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,18 +58,17 @@ PATHS: Mapping[str, str] = {
 }
 """Field of an instance for each option that has another name."""
 
-MEAN_LENGTH = 1000
-"""Mean length of drawn micro-batches, so that their times differ by whole thousandths."""
 
-PER_TOKEN = Decimal("0.001")
-"""Share of a time that one token of a micro-batch of mean length has."""
+@dataclass(frozen=True)
+class LengthParams:
+    """Lengths of drawn micro-batches, as DynaPipe's generator cuts them."""
 
-SHORTEST, LONGEST = 0.1, 10
-"""Drawn lengths are cut to these multiples of 1, as by DynaPipe's generator; then the mean is made
-`MEAN_LENGTH`."""
+    mean: int = 1000  # so that times differ by whole thousandths
+    shortest: float = 0.1  # times the drawn mean, before lengths are scaled
+    longest: float = 10
 
-NANOSECONDS = 3
-"""Decimals of a microsecond that a published time keeps when stages share it."""
+
+LENGTHS = LengthParams()
 
 
 def generate(
@@ -149,7 +147,6 @@ def build(options: Options) -> PipelineInstance:
 
 
 def _document(options: Options) -> dict[str, Any]:
-    """Return the fields of an instance, nested as in its file."""
     data: dict[str, Any] = {}
     for name, value in options.items():
         *groups, field = PATHS.get(name, name).split(".")
@@ -259,32 +256,29 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def _lengths(unequal: Unequal, count: int, random: np.random.Generator) -> tuple[int, ...]:
-    """Return drawn lengths of micro-batches, whole numbers >= 1 with a mean near `MEAN_LENGTH`."""
+    """Return drawn lengths of micro-batches, whole numbers >= 1."""
     sigma = float(unequal.sigma)
     if unequal.law == "lognormal":
         drawn = np.exp(random.normal(0, sigma, count))
     else:
         drawn = random.normal(1, sigma, count)
-    cut = np.clip(drawn, SHORTEST, LONGEST)
-    whole = np.rint(cut * (MEAN_LENGTH / cut.mean())).astype(np.int64)
+    cut = np.clip(drawn, LENGTHS.shortest, LENGTHS.longest)
+    whole = np.rint(cut * (LENGTHS.mean / cut.mean())).astype(np.int64)
     return tuple(np.maximum(whole, 1).tolist())
 
 
 def _over_lengths(options: Options, lengths: tuple[int, ...]) -> dict[str, Any]:
     """Return lengths, and times as costs that a micro-batch of mean length has exactly."""
     found: dict[str, Any] = {"lengths": lengths}
-    for name in TIMES:
-        value = options.get(name)
-        if isinstance(value, tuple):
-            found[name] = tuple(map(_per_token, value))
-        elif value is not None:
-            found[name] = _per_token(value)
-    return found
-
-
-def _per_token(time: Decimal) -> dict[str, Decimal]:
     with localcontext(EXACT):
-        return {"per_token": time * PER_TOKEN}
+        token = Decimal("0.001")  # 1 / LENGTHS.mean
+        for name in TIMES:
+            value = options.get(name)
+            if isinstance(value, tuple):
+                found[name] = tuple({"per_token": time * token} for time in value)
+            elif value is not None:
+                found[name] = {"per_token": value * token}
+    return found
 
 
 def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]:
@@ -293,9 +287,8 @@ def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]
     shape = {"devices": profile.num_devices, "microbatches": profile.num_microbatches}
     asked = {**shape, **options}
     chunks = Decimal(_num_stages(asked)) / Decimal(asked["devices"])
-    times = {
-        name: round(getattr(profile, name) / chunks, NANOSECONDS) for name in ("forward", *HALVES)
-    }
+    # To the nanosecond.
+    times = {name: round(getattr(profile, name) / chunks, 3) for name in ("forward", *HALVES)}
     is_plain = all(asked[name] == shape[name] for name in COUNTS)
     template = {
         "name": profile.name if is_plain else f"{profile.name}-as-{_shape_word(asked)}",
@@ -310,26 +303,18 @@ def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]
 
 SMALL_MODEL_SHARE = Decimal("0.366412213740458")
 LARGE_MODEL_SHARE = Decimal("0.43243243243243246")
-"""Share of the activation that the weight gradient gives back: 32 h of 34 h + 5 a s (Qi et al.,
-Zero Bubble Pipeline Parallelism), for a heads and sequences of s tokens, as a double. The model of
-1.5B has 24 heads, a hidden size of 2,304 and sequences of 1,024; the larger ones have a s = 8 h.
-"""
+"""Share of the activation that the weight gradient gives back: 32 h of 34 h + 5 a s, for a heads
+and sequences of s tokens, as a double. The model of 1.5B has 24 heads, a hidden size of 2,304 and
+sequences of 1,024; the larger ones have a s = 8 h."""
 
 
 @dataclass(frozen=True)
 class PublishedProfile:
-    """Measured times of one model on one number of devices.
+    """Measured times of one model on one number of devices, by the zero-bubble pipeline papers.
 
-    Parameters
-    ----------
-    name : str
-        Name of the profile.
-    num_devices, num_microbatches : int
-        Shape that the figures were published for.
-    forward, backward_input, backward_weight, p2p : int
-        Microseconds of one micro-batch on one whole device, and of one transfer.
-    share : Decimal
-        Share of the activation that is held until the weight-gradient backward ends.
+    Qi et al., "Zero Bubble Pipeline Parallelism", 2023, and "Pipeline Parallelism with Controllable
+    Memory", 2024: microseconds of one micro-batch on one whole device, and of one transfer; the
+    share of the activation that is held until the weight-gradient backward ends.
     """
 
     name: str
@@ -342,23 +327,21 @@ class PublishedProfile:
     share: Decimal = LARGE_MODEL_SHARE
 
 
-PROFILES: Mapping[str, PublishedProfile] = MappingProxyType(
-    {
-        profile.name: profile
-        for profile in (
-            PublishedProfile("zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE),
-            PublishedProfile("zb-8x64", 8, 64, 18546, 18097, 9321, 762, SMALL_MODEL_SHARE),
-            PublishedProfile("zb-6.2b-8x24", 8, 24, 29718, 29444, 19927, 527),
-            PublishedProfile("zb-16x48-a", 16, 48, 11347, 11248, 8132, 377),
-            PublishedProfile("zb-16x48-b", 16, 48, 28814, 28760, 19352, 1610),
-            PublishedProfile("zb-32x96-a", 32, 96, 10419, 10207, 7715, 408),
-            PublishedProfile("zb-32x96-b", 32, 96, 18916, 19496, 14576, 879),
-            PublishedProfile("zb-32x256", 32, 256, 10402, 10248, 7698, 460),
-        )
-    }
-)
+PROFILES: Mapping[str, PublishedProfile] = {
+    profile.name: profile
+    for profile in (
+        PublishedProfile("zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE),
+        PublishedProfile("zb-8x64", 8, 64, 18546, 18097, 9321, 762, SMALL_MODEL_SHARE),
+        PublishedProfile("zb-6.2b-8x24", 8, 24, 29718, 29444, 19927, 527),
+        PublishedProfile("zb-16x48-a", 16, 48, 11347, 11248, 8132, 377),
+        PublishedProfile("zb-16x48-b", 16, 48, 28814, 28760, 19352, 1610),
+        PublishedProfile("zb-32x96-a", 32, 96, 10419, 10207, 7715, 408),
+        PublishedProfile("zb-32x96-b", 32, 96, 18916, 19496, 14576, 879),
+        PublishedProfile("zb-32x256", 32, 256, 10402, 10248, 7698, 460),
+    )
+}
 
-ALIASES: Mapping[str, str] = MappingProxyType({"1.5b": "zb-1.5b-8x24", "6.2b": "zb-6.2b-8x24"})
+ALIASES = {"1.5b": "zb-1.5b-8x24", "6.2b": "zb-6.2b-8x24"}
 
 
 def find_profile(name: str) -> PublishedProfile:

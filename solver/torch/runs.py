@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import mean, median
 
-from ppsolve.models.core.result import HeuristicEntry, Result, ScheduledOp
+from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.table import NANOSECONDS, Trace
@@ -17,16 +17,29 @@ from ppsolve.solver.traces.clocks import recorded_span
 from ppsolve.solver.traces.fits import fit
 from ppsolve.solver.traces.replay import Recorded, impossible, median_instance, pipeline_of
 
-AGAIN = "timed-again"
-"""Name of the entry of an order that was timed by another instance."""
+
+@dataclass(frozen=True)
+class Compared:
+    """A predicted time and the median of recorded ones, microseconds.
+
+    The name is ``step``, ``replay``, or kind and stage of ops, as ``F2``.
+    """
+
+    name: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Measured over predicted, less 1; 0 for ops that were predicted to take no time."""
+        return self.measured / self.predicted - 1 if self.predicted else 0.0
 
 
 def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance:
     """Return an instance with the times that its ops had in recorded steps.
 
-    An op by itself is faster than the same op in a step: in a step its data are cold, memory is
-    taken and given back, transfers go on beside it and a profiler counts. So stages are measured
-    by themselves first, and once more in the steps of any schedule of theirs.
+    In a step an op takes longer than by itself: its data are cold, memory is taken and given back,
+    transfers go on at once and a profiler counts.
 
     Parameters
     ----------
@@ -81,7 +94,7 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
         There is no schedule that one rank per stage can run.
     """
     program = read_program(result.model_dump(mode="json"))
-    return simulated_entry(program.rows, instance, AGAIN)[0]
+    return simulated_entry(program.rows, instance, "timed-again")[0]
 
 
 def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) -> list[Compared]:
@@ -143,28 +156,6 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
     return found
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A predicted time beside the median of recorded ones.
-
-    Parameters
-    ----------
-    name : str
-        ``step``, ``replay``, or kind and stage of ops, as ``F2``.
-    predicted, measured : float
-        Microseconds.
-    """
-
-    name: str
-    predicted: float
-    measured: float
-
-    @property
-    def error(self) -> float:
-        """Measured over predicted, less 1; 0 for ops that were predicted to take no time."""
-        return self.measured / self.predicted - 1 if self.predicted else 0.0
-
-
 def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]:
     """Compare the schedule of a result with recorded steps in which it was run.
 
@@ -178,10 +169,9 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
     Returns
     -------
     list of Compared
-        The step, from its first start to its last end, median over steps; the replay: the recorded
-        order with the recorded durations of each step, transfers free, beside the steps; then ops
-        by kind and stage: medians over micro-batches and steps, with the time for which a device is
-        held after such an op (`StageTime`).
+        The step, from its first start to its last end; the replay: the recorded order with the
+        recorded durations of each step, transfers free; then ops by kind and stage: medians over
+        micro-batches and steps, with the time for which a device is held after such an op.
 
     Raises
     ------
@@ -196,7 +186,10 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
         raise InputError(f'expected one of {known}, got "{time_unit}"', field="schedule.time_unit")
     unit = NANOSECONDS[time_unit] / 1000
     ops = [op for op in result.schedule.ops if op.kind in COMPUTE_KINDS]
-    told, found = _told(ops), _recorded(trace)
+    told: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for op in ops:
+        told[str(op.kind), int(op.stage or 0)].append(float(op.end) - float(op.start))
+    found = {(one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times}
     if told.keys() != found.keys():
         missing = ", ".join(f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ found.keys()))
         raise InputError(f"expected the ops of the schedule, {missing} are in one only")
@@ -214,21 +207,7 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
 
 
 def _replayed(part: Trace) -> int:
-    """Return the nanoseconds of a replica-step whose ops start as early as their order allows."""
     try:
         return Recorded.of(part).replayed
     except DeadlockError as error:
         raise impossible(part, error) from None
-
-
-def _told(ops: list[ScheduledOp]) -> dict[tuple[str, int], list[float]]:
-    """Return the predicted times by kind and stage."""
-    times: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for op in ops:
-        times[str(op.kind), int(op.stage or 0)].append(float(op.end) - float(op.start))
-    return times
-
-
-def _recorded(trace: Trace) -> dict[tuple[str, int], float]:
-    """Return the median times by kind and stage, with what is held after them, nanoseconds."""
-    return {(one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times}
