@@ -32,12 +32,8 @@ def checked(trace: Trace) -> Trace:
     """Return a trace that is whole, sorted by step, replica, device and start.
 
     Every replica-step has, for every stage and micro-batch, a forward and either a fused backward
-    or both halves of one, each once; stages and micro-batches count from 0.
-
-    Raises
-    ------
-    InputError
-        Names the file and the op that is missing, twice, or impossible.
+    or both halves of one, each once; stages and micro-batches count from 0. An `InputError` names
+    the file and the op that is missing, twice, or impossible.
     """
     if not np.any(trace.is_compute):
         source = trace.sources[0] if trace.sources else None
@@ -133,7 +129,6 @@ def _refuse_moving_stages(trace: Trace) -> None:
 
 
 def _refuse_gaps(part: Trace) -> None:
-    """Refuse a replica-step that lacks an op of a stage and micro-batch."""
     compute = part.where(part.is_compute)
     if not len(compute):
         raise part.error(0, "is a transfer in a step without compute ops")
@@ -171,6 +166,8 @@ def _absent(part: Trace, message: str) -> InputError:
 def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
     """Refuse a replica-step in which ops of a device overlap by more than times may be off.
 
+    Raises `InputError` where two ops overlap by more; names file and op.
+
     Parameters
     ----------
     part : Trace
@@ -182,11 +179,6 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
     -------
     int
         Nanoseconds of the largest overlap; 0 where there is none.
-
-    Raises
-    ------
-    InputError
-        Two ops overlap by more; names file and op.
     """
     compute = part.where(part.is_compute & (part.end > part.start))
     same = np.diff(compute.device) == 0

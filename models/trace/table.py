@@ -32,67 +32,37 @@ OPTIONAL = ("length", "bytes", "origin")
 
 @dataclass(frozen=True)
 class Notes:
-    """Remarks on how a trace was read.
+    """Remarks on how a trace was read."""
 
-    Parameters
-    ----------
-    unexplained : mapping of str to float
-        Share of its working time, 0 to 1, that no op of the table explains, by rank.
-    warnings : tuple of str
-        Sentences for the user, in no order.
-    """
-
+    # share of its working time, 0 to 1, that no op of the table explains, by rank
     unexplained: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # sentences for the user, in no order
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Recorded ops as columns; times in integer nanoseconds from a common zero of each step.
+    """Recorded ops as columns; times in integer nanoseconds from a common zero of each step."""
 
-    Parameters
-    ----------
-    step, replica, stage, chunk, microbatch, device : int64[n]
-        Numbers from 0, steps excepted, which keep theirs. `chunk` counts the stages of a device,
-        `device` those of a replica; the stages of an op vector are numbered along the pipeline.
-    kind : int64[n]
-        Index into `KINDS`.
-    start, end : int64[n]
-        Nanoseconds. Where `is_aligned` is false every device has its own zero in every step.
-    length : int64[n]
-        Length of the sequences of the micro-batch, `FREE` where unknown.
-    bytes : int64[n]
-        Size of a transfer, `FREE` where unknown.
-    origin : int64[n]
-        Index into `sources`.
-    unit : str
-        Unit of the documents made from the trace: that of the source.
-    sources : tuple of str
-        Names of the files read.
-    format : str
-        Name of their format.
-    is_aligned : bool
-        Whether the clocks of all devices of a replica agree.
-    notes : Notes
-        Remarks on how the trace was read.
-    """
-
+    # int64[n]: numbers from 0, steps excepted, which keep theirs. `chunk` counts the stages of a
+    # device, `device` those of a replica; the stages of an op vector are numbered along the
+    # pipeline
     step: IntArray
     replica: IntArray
     stage: IntArray
     chunk: IntArray
-    kind: IntArray
+    kind: IntArray  # int64[n]: index into `KINDS`
     microbatch: IntArray
+    # int64[n]: nanoseconds. Where `is_aligned` is false every device has its own zero in every step
     start: IntArray
     end: IntArray
     device: IntArray
-    length: IntArray
-    bytes: IntArray
-    origin: IntArray
-    unit: str
+    length: IntArray  # int64[n]: length of the sequences of the micro-batch, `FREE` where unknown
+    bytes: IntArray  # int64[n]: size of a transfer, `FREE` where unknown
+    origin: IntArray  # int64[n]: index into `sources`
+    unit: str  # unit of the documents made from the trace: that of the source
     sources: tuple[str, ...]
     format: str
-    is_aligned: bool = True
+    is_aligned: bool = True  # whether the clocks of all devices of a replica agree
     notes: Notes = Notes()
 
     @classmethod

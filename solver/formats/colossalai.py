@@ -31,6 +31,8 @@ TYPES = {
 def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program on a V placement as lists of nodes, one list per rank.
 
+    Raises `InputError` where the placement, an op or the order of micro-batches cannot be said.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -43,11 +45,6 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
     str
         JSON with the arguments ``pp_size``, ``num_model_chunks``, ``num_microbatches`` and
         ``scheduler_nodes`` of the plugin; nodes are the fields of ``ScheduledNode``.
-
-    Raises
-    ------
-    InputError
-        The placement, an op or the order of micro-batches cannot be said.
     """
     ranks, count = len(program.rows), program.num_microbatches
     refuse_elsewhere(program, folded(ranks), f"{NAME} puts stages s and 2p - 1 - s on rank s")
@@ -73,7 +70,6 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
 
 
 def _refuse_steps(program: RuntimeProgram) -> None:
-    """Refuse whole backwards, pairs, and ops that do not go by the index of their micro-batch."""
     counts: Counter[tuple[int, str]] = Counter()
     for step in (step for row in program.rows for step in row):
         if not isinstance(step, Action) or step.kind not in TYPES:

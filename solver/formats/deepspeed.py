@@ -19,6 +19,9 @@ from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
 def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program in the order 1F1B as the parts of the layers of a ``PipelineModule``.
 
+    Raises `InputError` where the placement or the order is one that DeepSpeed does not run, or the
+    split is not known.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -31,11 +34,6 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     str
         JSON with ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
         stage s has the layers parts[s] to parts[s + 1] - 1.
-
-    Raises
-    ------
-    InputError
-        The placement or the order is one that DeepSpeed does not run, or the split is not known.
     """
     ranks, count = len(program.rows), program.num_microbatches
     if chunks_if_looped(program, "DeepSpeed") != 1:

@@ -45,7 +45,8 @@ def read_trace(
 ) -> Trace:
     """Read a trace of any format, and check that it is a whole run.
 
-    Steps whose times are impossible are left out, with a warning.
+    Steps whose times are impossible are left out, with a warning. Raises `InputError` where a file
+    cannot be read, is of no or another format, the run is not whole, or no step of it is possible.
 
     Parameters
     ----------
@@ -60,12 +61,6 @@ def read_trace(
     -------
     Trace
         Its ops, sorted by step, replica, device and start.
-
-    Raises
-    ------
-    InputError
-        A file cannot be read, is of no or another format, the run is not whole, or no step of it
-        is possible.
     """
     if format not in {*READERS, "auto"}:
         hint = did_you_mean(format, ("auto", *READERS))
@@ -92,10 +87,7 @@ def read_trace(
 def files_of(paths: Sequence[str | Path]) -> list[Path]:
     """Return the files that paths name, folders replaced by the traces in them.
 
-    Raises
-    ------
-    InputError
-        There is no such file, one is named twice, or a folder holds no trace.
+    Raises `InputError` where there is no such file, one is named twice, or a folder holds no trace.
     """
     files: list[Path] = []
     for path in map(Path, paths):

@@ -27,18 +27,10 @@ _SINGLE = re.compile(r"(.)\*([0-9]+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class MegatronLayout:
-    """Layers of each stage; stage s is chunk s // p of rank s % p.
+    """Layers of each stage; stage s is chunk s // p of rank s % p."""
 
-    Parameters
-    ----------
-    stages : tuple of str
-        Letters of the layers of each stage; empty stages have none.
-    num_ranks : int
-        Number p of pipeline ranks.
-    """
-
-    stages: tuple[str, ...]
-    num_ranks: int
+    stages: tuple[str, ...]  # letters of the layers of each stage; empty stages have none
+    num_ranks: int  # number p of pipeline ranks
 
     @property
     def chunks(self) -> int:
@@ -86,6 +78,8 @@ def parse_layout(
 ) -> MegatronLayout:
     """Read a layout string.
 
+    Raises `InputError` where Megatron-LM refuses the string; says why.
+
     Parameters
     ----------
     text : str
@@ -99,11 +93,6 @@ def parse_layout(
     -------
     MegatronLayout
         The layers of each stage.
-
-    Raises
-    ------
-    InputError
-        Megatron-LM refuses the string; says why.
     """
     layout = MegatronLayout(tuple(_unrolled(text).split("|")), num_ranks)
     for number, stage in enumerate(layout.stages):
@@ -160,6 +149,8 @@ def _refuse_mtp(layout: MegatronLayout) -> None:
 def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
     """Read the layers of each stage, ``4,3,3,2``.
 
+    Raises `InputError` where it is no list of numbers.
+
     Parameters
     ----------
     text : str
@@ -171,11 +162,6 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
     -------
     tuple of int
         One number per stage.
-
-    Raises
-    ------
-    InputError
-        It is no list of numbers.
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
@@ -189,10 +175,7 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
 def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
     """Return the layers of each stage, None where they are not known.
 
-    Raises
-    ------
-    InputError
-        There are more or fewer stages.
+    Raises `InputError` where there are more or fewer stages.
     """
     counts = program.layers
     if counts is not None and len(counts) != program.num_stages:
@@ -206,6 +189,8 @@ def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
 def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | None:
     """Return the layers of each stage as letters of Megatron-LM's layouts.
 
+    Raises `InputError` where the model has another number of layers, or is none.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -218,11 +203,6 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     -------
     tuple of str, or None
         Letters of each stage; None where the split is not known.
-
-    Raises
-    ------
-    InputError
-        The model has another number of layers, or is none.
     """
     counts = counts_of(program)
     if counts is None:
@@ -243,10 +223,7 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
 def layers_of(model: str) -> str:
     """Return the letters of all layers of a model, such as ``Et*10L``, one for each.
 
-    Raises
-    ------
-    InputError
-        It is no such text.
+    Raises `InputError` where it is no such text.
     """
     try:
         return parse_layout(model, 1).layers
@@ -256,6 +233,9 @@ def layers_of(model: str) -> str:
 
 def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     """Return the decoder layers of each stage, some of which are recomputed.
+
+    Raises `InputError` where the split is not known, or a stage has fewer decoder layers than are
+    recomputed.
 
     Parameters
     ----------
@@ -268,11 +248,6 @@ def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     -------
     tuple of int
         One number per stage.
-
-    Raises
-    ------
-    InputError
-        The split is not known, or a stage has fewer decoder layers than are recomputed.
     """
     letters = letters_of(program, settings.model)
     if letters is None:

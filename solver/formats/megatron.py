@@ -47,6 +47,8 @@ NAME = "Megatron-LM"
 def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program in the order of Megatron-LM as flags, one a line.
 
+    Raises `InputError` where the placement, the order or the split is one that no flags say.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -58,11 +60,6 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     -------
     str
         The flags.
-
-    Raises
-    ------
-    InputError
-        The placement, the order or the split is one that no flags say.
     """
     ranks = len(program.rows)
     chunks = chunks_if_looped(program, NAME)
@@ -169,6 +166,8 @@ class LayerTimes(StrictModel):
 def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     """Return the pipeline of a layout.
 
+    Raises `InputError` where there are other numbers of decoder layers.
+
     Parameters
     ----------
     layout : MegatronLayout
@@ -180,11 +179,6 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     -------
     PipelineInstance
         Stages take as long as their layers together; empty stages take no time.
-
-    Raises
-    ------
-    InputError
-        There are other numbers of decoder layers.
     """
     stages = _layers_of_stages(layout, times)
     given = [layer for stage in stages for layer in stage if layer is not NO_TIME]
@@ -236,12 +230,8 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
     The k-th call of a list is micro-batch k. With virtual stages (`vp_size` > 1) it is the k-th
     entry of Megatron's interleaved schedule: groups of `pp_size` micro-batches pass chunk after
     chunk, backwards in reverse (Narayanan et al. 2021, arXiv 2104.04473). Times are milliseconds
-    from the start of the iteration on each rank.
-
-    Raises
-    ------
-    InputError
-        A rank is missing or twice, or a list has another length than the configuration says.
+    from the start of the iteration on each rank. Raises `InputError` where a rank is missing or
+    twice, or a list has another length than the configuration says.
     """
     files, config_file = _sorted_files([Path(path) for path in paths])
     with errors_in(source_name(config_file)):
@@ -281,8 +271,6 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
 
 @dataclass(frozen=True)
 class _Config:
-    """Pipeline ranks, and chunk and micro-batch of each forward call of a rank."""
-
     pp: int
     chunks: int
     calls: tuple[tuple[int, int], ...]

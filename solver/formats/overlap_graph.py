@@ -16,7 +16,9 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
     """Read a graph ``{"name", "unit", "nodes": [{"name", "kind", "duration", "deps"}, ...]}``.
 
     Nodes stand in program order. `deps` may be missing; so may `name`, then the file's name is
-    taken, and `unit`, then it is microseconds. Fields that overlap instances have are kept.
+    taken, and `unit`, then it is microseconds. Fields that overlap instances have are kept. Raises
+    `InputError` where the file cannot be read or is not JSON, a field is missing or wrong, or the
+    graph is no program: names twice, unknown or later dependencies, collectives without their wait.
 
     Parameters
     ----------
@@ -27,12 +29,6 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
     -------
     tuple of OverlapInstance and list of str
         The instance, and a warning for every field that was left out.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read or is not JSON, a field is missing or wrong, or the graph is no
-        program: names twice, unknown or later dependencies, collectives without their wait.
     """
     source = source_name(path)
     with errors_in(source):
@@ -50,7 +46,6 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
 
 
 def _renamed(data: Any) -> dict[str, Any]:
-    """Return the fields with the name of ours for ``unit``."""
     if not isinstance(data, dict):
         raise InputError(f"expected an object, got {describe(data)}")
     if "unit" in data and "time_unit" in data:
@@ -66,7 +61,6 @@ def _split(given: dict[str, Any], known: list[str]) -> tuple[dict[str, Any], lis
 
 
 def _node(node: Any, counts: Counter[str]) -> Any:
-    """Return a node without the fields that instances lack, and count those."""
     if not isinstance(node, dict):
         return node
     kept, left_out = _split(node, field_names(OverlapNode))

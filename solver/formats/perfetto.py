@@ -32,20 +32,11 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class TracedSchedule:
-    """A schedule in a trace.
+    """A schedule in a trace."""
 
-    Parameters
-    ----------
-    title : str
-        What its processes are called, e.g. ``optimal``.
-    schedule : Schedule
-        The schedule.
-    bound : float or None
-        Proven lower bound in the instance's unit; marked where it is given.
-    """
-
-    title: str
-    schedule: Schedule
+    title: str  # what its processes are called, e.g. ``optimal``
+    schedule: Schedule  # the schedule
+    # proven lower bound in the instance's unit; marked where it is given
     bound: float | None = None
 
 
@@ -102,7 +93,6 @@ class _Group:
             yield thread | {"name": "thread_sort_index", "args": {"sort_index": resource}}
 
     def _slices(self) -> Iterator[Event]:
-        """Yield a slice for every op that takes time, on each of its resources."""
         problem = self.problem
         busy = np.flatnonzero((problem.duration > 0) & (np.diff(problem.resource_ptr) > 0))
         ways = self._ways(busy)
@@ -153,7 +143,6 @@ class _Group:
         }
 
     def _counter(self, pool: Pool) -> Iterator[Event]:
-        """Yield the amount in use whenever it changes."""
         device = number_in(pool.name, max(self.owner, default=0))
         counter = {"ph": "C", "name": "memory", "pid": self.first + device, "tid": 0}
         for moment, held in usage(self.schedule, pool):
@@ -161,7 +150,6 @@ class _Group:
             yield counter | moment_of | {"args": {"in use": float(held)}}
 
     def _nanoseconds(self, ticks: int) -> int:
-        """Return a time rounded to whole nanoseconds."""
         whole, parts = self.tick.numerator, self.tick.denominator
         return (2 * ticks * whole + parts) // (2 * parts)
 
@@ -183,6 +171,9 @@ def shown_in(
 ) -> tuple[Instance, TracedSchedule]:
     """Read the schedule of a document, for a picture.
 
+    Raises `InputError` where there is no instance or no whole schedule, or the result has no such
+    heuristic.
+
     Parameters
     ----------
     data : object
@@ -199,11 +190,6 @@ def shown_in(
     Instance, TracedSchedule
         What was solved, and its schedule under the name of the method, else of the status. The
         bound is there where it is one of the makespan.
-
-    Raises
-    ------
-    InputError
-        There is no instance or no whole schedule, or the result has no such heuristic.
     """
     with errors_in(source):
         if not isinstance(data, dict):
@@ -261,7 +247,6 @@ def _read(data: dict[str, Any], otherwise: Instance | None) -> tuple[Instance, S
 
 
 def _makespan_bound(data: dict[str, Any]) -> float | None:
-    """Return the bound of a result, None where it is not one of the end of the schedule."""
     bound, unit = data.get("bound"), data.get("time_unit")
     if data.get("objective") != Objective.MAKESPAN or data.get("value_unit") not in (None, unit):
         return None

@@ -23,6 +23,9 @@ def is_folded(program: RuntimeProgram) -> bool:
 def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
     """Return the stages per rank of a program whose stages go round: s is on rank s % p.
 
+    Raises `InputError` where stages are placed otherwise; names the placement, or the first stage
+    that is elsewhere.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -34,11 +37,6 @@ def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
     -------
     int
         Stages per rank, the same for all.
-
-    Raises
-    ------
-    InputError
-        Stages are placed otherwise; names the placement, or the first stage that is elsewhere.
     """
     ranks, stages = len(program.rows), program.num_stages
     rule = f"{runtime} puts stage s on rank s % {ranks}"
@@ -53,6 +51,8 @@ def chunks_if_looped(program: RuntimeProgram, runtime: str) -> int:
 def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str) -> None:
     """Refuse a program whose stages are elsewhere.
 
+    An `InputError` names the first stage that is elsewhere.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -61,11 +61,6 @@ def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str
         Ranks of as many stages as the runtime has.
     rule : str
         What the runtime does, in words.
-
-    Raises
-    ------
-    InputError
-        Names the first stage that is elsewhere.
     """
     found = program.stage_to_rank
     for stage, (rank, right) in enumerate(zip(found, wanted, strict=False)):
@@ -80,6 +75,8 @@ def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str
 def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: str) -> None:
     """Refuse a program that is not in a fixed order.
 
+    An `InputError` names the first op that differs.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -88,11 +85,6 @@ def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: 
         The order of each rank that the runtime runs.
     rule : str
         Name of this order, in words.
-
-    Raises
-    ------
-    InputError
-        Names the first op that differs.
     """
     for rank, (row, order) in enumerate(zip(program.rows, orders, strict=True)):
         for place, (step, wanted) in enumerate(zip_longest(row, order)):

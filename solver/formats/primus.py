@@ -33,6 +33,9 @@ TYPES = {
 def primus_table(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as a table of nodes, one list per rank.
 
+    Raises `InputError` where the placement, the order on the first stage or the layers recomputed
+    cannot be said.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -48,11 +51,6 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
         ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``; where
         layers are recomputed also the settings ``recompute_granularity``, ``recompute_method`` and
         ``recompute_layer_ids``.
-
-    Raises
-    ------
-    InputError
-        The placement, the order on the first stage or the layers recomputed cannot be said.
     """
     is_v = is_folded(program)
     chunks = 2 if is_v else chunks_if_looped(program, NAME)

@@ -40,54 +40,28 @@ FORMATS: tuple[Format, ...] = ("compute_only", "compute_comms")
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices of the caller that exporters read.
+    """Choices of the caller that exporters read."""
 
-    Parameters
-    ----------
-    form : str
-        Format of PyTorch's file.
-    shards : bool
-        Gather and drop parameters, see `torch_csv`.
-    model : str, optional
-        The layers of the model, see `letters_of`.
-    recomputed : tuple of int, optional
-        Decoder layers of each stage whose forward is run again before their backward.
-    """
-
-    form: Format = FORMATS[0]
-    shards: bool = False
-    model: str | None = None
+    form: Format = FORMATS[0]  # format of PyTorch's file
+    shards: bool = False  # gather and drop parameters, see `torch_csv`
+    model: str | None = None  # the layers of the model, see `letters_of`
+    # decoder layers of each stage whose forward is run again before their backward
     recomputed: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class RuntimeProgram:
-    """What each rank of a pipeline runs.
-
-    Parameters
-    ----------
-    name : str
-        Name of the instance.
-    rows : tuple of tuple of Action or Overlap
-        The steps of each rank, in order; every rule of `broken_rules` but ``data-order`` holds.
-    ends : dict of Action to float, optional
-        Ends in the time unit of the result, where the result has a schedule.
-    instance : PipelineInstance, optional
-        The pipeline, where it is known.
-    layers : tuple of int, optional
-        Layers of each stage, of a plan.
-    chosen : mapping
-        Sizes of a plan: ``microbatch_size``, ``batch_size``.
-    microbatches : tuple of int
-        The micro-batch of the result that stands at each index of the program.
-    """
+    """What each rank of a pipeline runs."""
 
     name: str
+    # the steps of each rank, in order; every rule of `broken_rules` but ``data-order`` holds
     rows: Rows
-    ends: Ends | None = None
-    instance: PipelineInstance | None = None
-    layers: tuple[int, ...] | None = None
+    ends: Ends | None = None  # ends in the time unit of the result, where the result has a schedule
+    instance: PipelineInstance | None = None  # the pipeline, where it is known
+    layers: tuple[int, ...] | None = None  # layers of each stage, of a plan
+    # sizes of a plan: ``microbatch_size``, ``batch_size``
     chosen: Mapping[str, int] = field(default_factory=dict)
+    # the micro-batch of the result that stands at each index of the program
     microbatches: tuple[int, ...] = ()
 
     @property
@@ -130,6 +104,9 @@ def read_program(
 ) -> RuntimeProgram:
     """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
 
+    Raises `InputError` where there is no readable schedule of a pipeline with one rank per stage,
+    or it breaks a rule.
+
     Parameters
     ----------
     data : object
@@ -146,11 +123,6 @@ def read_program(
     -------
     RuntimeProgram
         With the steps of every rank.
-
-    Raises
-    ------
-    InputError
-        There is no readable schedule of a pipeline with one rank per stage, or it breaks a rule.
     """
     if not isinstance(data, dict):
         raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
@@ -212,10 +184,7 @@ def winner_in(
 ) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
     """Return the result, the pipeline, the split and the sizes of the winner of a plan.
 
-    Raises
-    ------
-    InputError
-        The plan has no winner, or its parts cannot be read.
+    Raises `InputError` where the plan has no winner, or its parts cannot be read.
     """
     parts: dict[str, Any] = {name: plan.get(name) for name in ("result", "instance", "winner")}
     for name, part in parts.items():
@@ -236,6 +205,8 @@ def winner_in(
 def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     """Return the entry of a heuristic of a result, with the name of the instance.
 
+    Raises `InputError` where the result has no such heuristic.
+
     Parameters
     ----------
     data : dict
@@ -247,11 +218,6 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     -------
     dict
         The entry.
-
-    Raises
-    ------
-    InputError
-        The result has no such heuristic.
     """
     entries = data.get("heuristics")
     rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
@@ -404,6 +370,8 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
 def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
     """Renumber micro-batches in the order in which the last stage runs them forwards.
 
+    Raises `InputError` where micro-batches would have to be renumbered, and may not be.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -416,11 +384,6 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     -------
     RuntimeProgram
         Forwards of the last stage run in the order 0, 1, 2, ...
-
-    Raises
-    ------
-    InputError
-        Micro-batches would have to be renumbered, and may not be.
     """
     last = program.num_stages - 1
     row = program.actions(program.stage_to_rank[last])

@@ -23,14 +23,10 @@ NAMES = ("step", "dp_rank", "stage", "optype", "start_ts", "duration", "mb_id", 
 def read_straggler(paths: Sequence[str | Path]) -> Trace:
     """Read Parquet files of the straggler study.
 
-    `stage` is the device; with several model chunks `mc`, a device holds the stages
-    ``mc x devices + stage``. Backwards are fused. Times are float32 seconds from a common zero of
-    each step, read to the nanosecond.
-
-    Raises
-    ------
-    InputError
-        pyarrow (extra ``traces``) is missing, or a file is no such table; names what is wrong.
+    `stage` is the device; with several model chunks `mc`, a device holds the stages ``mc x devices
+    + stage``. Backwards are fused. Times are float32 seconds from a common zero of each step, read
+    to the nanosecond. Raises `InputError` where pyarrow (extra ``traces``) is missing, or a file is
+    no such table; names what is wrong.
     """
     return joined([_read(Path(path)) for path in paths])
 

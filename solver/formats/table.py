@@ -29,13 +29,9 @@ Row = dict[str, Any]
 def read_table(paths: Sequence[str | Path]) -> Trace:
     """Read tables of ops, CSV where a name ends in ``.csv``, else JSON Lines.
 
-    `docs/traces.md` says what each column means. Rows of several files are rows of one run.
-
-    Raises
-    ------
-    InputError
-        A file cannot be read, a column is missing, unknown or twice, or a value is wrong; names
-        the file, the line and the column.
+    `docs/traces.md` says what each column means. Rows of several files are rows of one run. Raises
+    `InputError` where a file cannot be read, a column is missing, unknown or twice, or a value is
+    wrong; names the file, the line and the column.
     """
     return joined([_read(path) for path in paths])
 
@@ -151,7 +147,6 @@ def _unit(row: Mapping[str, Any]) -> str:
 
 
 def _values(row: Row, unit: str, line: str) -> dict[str, int]:
-    """Return the numbers of one row by column, times in nanoseconds."""
     times = {f"{name}_{unit}": name for name in ("start", "end")}
     known = {*WHOLE, "kind", *times}
     for name in row:

@@ -35,31 +35,16 @@ NOT_TESTED = "not tested against the runtime"
 
 @dataclass(frozen=True)
 class Target:
-    """A runtime, or our own format.
+    """A runtime, or our own format."""
 
-    Parameters
-    ----------
-    name : str
-        What ``--to`` says.
-    files : callable
-        Returns the texts of the files for a `RuntimeProgram`, `Settings` and a path; raises
-        `InputError` with the rule and the first op that the runtime cannot say.
-    cannot : tuple of str
-        What the runtime cannot say, besides `EVERY`.
-    is_tested : bool
-        Whether its files were run by the runtime.
-    formats : tuple of str
-        What ``--format`` may say, the default first.
-    recomputes : bool
-        Whether it can say how many layers of a stage are recomputed.
-    """
-
-    name: str
+    name: str  # what ``--to`` says
+    # callable: returns the texts of the files for a `RuntimeProgram`, `Settings` and a path; raises
+    # `InputError` with the rule and the first op that the runtime cannot say
     files: Writer
-    cannot: tuple[str, ...] = ()
-    is_tested: bool = False
-    formats: tuple[Format, ...] = ()
-    recomputes: bool = False
+    cannot: tuple[str, ...] = ()  # what the runtime cannot say, besides `EVERY`
+    is_tested: bool = False  # whether its files were run by the runtime
+    formats: tuple[Format, ...] = ()  # what ``--format`` may say, the default first
+    recomputes: bool = False  # whether it can say how many layers of a stage are recomputed
 
     def settings(
         self,
@@ -70,6 +55,9 @@ class Target:
         recomputed: tuple[int, ...] | None = None,
     ) -> Settings:
         """Return settings for this runtime.
+
+        Raises `InputError` where the runtime has no such format, parameters or recomputed layers,
+        or `model` is none.
 
         Parameters
         ----------
@@ -82,11 +70,6 @@ class Target:
         -------
         Settings
             The settings.
-
-        Raises
-        ------
-        InputError
-            The runtime has no such format, parameters or recomputed layers, or `model` is none.
         """
         known = [each for each in self.formats if form in {None, each}]
         if form is not None and not known:
@@ -182,10 +165,7 @@ TARGETS = (
 def chosen(name: str) -> Target:
     """Return the target of this name.
 
-    Raises
-    ------
-    InputError
-        There is none of this name.
+    Raises `InputError` where there is none of this name.
     """
     known = {target.name: target for target in TARGETS}
     if name not in known:

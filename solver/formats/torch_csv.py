@@ -72,11 +72,8 @@ def torch_csv(
 def read_csv(path: str | Path) -> Rows:
     """Return the steps of each rank of a file; empty cells are left out.
 
-    Raises
-    ------
-    InputError
-        The file cannot be read, a cell is no action, or a row or a cell between communications
-        is empty.
+    Raises `InputError` where the file cannot be read, a cell is no action, or a row or a cell
+    between communications is empty.
     """
     with errors_in(source_name(path)):
         try:
@@ -127,6 +124,8 @@ def check_csv(
 ) -> list[Violation]:
     """Check a file against every rule of the runtime and of a pipeline.
 
+    Raises `InputError` where the file cannot be read, or no file can be of such a pipeline.
+
     Parameters
     ----------
     path : str or Path
@@ -144,11 +143,6 @@ def check_csv(
     list of Violation
         Broken rules of the program, see `broken_rules` and `broken_exchanges`; where there are
         none, those of its schedule.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or no file can be of such a pipeline.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     return _broken(rows, fed) or simulated(_computing(rows), fed, exact=exact)[1]
@@ -163,6 +157,8 @@ def convert_torch_csv(
 ) -> tuple[HeuristicEntry, float]:
     """Run the order of a file on a pipeline.
 
+    Raises `InputError` where the program breaks a rule of the runtime, or as for `check_csv`.
+
     Parameters
     ----------
     path, instance, order, exact
@@ -176,11 +172,6 @@ def convert_torch_csv(
         the numbers of the pipeline; where that has replicas, those of the file.
     excess : float
         Share of the optimum by which the schedule is above it at most, by the analytic bounds.
-
-    Raises
-    ------
-    InputError
-        The program breaks a rule of the runtime, or as for `check_csv`.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
@@ -222,6 +213,8 @@ def _computing(rows: Rows) -> list[list[ComputeStep]]:
 def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
     """Return the data order that an export wrote.
 
+    Raises `InputError` where the file cannot be read, or holds no such list.
+
     Parameters
     ----------
     path : str or Path
@@ -233,11 +226,6 @@ def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
     -------
     tuple of int
         All micro-batches of the pipeline, those of one replica where it has several.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or holds no such list.
     """
     with errors_in(source_name(path)):
         order: Any = read_json(path)

@@ -22,6 +22,8 @@ NAME = "torchtitan"
 def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) -> dict[Path, str]:
     """Write a program as PyTorch's file, a snippet of Python and a TOML file.
 
+    Raises `InputError` where the placement cannot be said, or the files would go to stdout.
+
     Parameters
     ----------
     program : RuntimeProgram
@@ -36,11 +38,6 @@ def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) ->
     -------
     dict of Path to str
         The texts of the files.
-
-    Raises
-    ------
-    InputError
-        The placement cannot be said, or the files would go to stdout.
     """
     if str(path) == "-":
         raise InputError("expected a file: there are three of them", field="--output")

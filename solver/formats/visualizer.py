@@ -42,19 +42,14 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
     """Read a visualizer config; ``.yml`` and ``.yaml`` are YAML, all else and ``-`` JSON.
 
     The rule for lists of another length than `num_stages` is the visualizer's: a shorter one is
-    continued with its last value, a longer one is cut.
+    continued with its last value, a longer one is cut. Raises `InputError` where the file cannot be
+    read, is no JSON or YAML, needs the ``yaml`` extra, or a field is missing, unknown or wrong.
 
     Returns
     -------
     tuple of PipelineInstance and list of str
         The instance (fused backwards, no memory limit), and a warning for every list that was
         continued or cut.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is no JSON or YAML, needs the ``yaml`` extra, or a field is
-        missing, unknown or wrong.
     """
     source = source_name(path)
     with errors_in(source):

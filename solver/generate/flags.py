@@ -56,10 +56,8 @@ Numbers = Decimal | tuple[Decimal, ...]
 def parse_number(text: str) -> Decimal:
     """Read one non-negative number, exactly as it is written.
 
-    Raises
-    ------
-    InputError
-        It is none; like all errors of this module without the option, which `read_options` adds.
+    Raises `InputError` where it is none; like all errors of this module without the option, which
+    `read_options` adds.
     """
     try:
         return as_decimal(Decimal(text.strip()))
@@ -157,10 +155,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 def read_options(texts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `ppsolve.solver.generate.instances.generate` that texts stand for.
 
-    Raises
-    ------
-    InputError
-        Names the option and what would be right.
+    An `InputError` names the option and what would be right.
     """
     found = {}
     for name, text in texts.items():

@@ -76,6 +76,9 @@ def generate(
 ) -> PipelineInstance:
     """Build the instance that the options ask for.
 
+    Raises `InputError` where something needed is missing, contradictory or out of range; names the
+    option or field.
+
     Parameters
     ----------
     seed : int, optional
@@ -91,11 +94,6 @@ def generate(
     -------
     PipelineInstance
         The instance, validated.
-
-    Raises
-    ------
-    InputError
-        Something needed is missing, contradictory or out of range; names the option or field.
     """
     if seed is not None and profile is not None:
         raise InputError(
@@ -133,10 +131,8 @@ def override(template: Options, options: Options) -> dict[str, Any]:
 def build(options: Options) -> PipelineInstance:
     """Build an instance from options without ranges.
 
-    Raises
-    ------
-    InputError
-        Something needed is missing, a range was given, or the instance is not valid.
+    Raises `InputError` where something needed is missing, a range was given, or the instance is not
+    valid.
     """
     _refuse_ranges(options)
     _require(options)
@@ -256,7 +252,6 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def _lengths(unequal: Unequal, count: int, random: np.random.Generator) -> tuple[int, ...]:
-    """Return drawn lengths of micro-batches, whole numbers >= 1."""
     sigma = float(unequal.sigma)
     if unequal.law == "lognormal":
         drawn = np.exp(random.normal(0, sigma, count))
@@ -282,7 +277,6 @@ def _over_lengths(options: Options, lengths: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]:
-    """Return options over a profile, whose times the stages of a device share evenly."""
     _refuse_ranges(options)
     shape = {"devices": profile.num_devices, "microbatches": profile.num_microbatches}
     asked = {**shape, **options}
@@ -347,10 +341,7 @@ ALIASES = {"1.5b": "zb-1.5b-8x24", "6.2b": "zb-6.2b-8x24"}
 def find_profile(name: str) -> PublishedProfile:
     """Return the profile of that name or alias, whatever its case.
 
-    Raises
-    ------
-    InputError
-        There is none; suggests the nearest name.
+    Raises `InputError` where there is none; suggests the nearest name.
     """
     wanted = ALIASES.get(name.lower(), name.lower())
     if wanted not in PROFILES:

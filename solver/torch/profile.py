@@ -44,7 +44,9 @@ def profile_stages(
     Each op is what the runtime does: the loss is part of the last forward, gradients are split by
     the runtime's own functions, and on stage 0 a split backward is all in its weight gradient. A
     stage holds the bytes of its input, its output and what autograd saves (parameters and buffers
-    left out) until its weight gradient. Gradients of parameters are left as they were.
+    left out) until its weight gradient. Gradients of parameters are left as they were. Raises
+    `InputError` where the version of torch is not one that was tested, there is no stage, or an
+    output is none that can be sent.
 
     Parameters
     ----------
@@ -75,12 +77,6 @@ def profile_stages(
     -------
     PipelineInstance
         Times in microseconds, medians; activations in bytes.
-
-    Raises
-    ------
-    InputError
-        The version of torch is not one that was tested, there is no stage, or an output is none
-        that can be sent.
     """
     require_tested_torch()
     if not modules:

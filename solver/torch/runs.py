@@ -39,7 +39,8 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
     """Return an instance with the times that its ops had in recorded steps.
 
     In a step an op takes longer than by itself: its data are cold, memory is taken and given back,
-    transfers go on at once and a profiler counts.
+    transfers go on at once and a profiler counts. Raises `InputError` where the steps are those of
+    another pipeline, or in another unit.
 
     Parameters
     ----------
@@ -53,11 +54,6 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
     PipelineInstance
         Times are medians of the steps, each with the time for which its device is held after the
         op; the latency is that of the recorded transfers. All else is as given.
-
-    Raises
-    ------
-    InputError
-        The steps are those of another pipeline, or in another unit.
     """
     found = median_instance(trace, fit(trace), instance.name)
     for field, wanted, got in (
@@ -76,6 +72,8 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
 def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> HeuristicEntry:
     """Return the schedule that the orders of a result give with the times of another instance.
 
+    Raises `InputError` where there is no schedule that one rank per stage can run.
+
     Parameters
     ----------
     result : Result or HeuristicEntry
@@ -87,11 +85,6 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
     -------
     HeuristicEntry
         Every op as early as its order allows; infeasible where that breaks a rule such as memory.
-
-    Raises
-    ------
-    InputError
-        There is no schedule that one rank per stage can run.
     """
     program = read_program(result.model_dump(mode="json"))
     return simulated_entry(program.rows, instance, "timed-again")[0]
@@ -159,6 +152,9 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
 def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]:
     """Compare the schedule of a result with recorded steps in which it was run.
 
+    Raises `InputError` where there is no schedule, its unit is none of ns, us, ms and s, or the run
+    has other ops.
+
     Parameters
     ----------
     result : Result or HeuristicEntry
@@ -172,11 +168,6 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
         The step, from its first start to its last end; the replay: the recorded order with the
         recorded durations of each step, transfers free; then ops by kind and stage: medians over
         micro-batches and steps, with the time for which a device is held after such an op.
-
-    Raises
-    ------
-    InputError
-        There is no schedule, its unit is none of ns, us, ms and s, or the run has other ops.
     """
     if result.schedule is None:
         raise InputError("expected a result with a schedule, it has none", field="schedule")

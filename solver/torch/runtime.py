@@ -41,6 +41,9 @@ def build_schedule(
 ) -> Any:
     """Return the schedule of a result as PyTorch's runtime runs it by ``step``.
 
+    Raises `InputError` where the version of torch is not one that was tested, the runtime cannot
+    run the schedule, or the stages are not those of the rank.
+
     Parameters
     ----------
     result : Result or HeuristicEntry
@@ -58,12 +61,6 @@ def build_schedule(
     -------
     torch.distributed.pipelining.schedules._PipelineScheduleRuntime
         The runtime, with the schedule and its sends and receives loaded.
-
-    Raises
-    ------
-    InputError
-        The version of torch is not one that was tested, the runtime cannot run the schedule, or
-        the stages are not those of the rank.
     """
     require_tested_torch()
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
@@ -106,12 +103,7 @@ def require_tested_torch() -> None:
     """Refuse a PyTorch whose pipeline runtime was not tested.
 
     Schedules are loaded by ``_PipelineScheduleRuntime._load_csv``, which is private and may change
-    its meaning with any release.
-
-    Raises
-    ------
-    InputError
-        There is no torch, or another version.
+    its meaning with any release. Raises `InputError` where there is no torch, or another version.
     """
     tested = "2.13"  # run by the tests; other releases may read a schedule differently
     try:
@@ -169,6 +161,8 @@ def record_steps(
 def steps_of(trace: Trace, number: int, count: int) -> Trace:
     """Return the steps of one of the schedules that `record_steps` ran in turn.
 
+    Raises `InputError` where there is no such step.
+
     Parameters
     ----------
     trace : Trace
@@ -180,11 +174,6 @@ def steps_of(trace: Trace, number: int, count: int) -> Trace:
     -------
     Trace
         Every step whose number leaves `number` when divided by `count`.
-
-    Raises
-    ------
-    InputError
-        There is no such step.
     """
     found = trace.where(trace.step % count == number)
     if not len(found):

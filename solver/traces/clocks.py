@@ -18,21 +18,12 @@ F, B, I, W = (KINDS.index(name) for name in "FBIW")  # noqa: E741 - the letters 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Clocks of two neighbouring devices, compared by the transfers between them.
+    """Clocks of two neighbouring devices, compared by the transfers between them."""
 
-    Parameters
-    ----------
-    device : int
-        The first of the two; the other one is the next.
-    offset : int
-        Nanoseconds to add to the clock of the next device.
-    round_trip : int
-        Nanoseconds that the fastest transfers there and back take together. Negative where the
-        recorded order of ops is impossible on any two steady clocks.
-    """
-
-    device: int
-    offset: int
+    device: int  # the first of the two; the other one is the next
+    offset: int  # nanoseconds to add to the clock of the next device
+    # nanoseconds that the fastest transfers there and back take together. Negative where the
+    # recorded order of ops is impossible on any two steady clocks
     round_trip: int
 
 
@@ -67,17 +58,14 @@ def precedences_of(part: Trace) -> tuple[IntArray, IntArray]:
 def refuse_early(part: Trace, tolerance: int | None = None) -> None:
     """Refuse a replica-step whose clocks contradict the rules of a pipeline.
 
+    Raises `InputError` where an op starts before an op that it needs has ended; names file and op.
+
     Parameters
     ----------
     part : Trace
         One replica-step, checked. Devices are not compared where clocks have no common zero.
     tolerance : int, optional
         Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
-
-    Raises
-    ------
-    InputError
-        An op starts before an op that it needs has ended; names file and op.
     """
     before, after = precedences_of(part)
     known = (part.device[before] == part.device[after]) | part.is_aligned
@@ -142,6 +130,8 @@ Made = TypeVar("Made")
 def kept_steps(trace: Trace, make: Callable[[Trace], Made]) -> tuple[Trace, list[Made]]:
     """Make something of each replica-step; leave out the steps in which one is refused.
 
+    Raises the first `InputError` where no step is left.
+
     Parameters
     ----------
     trace : Trace
@@ -155,11 +145,6 @@ def kept_steps(trace: Trace, make: Callable[[Trace], Made]) -> tuple[Trace, list
         The steps that are left, with a warning for each of the others.
     made : list
         What was made of their replicas, by step, then by replica.
-
-    Raises
-    ------
-    InputError
-        No step is left: that of the first one.
     """
     made: list[tuple[int, Made]] = []
     refused: dict[int, InputError] = {}

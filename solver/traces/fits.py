@@ -31,44 +31,28 @@ WAITING = (
 
 @dataclass(frozen=True)
 class StageTime:
-    """Durations of the ops of one kind on one stage, nanoseconds.
-
-    Parameters
-    ----------
-    held : float
-        Median time after an op in which its device does not go on although the input of its next
-        op is there: blocking sends and receives, launches, Python. 0 where that is never seen.
-    variation : float
-        Standard deviation over mean, jitter; 1.4826 times the median deviation from the median
-        takes the place of the standard deviation, so that a few stalls do not count.
-    """
+    """Durations of the ops of one kind on one stage, nanoseconds."""
 
     stage: int
     kind: str
     count: int
     median: float
     mean: float
+    # median time after an op in which its device does not go on although the input of its next op
+    # is there: blocking sends and receives, launches, Python. 0 where that is never seen
     held: float
+    # standard deviation over mean, jitter; 1.4826 times the median deviation from the median takes
+    # the place of the standard deviation, so that a few stalls do not count
     variation: float
 
 
 @dataclass(frozen=True)
 class TransferFit:
-    """Time of a transfer: latency + bytes / bandwidth.
+    """Time of a transfer: latency + bytes / bandwidth."""
 
-    Parameters
-    ----------
-    latency : float
-        Nanoseconds. From round trips it is the time for which no device is held.
-    bandwidth : float or None
-        Bytes per nanosecond; None where it cannot be fitted.
-    source : str
-        ``transfers`` that were recorded, or ``round trips`` of the fastest ones.
-    """
-
-    latency: float
-    bandwidth: float | None
-    source: str
+    latency: float  # nanoseconds. From round trips it is the time for which no device is held
+    bandwidth: float | None  # bytes per nanosecond; None where it cannot be fitted
+    source: str  # ``transfers`` that were recorded, or ``round trips`` of the fastest ones
 
 
 @dataclass(frozen=True)
@@ -88,27 +72,16 @@ class CostFit:
 
 @dataclass(frozen=True)
 class UnusualStep:
-    """A replica-step that took far longer than most, and the op that stands out in it.
-
-    Parameters
-    ----------
-    reason : str
-        ``warm-up`` for the steps at the beginning, else ``stall``.
-    ratio : float
-        Its span over the median span.
-    op, device : str, int
-        Op that took the longest beyond its usual time, ``F2.8`` (stage, micro-batch), and its rank.
-    excess : float
-        Nanoseconds beyond its usual time.
-    """
+    """A replica-step that took far longer than most, and the op that stands out in it."""
 
     step: int
     replica: int
-    reason: str
-    ratio: float
+    reason: str  # ``warm-up`` for the steps at the beginning, else ``stall``
+    ratio: float  # its span over the median span
+    # op that took the longest beyond its usual time, ``F2.8`` (stage, micro-batch), and its rank
     op: str
     device: int
-    excess: float
+    excess: float  # nanoseconds beyond its usual time
 
     def __str__(self) -> str:
         """Return one sentence that names step, op and rank."""
@@ -121,30 +94,14 @@ class UnusualStep:
 
 @dataclass(frozen=True)
 class Fits:
-    """All that was fitted to a trace, and what could not be.
+    """All that was fitted to a trace, and what could not be."""
 
-    Parameters
-    ----------
-    stage_times : tuple of StageTime
-        By stage and kind.
-    jitter : dict of str to float
-        Median variation over the stages, by kind.
-    transfer : TransferFit or None
-        None where nothing tells of transfers.
-    costs : tuple of CostFit
-        Empty where no lengths are given.
-    unusual : tuple of UnusualStep
-        By step and replica.
-    warnings : tuple of str
-        What a trace like this cannot tell, and why.
-    """
-
-    stage_times: tuple[StageTime, ...]
-    jitter: dict[str, float]
-    transfer: TransferFit | None
-    costs: tuple[CostFit, ...]
-    unusual: tuple[UnusualStep, ...]
-    warnings: tuple[str, ...]
+    stage_times: tuple[StageTime, ...]  # by stage and kind
+    jitter: dict[str, float]  # median variation over the stages, by kind
+    transfer: TransferFit | None  # None where nothing tells of transfers
+    costs: tuple[CostFit, ...]  # empty where no lengths are given
+    unusual: tuple[UnusualStep, ...]  # by step and replica
+    warnings: tuple[str, ...]  # what a trace like this cannot tell, and why
 
 
 def fit(trace: Trace) -> Fits:
@@ -229,7 +186,6 @@ def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
 
 
 def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, float] | None:
-    """Return row and excess in nanoseconds of the op that is longest beyond its usual time."""
     pairs = zip(part.stage.tolist(), part.kind.tolist(), strict=True)
     expected = np.array([usual[stage, KINDS[kind]] for stage, kind in pairs])
     ratio = part.duration / np.maximum(expected, 1.0)

@@ -27,24 +27,12 @@ from ppsolve.solver.traces.fits import Fits
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """One replica-step as an instance, its problem, and where each of its ops is recorded.
+    """One replica-step as an instance, its problem, and where each of its ops is recorded."""
 
-    Parameters
-    ----------
-    part : Trace
-        The compute ops of the replica-step.
-    instance : PipelineInstance
-        Its instance, in `unit`.
-    problem : Problem
-        The instance lowered, n ops.
-    row : int64[n]
-        Row of `part` that each op is.
-    """
-
-    part: Trace
-    instance: PipelineInstance
-    problem: Problem
-    row: IntArray
+    part: Trace  # the compute ops of the replica-step
+    instance: PipelineInstance  # its instance, in `unit`
+    problem: Problem  # the instance lowered, n ops
+    row: IntArray  # int64[n]: row of `part` that each op is
 
     @classmethod
     def of(cls, part: Trace, unit: str | None = None) -> Recorded:
@@ -287,31 +275,19 @@ def _description(trace: Trace, fits: Fits) -> str:
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """The documents of one replica-step.
+    """The documents of one replica-step."""
 
-    Parameters
-    ----------
-    name : str
-        Beginning of the names of its files.
-    instance : PipelineInstance
-        With the recorded durations.
-    result : Result
-        With the recorded schedule.
-    shift : int
-        Most nanoseconds by which an op was moved so that the schedule keeps the rules.
-    moved : str
-        The op that was moved most; empty where none was.
-    """
-
-    name: str
-    instance: PipelineInstance
-    result: Result
-    shift: int
-    moved: str
+    name: str  # beginning of the names of its files
+    instance: PipelineInstance  # with the recorded durations
+    result: Result  # with the recorded schedule
+    shift: int  # most nanoseconds by which an op was moved so that the schedule keeps the rules
+    moved: str  # the op that was moved most; empty where none was
 
 
 def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
     """Return instance and recorded schedule of one replica-step.
+
+    Raises `InputError` where an op would have to be moved by more than the tolerance.
 
     Parameters
     ----------
@@ -324,11 +300,6 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
     -------
     RecordedStep
         Its schedule starts at 0 and passes the checker.
-
-    Raises
-    ------
-    InputError
-        An op would have to be moved by more than the tolerance.
     """
     allowed = tolerance_of(part) if tolerance is None else tolerance
     part = aligned(part.where(part.is_compute))

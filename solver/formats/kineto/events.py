@@ -61,55 +61,34 @@ class Intervals:
 
 @dataclass
 class RankEvents:
-    """Events of one file.
+    """Events of one file."""
 
-    Parameters
-    ----------
-    source : str
-        Name of the file.
-    ranges : list of OpRange
-        Named ranges on the CPU and on the GPU.
-    steps : list of (start, end, number, is_gpu)
-        Profiled steps.
-    work : Intervals
-        Ops on the CPU, without communication.
-    kernels : Intervals
-        Kernels, without communication; `correlation` holds the number of each.
-    launches : dict of int to int
-        Moment at which the kernel of each correlation number was launched.
-    busy, waiting : set of str
-        Streams with kernels that work, and with kernels of communication.
-    beside : dict of int to str
-        Stages that must exist, since transfers go to or come from them, with such a transfer.
-    rank, world : int or None
-        Rank in the job, and number of ranks.
-    base : int or None
-        Nanoseconds to add to all moments, ``baseTimeNanoseconds``.
-    """
-
-    source: str
-    ranges: list[OpRange] = field(default_factory=list)
+    source: str  # name of the file
+    ranges: list[OpRange] = field(default_factory=list)  # named ranges on the CPU and on the GPU
+    # list of (start, end, number, is_gpu): profiled steps
     steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    work: Intervals = field(default_factory=Intervals)
+    work: Intervals = field(default_factory=Intervals)  # ops on the CPU, without communication
+    # kernels, without communication; `correlation` holds the number of each
     kernels: Intervals = field(default_factory=Intervals)
     correlation: array[int] = field(default_factory=lambda: array("q"))
+    # moment at which the kernel of each correlation number was launched
     launches: dict[int, int] = field(default_factory=dict)
+    # streams with kernels that work, and with kernels of communication
     busy: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
+    # stages that must exist, since transfers go to or come from them, with such a transfer
     beside: dict[int, str] = field(default_factory=dict)
+    # rank in the job, and number of ranks
     rank: int | None = None
     world: int | None = None
-    base: int | None = None
+    base: int | None = None  # nanoseconds to add to all moments, ``baseTimeNanoseconds``
 
 
 def read_rank(path: str | Path) -> RankEvents:
     """Read the events of one rank, streaming.
 
-    Raises
-    ------
-    InputError
-        The file is no trace, has no range ``PP:<stage><F|B|I|W><micro-batch>``, or a time in it
-        is none; names the file and the event.
+    Raises `InputError` where the file is no trace, has no range
+    ``PP:<stage><F|B|I|W><micro-batch>``, or a time in it is none; names the file and the event.
     """
     found = RankEvents(source_name(path))
     with errors_in(found.source):

@@ -22,12 +22,8 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
 
     Ops are ranges ``PP:<stage><F|B|I|W><micro-batch>``; the step is that of ``ProfilerStep#``
     around them. Ranks with the same stages are replicas of each other, by rising rank. Clocks are
-    aligned by ``baseTimeNanoseconds``.
-
-    Raises
-    ------
-    InputError
-        A file is damaged or another's rank, or only some files have a base time; names the file.
+    aligned by ``baseTimeNanoseconds``. Raises `InputError` where a file is damaged or another's
+    rank, or only some files have a base time; names the file.
     """
     ranks = [_read(path) for path in paths]
     _refuse_same_rank(ranks)
@@ -262,7 +258,6 @@ def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
 
 
 def _working(events: RankEvents) -> list[OpRange]:
-    """Return the ranges on the GPU, without those on streams that only communicate."""
     silent = events.waiting - events.busy
     return [one for one in events.ranges if one.is_gpu and one.thread not in silent]
 

@@ -22,6 +22,9 @@ Take = Callable[[dict[str, Any]], None]
 def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, Any]:
     """Give each event of a trace to `take`, and return the other fields of the object.
 
+    Raises `InputError` where the file cannot be read, is cut off, or is no such JSON; says after
+    which event.
+
     Parameters
     ----------
     path : str or Path
@@ -35,11 +38,6 @@ def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, 
     -------
     dict of str to object
         The other fields of the object; empty where the file is a bare list.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is cut off, or is no such JSON; says after which event.
     """
     with errors_in(source_name(path)):
         try:
@@ -58,8 +56,6 @@ def _text(raw: BinaryIO) -> TextIO:
 
 
 class _Scanner:
-    """A window of the text, and the place in it that is read next."""
-
     def __init__(self, stream: TextIO, window: int) -> None:
         self.stream, self.window = stream, window
         self.text, self.at, self.is_end = "", 0, False
@@ -81,7 +77,6 @@ class _Scanner:
         return fields
 
     def _names(self) -> Iterator[str]:
-        """Yield the names of an object; the caller reads the values."""
         seen: set[str] = set()
         for _ in self._items("{", "}"):
             name = self._value()

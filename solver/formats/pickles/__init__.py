@@ -33,6 +33,9 @@ __all__ = [
 def load_timeline_pickle(data: bytes, source: str) -> Timeline:
     """Read a PipeFisher timeline, whatever else its bytes may try.
 
+    Raises `InputError` for what is no pickle, too large, names, builds or does anything but
+    numbers, texts, lists, tuples, dicts and numpy scalars and arrays, or has another form.
+
     Parameters
     ----------
     data : bytes
@@ -44,12 +47,6 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
     -------
     dict of str to list of (number, number) or (None, None)
         Intervals by label, in the file's order and unit (nanoseconds); plain ints and floats.
-
-    Raises
-    ------
-    InputError
-        Not a pickle, too large, one that names, builds or does anything but numbers, texts,
-        lists, tuples, dicts and numpy scalars and arrays, or one of another form.
     """
     with errors_in(source):
         return as_timeline(unpickle(data))
@@ -57,6 +54,8 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
 
 def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
     """Read a PipeFisher schedule, as safely as a timeline.
+
+    Raises `InputError` for anything but lists of texts.
 
     Parameters
     ----------
@@ -67,11 +66,6 @@ def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
     -------
     list of list of list of str
         Labels by device and iteration.
-
-    Raises
-    ------
-    InputError
-        Not a pickle, not a schedule, or one that holds anything but lists of texts.
     """
     with errors_in(source):
         return as_schedule(unpickle(data))
@@ -80,10 +74,8 @@ def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
 def read_pickle_file(path: str | Path) -> bytes:
     """Return the bytes of a file.
 
-    Raises
-    ------
-    InputError
-        The file is missing, unreadable, too large, or a directory, named pipe or device.
+    Raises `InputError` where the file is missing, unreadable, too large, or a directory, named pipe
+    or device.
     """
     with opened(path) as stream:
         data = stream.read(LIMITS.file_bytes + 1)

@@ -92,11 +92,9 @@ _LINES = {
 def scan(data: bytes) -> None:
     """Refuse a pickle that breaks a rule, before any of it is built.
 
-    Raises
-    ------
-    InputError
-        Empty, too large, truncated, an opcode that is unknown or not read, an argument beyond
-        its limit, values that are taken but not there, or bytes after the end.
+    Raises `InputError` for a pickle that is empty, too large or truncated, opcodes that are unknown
+    or not read, arguments beyond their limits, values that are taken but not there, and bytes after
+    the end.
     """
     if not data:
         raise InputError("expected a pickle, the file is empty")
@@ -199,6 +197,8 @@ def broken(detail: object) -> InputError:
 def lookup(module: str, name: str) -> Name:
     """Return the stand-in for a name.
 
+    Raises `InputError` for any name but those of `NAMES`.
+
     Parameters
     ----------
     module, name : str
@@ -208,11 +208,6 @@ def lookup(module: str, name: str) -> Name:
     -------
     Name
         A mark.
-
-    Raises
-    ------
-    InputError
-        Any name but those of `NAMES`.
     """
     if (module, name) not in NAMES:
         raise InputError(f"the pickle names {module[:60]}.{name[:60]}; {ONLY}")

@@ -21,10 +21,7 @@ ScheduleLabels = list[list[list[str]]]
 def as_timeline(value: Any) -> Timeline:
     """Return `value` as intervals by label, in plain numbers.
 
-    Raises
-    ------
-    InputError
-        Another form; the field is the label.
+    Raises `InputError` for another form; the field is the label.
     """
     if type(value) is not dict:
         raise InputError(f"expected a dict of lists of (start, end), got {_described(value)}")
@@ -41,10 +38,7 @@ def as_timeline(value: Any) -> Timeline:
 def as_schedule(value: Any) -> ScheduleLabels:
     """Return `value` as labels by device and iteration.
 
-    Raises
-    ------
-    InputError
-        Another form; the field is the place in the list.
+    Raises `InputError` for another form; the field is the place in the list.
     """
     devices = [
         _items(f"[{device}]", rows, "iterations")

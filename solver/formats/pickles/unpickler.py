@@ -35,12 +35,8 @@ def unpickle(data: bytes) -> Any:
     """Return the value that a pickle builds, once it has been scanned.
 
     The value is made of None, bool, int, float, str, bytes, list, tuple, dict with str keys, and
-    `PickledArray`. It may hold itself, and one part of it many times over.
-
-    Raises
-    ------
-    InputError
-        The scan refuses it, its opcodes do not fit together, or it is no such value.
+    `PickledArray`. It may hold itself, and one part of it many times over. Raises `InputError`
+    where the scan refuses it, its opcodes do not fit together, or it is no such value.
     """
     scan(data)
     try:

@@ -19,12 +19,8 @@ _SCHEDULE = re.compile(r"(?:^|[_.-])schedule$", re.IGNORECASE)
 def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return the timeline files of files and folders in human order of names, and warnings.
 
-    A folder stands for its ``*.pickle`` files but hidden ones and schedules.
-
-    Raises
-    ------
-    InputError
-        No path, a folder without timelines, standard input, or a file or node that is there twice.
+    A folder stands for its ``*.pickle`` files but hidden ones and schedules. Raises `InputError`
+    for no path, a folder without timelines, standard input, or a file or node that is there twice.
     """
     files: list[Path] = []
     warnings: list[str] = []
@@ -91,12 +87,9 @@ def node_numbers(files: Sequence[Path]) -> list[int] | None:
 def refuse_missing_nodes(numbers: Sequence[int]) -> None:
     """Refuse a run without some of its nodes, by their ascending numbers.
 
-    A run with several replicas of each stage may have a file for every k-th node only.
-
-    Raises
-    ------
-    InputError
-        Numbers do not start at 0 or are not evenly spaced; names the first five missing.
+    A run with several replicas of each stage may have a file for every k-th node only. Raises
+    `InputError` where numbers do not start at 0 or are not evenly spaced; names the first five
+    missing.
     """
     step = gcd(*numbers) or 1
     nodes = range(0, numbers[-1], step)

@@ -17,6 +17,9 @@ def schedule_labels(
 ) -> tuple[ScheduleLabels, list[str]]:
     """Return the labels of a result or heuristic entry, and warnings.
 
+    Raises `InputError` where there are no labels, they are no labels by device and iteration, or
+    the heuristic is not among those of the result.
+
     Parameters
     ----------
     data : JSON data
@@ -31,12 +34,6 @@ def schedule_labels(
     tuple of list of list of list of str and list of str
         Labels by device and iteration, markers included; a warning where the schedule breaks
         rules.
-
-    Raises
-    ------
-    InputError
-        There are no labels, they are no labels by device and iteration, or the heuristic is not
-        among those of the result.
     """
     with errors_in(source):
         if not isinstance(data, dict):
@@ -63,7 +60,6 @@ def _why_none(data: dict[str, Any]) -> str:
 
 
 def _check(labels: Any) -> None:
-    """Refuse labels that PipeFisher's runner could not follow."""
     for device, rows in enumerate(_items(labels, "labels", "devices")):
         field = f"labels[{device}]"
         starts = 0

@@ -40,6 +40,9 @@ def convert_pipefisher(
 ) -> Converted:
     """Read the timeline pickles of a run, one per node, as one K-FAC instance.
 
+    Raises `InputError` without consent or files, and for a file that cannot be read or is no
+    timeline, the same node twice, a folder that lacks a node, or a timeline without a pipeline.
+
     Parameters
     ----------
     paths : sequence of Path
@@ -54,12 +57,6 @@ def convert_pipefisher(
     -------
     Converted
         The last profiled step of every node in nanoseconds, with warnings and notes.
-
-    Raises
-    ------
-    InputError
-        No consent, no files, a file that cannot be read or is no timeline, the same node twice,
-        a folder with a node missing, or a timeline that no schedule can be made of.
     """
     if not allow_pickle:
         raise InputError(
@@ -86,7 +83,6 @@ def convert_pipefisher(
 
 
 def _read_step(name: str, warnings: list[str]) -> Timeline:
-    """Return the last step of a file, and add what is odd in it to the warnings."""
     timeline, found = last_step(load_timeline_pickle(read_pickle_file(name), name))
     warnings += [f"{name}: {warning}" for warning in found]
     for label, pairs in timeline.items():

@@ -21,17 +21,11 @@ from ppsolve.solver.traces.replay import Recorded, least_span
 
 @dataclass(frozen=True)
 class Transfers:
-    """Times of transfers between devices.
+    """Times of transfers between devices."""
 
-    Parameters
-    ----------
-    latency : int
-        Nanoseconds of a transfer that was not recorded.
-    recorded : dict of (int, int) to int64[kinds, stages, micro-batches]
-        Nanoseconds of those that were, by step and replica; `FREE` where there is none.
-    """
-
-    latency: int
+    latency: int  # nanoseconds of a transfer that was not recorded
+    # dict of (int, int) to int64[kinds, stages, micro-batches]: nanoseconds of those that were, by
+    # step and replica; `FREE` where there is none
     recorded: dict[tuple[int, int], IntArray]
 
     @classmethod

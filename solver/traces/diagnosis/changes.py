@@ -64,7 +64,6 @@ def recorded_helps(
 
 
 def _slowest_device(steps: Sequence[DiagnosedStep]) -> int:
-    """Return the device of a replica that works longest over all steps and replicas."""
     parts = [one.part for step in steps for one in step.parts]
     devices, durations = ([getattr(one, name) for one in parts] for name in ("device", "duration"))
     loads = np.bincount(np.concatenate(devices), weights=np.concatenate(durations))
@@ -134,7 +133,6 @@ def variants(recorded: Variant, *, chunks: int) -> Iterator[Variant | Help]:
 
 
 def _split(times: Times) -> Times:
-    """Return times whose backward is two halves, of the same sum."""
     if "backward" not in times:
         return times
     half = times["backward"] // 2
@@ -206,17 +204,14 @@ def searched_help(
 def refuse_other_stages(steps: Sequence[DiagnosedStep], layers: Layers) -> None:
     """Refuse layers of another number of stages.
 
+    An `InputError` names how many stages were recorded.
+
     Parameters
     ----------
     steps : sequence of DiagnosedStep
         Recorded steps.
     layers : Layers
         Times of layers, and their recorded split.
-
-    Raises
-    ------
-    InputError
-        Names how many stages were recorded.
     """
     count = steps[0].parts[0].instance.num_stages
     if len(layers.stages) != count:
@@ -274,7 +269,6 @@ def _shares(layers: Layers, kind: str) -> FloatArray:
 
 
 def _moved(one: Recorded, layers: Layers, stages: Sequence[int]) -> IntArray:
-    """Return durations with each layer on its new stage."""
     duration = one.problem.duration.copy()
     for kind in one.problem.kinds:
         ops = one.problem.grid(kind)

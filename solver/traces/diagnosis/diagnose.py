@@ -53,6 +53,9 @@ def diagnose(
 ) -> Diagnosis:
     """Return the verdict on a recorded run.
 
+    Raises `InputError` where a recorded order is impossible or held more than the capacity, or
+    layers are of other stages.
+
     Parameters
     ----------
     trace : Trace
@@ -71,12 +74,6 @@ def diagnose(
     -------
     Diagnosis
         Of all steps and replicas.
-
-    Raises
-    ------
-    InputError
-        A recorded order is impossible or held more than the capacity, or layers are of other
-        stages.
     """
     clock = Clock(DIAGNOSIS.work_share * time_limit, began=began)
     with answering_within(clock.left):
@@ -98,6 +95,9 @@ def recorded_variant(
 ) -> Variant:
     """Return a run as it is: stages where they ran, memory as it was held or is given.
 
+    Raises `InputError` where a device held more than its capacity, or the number of capacities is
+    another one.
+
     Parameters
     ----------
     steps : sequence of DiagnosedStep
@@ -109,11 +109,6 @@ def recorded_variant(
     -------
     Variant
         Without any change.
-
-    Raises
-    ------
-    InputError
-        A device held more than its capacity, or the number of capacities is another one.
     """
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
@@ -296,7 +291,6 @@ def _verdicts_of(
 
 
 def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
-    """Return the span of each replica of a joint schedule, ticks of a nanosecond."""
     problem = schedule.problem
     ends = schedule.start + problem.duration
     replicas = (problem.replica == replica for replica in range(len(step.parts)))

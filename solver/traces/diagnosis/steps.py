@@ -42,17 +42,7 @@ DIAGNOSIS = DiagnosisParams()
 
 @dataclass(frozen=True, eq=False)
 class DiagnosedStep:
-    """The replicas of one recorded step, each recorded in nanoseconds.
-
-    Parameters
-    ----------
-    number : int
-        Number of the step.
-    replicas : tuple of int
-        Numbers of its replicas.
-    parts : tuple of Recorded
-        Each replica.
-    """
+    """The replicas of one recorded step, each recorded in nanoseconds."""
 
     number: int
     replicas: tuple[int, ...]
@@ -82,10 +72,7 @@ class DiagnosedStep:
 def steps_of(trace: Trace) -> list[DiagnosedStep]:
     """Return the steps of a checked trace, with their orders replayed.
 
-    Raises
-    ------
-    InputError
-        A recorded order is impossible; names file, step and replica.
+    Raises `InputError` where a recorded order is impossible; names file, step and replica.
     """
     found: dict[int, list[tuple[int, Recorded]]] = {}
     for number, replica, part in trace.parts():
@@ -135,28 +122,15 @@ def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int
 
 @dataclass(frozen=True)
 class Variant:
-    """The run as it is, or with a change.
+    """The run as it is, or with a change."""
 
-    Parameters
-    ----------
-    name, assumes : str
-        The change, and what is assumed of it.
-    times : callable
-        Makes its times of the recorded ones.
-    capacity : tuple of int
-        Activations that each device has room for.
-    placement : dict of str to object
-        Fields of the instance that say which device runs which stage.
-    has_recorded : bool
-        Any schedule of the run as it is serves with the change too.
-    """
-
+    # the change, and what is assumed of it
     name: str
     assumes: str
-    times: Callable[[Times], Times]
-    capacity: tuple[int, ...]
-    placement: dict[str, Any]
-    has_recorded: bool = True
+    times: Callable[[Times], Times]  # makes its times of the recorded ones
+    capacity: tuple[int, ...]  # activations that each device has room for
+    placement: dict[str, Any]  # fields of the instance that say which device runs which stage
+    has_recorded: bool = True  # any schedule of the run as it is serves with the change too
 
     def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
         """Return all replicas of a step as one pipeline in nanoseconds.

@@ -22,25 +22,14 @@ FIGURES = ("recorded", "replay", "ordered", "ordered_bound", "exchanged", "excha
 
 @dataclass(frozen=True)
 class ReplicaVerdict:
-    """How far one replica of one step is from optimal, nanoseconds.
-
-    Parameters
-    ----------
-    recorded : int
-        Its span as recorded.
-    replay : int
-        The recorded order with the recorded durations, as early as possible, transfers free.
-    ordered : int
-        The best order found for its micro-batches.
-    bound : int
-        The least that any order of them can take.
-    """
+    """How far one replica of one step is from optimal, nanoseconds."""
 
     replica: int
-    recorded: int
+    recorded: int  # its span as recorded
+    # the recorded order with the recorded durations, as early as possible, transfers free
     replay: int
-    ordered: int
-    bound: int
+    ordered: int  # the best order found for its micro-batches
+    bound: int  # the least that any order of them can take
 
     @property
     def status(self) -> Status:
@@ -50,23 +39,13 @@ class ReplicaVerdict:
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """How far one step is from optimal, nanoseconds; its figures are those of its slowest replica.
-
-    Parameters
-    ----------
-    step : int
-        Number of the step.
-    replicas : tuple of ReplicaVerdict
-        By number.
-    ordered_bound : int
-        The least that the slowest replica can take with the micro-batches that it has.
-    exchanged, exchanged_bound : int
-        The best found, and the least, where micro-batches are exchanged between replicas too.
-    """
+    """How far one step, that is its slowest replica, is from optimal, nanoseconds."""
 
     step: int
-    replicas: tuple[ReplicaVerdict, ...]
+    replicas: tuple[ReplicaVerdict, ...]  # by number
+    # the least that the slowest replica can take with the micro-batches that it has
     ordered_bound: int
+    # the best found, and the least, where micro-batches are exchanged between replicas too
     exchanged: int
     exchanged_bound: int
 
@@ -88,29 +67,16 @@ class StepVerdict:
 
 @dataclass(frozen=True)
 class Help:
-    """A change of the run, and what the mean step would take with it.
-
-    Parameters
-    ----------
-    change : str
-        Its name.
-    assumes : str
-        What is assumed of it, or why it was not computed.
-    value, bound : float or None
-        Mean nanoseconds of the slowest replica over `steps`, and a lower bound of it; None where
-        it was not computed, or has no bound.
-    replay : float
-        Mean nanoseconds of the replay of the same steps.
-    steps : tuple of int
-        The steps that it was computed on.
-    """
+    """A change of the run, and what the mean step would take with it."""
 
     change: str
-    assumes: str
+    assumes: str  # what is assumed of it, or why it was not computed
+    # mean nanoseconds of the slowest replica over `steps`, and a lower bound of it; None where it
+    # was not computed, or has no bound
     value: float | None = None
     bound: float | None = None
-    replay: float = 0.0
-    steps: tuple[int, ...] = ()
+    replay: float = 0.0  # mean nanoseconds of the replay of the same steps
+    steps: tuple[int, ...] = ()  # the steps that it was computed on
 
     @property
     def saved(self) -> float | None:
@@ -132,27 +98,15 @@ class Help:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict on a run.
+    """The verdict on a run."""
 
-    Parameters
-    ----------
-    steps : tuple of StepVerdict
-        By number.
-    helps : tuple of Help
-        What would help, and what was not computed.
-    bubble : dict of str to float
-        Parts of the mean idle time of a device, nanoseconds, see `bubble_of`.
-    slowness : tuple of tuple of float
-        Mean time of a micro-batch by stage and replica, over the mean of all.
-    replicas : tuple of int
-        Numbers of the columns of `slowness`.
-    """
-
-    steps: tuple[StepVerdict, ...]
-    helps: tuple[Help, ...]
+    steps: tuple[StepVerdict, ...]  # by number
+    helps: tuple[Help, ...]  # what would help, and what was not computed
+    # parts of the mean idle time of a device, nanoseconds, see `bubble_of`
     bubble: dict[str, float]
+    # mean time of a micro-batch by stage and replica, over the mean of all
     slowness: tuple[tuple[float, ...], ...]
-    replicas: tuple[int, ...]
+    replicas: tuple[int, ...]  # numbers of the columns of `slowness`
 
     def mean(self, figure: str) -> float:
         """Return the mean of one of the `FIGURES` over all steps, nanoseconds."""
