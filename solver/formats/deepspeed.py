@@ -41,10 +41,8 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     refuse_other_orders(program, one_forward_one_backward(ranks, count), "DeepSpeed runs 1F1B")
     layers = counts_of(program)
     if layers is None:
-        raise InputError(
-            "DeepSpeed needs the layers of each stage: export a plan, or give them",
-            field="--layers",
-        )
+        text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
+        raise InputError(text, field="--layers")
     parts = list(accumulate(layers, initial=0))
     found = {"num_stages": ranks, "gradient_accumulation_steps": count, "parts": parts}
     return json.dumps(found) + "\n"

@@ -179,10 +179,8 @@ def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
     """
     counts = program.layers
     if counts is not None and len(counts) != program.num_stages:
-        raise InputError(
-            f"expected the layers of {program.num_stages} stages, got {len(counts)} numbers",
-            field="--layers",
-        )
+        text = f"expected the layers of {program.num_stages} stages, got {len(counts)} numbers"
+        raise InputError(text, field="--layers")
     return counts
 
 
@@ -214,9 +212,8 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
         return tuple(stages)
     layers = layers_of(model)
     if len(layers) != sum(counts):
-        raise InputError(
-            f"expected the {sum(counts)} layers of the split, got {len(layers)}", field="--model"
-        )
+        text = f"expected the {sum(counts)} layers of the split, got {len(layers)}"
+        raise InputError(text, field="--model")
     return tuple(layers[first:last] for first, last in pairwise(accumulate(counts, initial=0)))
 
 
@@ -251,9 +248,8 @@ def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     """
     letters = letters_of(program, settings.model)
     if letters is None:
-        raise InputError(
-            "needs the layers of each stage: export a plan, or give --layers", field=RECOMPUTE
-        )
+        text = "needs the layers of each stage: export a plan, or give --layers"
+        raise InputError(text, field=RECOMPUTE)
     decoders = tuple(stage.count(DECODER) for stage in letters)
     counts = settings.recomputed or ()
     if len(counts) != len(decoders):

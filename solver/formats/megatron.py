@@ -209,9 +209,8 @@ def _layers_of_stages(layout: MegatronLayout, times: LayerTimes) -> list[list[On
     decoder, count = times.decoder, layout.layers.count(DECODER)
     decoder = (decoder,) * count if isinstance(decoder, OneLayer) else decoder
     if len(decoder) != count:
-        raise InputError(
-            f"expected one entry for each of {count} layers t, got {len(decoder)}", field="decoder"
-        )
+        text = f"expected one entry for each of {count} layers t, got {len(decoder)}"
+        raise InputError(text, field="decoder")
     following = iter(decoder)
     other = {EMBEDDING: times.embedding, MTP: times.mtp, LOSS: times.loss}
     return [

@@ -163,11 +163,7 @@ PICTURES: Mapping[str, Callable[[Sequence[TracedSchedule]], str]] = {"perfetto":
 
 
 def shown_in(
-    data: Any,
-    source: str,
-    *,
-    heuristic: str | None = None,
-    otherwise: Instance | None = None,
+    data: Any, source: str, *, heuristic: str | None = None, otherwise: Instance | None = None
 ) -> tuple[Instance, TracedSchedule]:
     """Read the schedule of a document, for a picture.
 

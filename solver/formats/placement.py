@@ -65,9 +65,8 @@ def refuse_elsewhere(program: RuntimeProgram, wanted: tuple[int, ...], rule: str
     found = program.stage_to_rank
     for stage, (rank, right) in enumerate(zip(found, wanted, strict=False)):
         if rank != right:
-            raise cannot_say(
-                f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}"
-            )
+            text = f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}"
+            raise cannot_say(text)
     if len(found) != len(wanted):
         raise cannot_say(f"placement: {rule}, which makes {len(wanted)} stages, got {len(found)}")
 
@@ -89,6 +88,5 @@ def refuse_other_orders(program: RuntimeProgram, orders: Sequence[Order], rule: 
     for rank, (row, order) in enumerate(zip(program.rows, orders, strict=True)):
         for place, (step, wanted) in enumerate(zip_longest(row, order)):
             if step != wanted:
-                raise cannot_say(
-                    f"order: {rule}; rank {rank} runs {step} at place {place}, not {wanted}"
-                )
+                text = f"order: {rule}; rank {rank} runs {step} at place {place}, not {wanted}"
+                raise cannot_say(text)

@@ -134,9 +134,8 @@ def read_program(
     if heuristic is not None:
         data = entry_in(data, heuristic)
     if data.get("kind") not in (None, "pipeline"):
-        raise InputError(
-            f"expected the result of a pipeline, got {describe(data['kind'])}", field="kind"
-        )
+        text = f"expected the result of a pipeline, got {describe(data['kind'])}"
+        raise InputError(text, field="kind")
     if data.get("status") == "infeasible":
         raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
     alone, members = (data, None) if replica is None else _of_replica(data, replica)
@@ -193,9 +192,8 @@ def winner_in(
             raise InputError(f"the plan has no winner{status}", field=name)
     split = parts["winner"].get("layers_per_stage")
     if not isinstance(split, list) or not all(type(count) is int for count in split):
-        raise InputError(
-            f"expected a list of numbers, got {describe(split)}", field="winner.layers_per_stage"
-        )
+        text = f"expected a list of numbers, got {describe(split)}"
+        raise InputError(text, field="winner.layers_per_stage")
     chosen = parts["winner"].get("configuration")
     given = chosen if isinstance(chosen, dict) else {}
     sizes = {name: size for name, size in given.items() if type(size) is int}
@@ -223,10 +221,8 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
     found = {str(row.get("name")): row for row in rows}
     if heuristic not in found:
-        raise InputError(
-            f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found),
-            field="--heuristic",
-        )
+        text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found)
+        raise InputError(text, field="--heuristic")
     return {"instance": data.get("instance"), **found[heuristic]}
 
 
@@ -321,14 +317,12 @@ def _action(op: Any, where: str) -> Action | None:
         )
     for name in ("stage", "device", "microbatch"):
         if type(op.get(name)) is not int or op[name] < 0:
-            raise InputError(
-                f"expected a number >= 0, got {describe(op.get(name))}", field=f"{where}.{name}"
-            )
+            text = f"expected a number >= 0, got {describe(op.get(name))}"
+            raise InputError(text, field=f"{where}.{name}")
     for name in ("start", "end"):
         if isinstance(op.get(name), bool | str | list | dict | None):
-            raise InputError(
-                f"expected a number, got {describe(op.get(name))}", field=f"{where}.{name}"
-            )
+            text = f"expected a number, got {describe(op.get(name))}"
+            raise InputError(text, field=f"{where}.{name}")
     return Action(op["stage"], op["kind"], op["microbatch"])
 
 
@@ -360,10 +354,8 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
             raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
         for one, two in pairwise(halves):
             if ends[two] < ends[one]:
-                raise InputError(
-                    f"the schedule ends {two} before {one}, the order says otherwise",
-                    field=f"orders[{rank}]",
-                )
+                text = f"the schedule ends {two} before {one}, the order says otherwise"
+                raise InputError(text, field=f"orders[{rank}]")
     return found
 
 

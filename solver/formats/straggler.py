@@ -74,10 +74,8 @@ def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any]) -> None:
     last = rows["stage"].max()
     sends = (table["optype"].astype(str) == "forward-send") & (table["stage"] == last)
     if rows["mc"].max() == 0 and sends.any():
-        raise InputError(
-            f"stage {last} sends forward, and no later stage is there: are its rows missing?",
-            field=f"row {np.flatnonzero(sends)[0]}",
-        )
+        text = f"stage {last} sends forward, and no later stage is there: are its rows missing?"
+        raise InputError(text, field=f"row {np.flatnonzero(sends)[0]}")
 
 
 def _compute_rows(table: dict[str, Any]) -> dict[str, Any]:
@@ -94,10 +92,8 @@ def _whole(column: Any, numbers: IntArray, name: str) -> IntArray:
     whole: IntArray = values.astype(np.int64)
     wrong = np.flatnonzero((whole != values) | ((whole < 0) & (name != "step")))
     if len(wrong):
-        raise InputError(
-            f"expected a whole number from 0, got {values[wrong[0]]}",
-            field=f"row {numbers[wrong[0]]}.{name}",
-        )
+        text = f"expected a whole number from 0, got {values[wrong[0]]}"
+        raise InputError(text, field=f"row {numbers[wrong[0]]}.{name}")
     return whole
 
 
@@ -107,10 +103,8 @@ def _finite(column: Any, numbers: IntArray, name: str) -> Any:
         raise InputError(f"expected numbers, got {values.dtype}", field=name)
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
-        raise InputError(
-            f"expected a finite number, got {values[wrong[0]]}",
-            field=f"row {numbers[wrong[0]]}.{name}",
-        )
+        text = f"expected a finite number, got {values[wrong[0]]}"
+        raise InputError(text, field=f"row {numbers[wrong[0]]}.{name}")
     return values
 
 
@@ -122,9 +116,7 @@ def _nanoseconds(rows: dict[str, Any], name: str) -> IntArray:
         row = int(wrong[0])
         event = f"step {rows['step'][row]}, replica {rows['dp_rank'][row]}: "
         op = f"{OPTYPES[rows['optype'][row]]}{rows['stage'][row]}.{rows['mb_id'][row]}"
-        raise InputError(
-            f"expected seconds{' from 0' if name == 'duration' else ''}, got {values[row]}",
-            field=f"{event}{op}.{name}",
-        )
+        text = f"expected seconds{' from 0' if name == 'duration' else ''}, got {values[row]}"
+        raise InputError(text, field=f"{event}{op}.{name}")
     nanoseconds: IntArray = np.rint(seconds * NANOSECONDS["s"]).astype(np.int64)
     return nanoseconds

@@ -96,10 +96,8 @@ def generate(
         The instance, validated.
     """
     if seed is not None and profile is not None:
-        raise InputError(
-            "expected either a seed (random times) or a profile (published times), not both",
-            field="--profile",
-        )
+        text = "expected either a seed (random times) or a profile (published times), not both"
+        raise InputError(text, field="--profile")
     if seed is not None:
         return build(_drawn(override(RANDOM, options), seed))
     if profile is not None:
@@ -166,10 +164,8 @@ def _with_memory(options: Options) -> dict[str, Any]:
     limited = {"activation": Decimal(1), **options}
     if isinstance(capacity, PerDevice):
         if isinstance(limited["activation"], tuple):
-            raise InputError(
-                f"expected an amount, not {capacity.factor}p, with an activation per stage",
-                field="--capacity",
-            )
+            text = f"expected an amount, not {capacity.factor}p, with an activation per stage"
+            raise InputError(text, field="--capacity")
         limited["capacity"] = capacity.factor * _num_stages(options) * limited["activation"]
     return limited
 
@@ -185,35 +181,28 @@ def _require(options: Options) -> None:
     hint = "; or start from --seed N (random) or --profile NAME (published)"
     missing = [name for name in HALVES if name not in options]
     if "backward" in options and len(missing) < len(HALVES):
-        raise InputError(
-            "expected either --backward or --backward-input with --backward-weight, not both",
-            field="--backward",
-        )
+        text = "expected either --backward or --backward-input with --backward-weight, not both"
+        raise InputError(text, field="--backward")
     if len(missing) == 1:
         (given,) = set(HALVES).difference(missing)
-        raise InputError(
-            f"expected it together with {option_of(given)}", field=option_of(missing[0])
-        )
+        text = f"expected it together with {option_of(given)}"
+        raise InputError(text, field=option_of(missing[0]))
     for name in (*COUNTS, "forward"):
         if name not in options:
             raise InputError(f"this option is required{hint}", field=option_of(name))
     if missing and "backward" not in options:
-        raise InputError(
-            f"expected it, or --backward-input with --backward-weight{hint}", field="--backward"
-        )
+        text = f"expected it, or --backward-input with --backward-weight{hint}"
+        raise InputError(text, field="--backward")
 
 
 def _refuse_ranges(options: Options) -> None:
     for name, value in options.items():
         if isinstance(value, IntegerRange):
-            raise InputError(
-                f"the range {value} needs --seed N to draw from; or give a number",
-                field=option_of(name),
-            )
+            text = f"the range {value} needs --seed N to draw from; or give a number"
+            raise InputError(text, field=option_of(name))
         if isinstance(value, Unequal):
-            raise InputError(
-                "expected --seed N with it, to draw the lengths from", field=option_of(name)
-            )
+            text = "expected --seed N with it, to draw the lengths from"
+            raise InputError(text, field=option_of(name))
 
 
 def _shape_word(options: Options) -> str:
@@ -346,7 +335,6 @@ def find_profile(name: str) -> PublishedProfile:
     wanted = ALIASES.get(name.lower(), name.lower())
     if wanted not in PROFILES:
         known = [*ALIASES, *PROFILES]
-        raise InputError(
-            f'unknown profile "{name}"' + did_you_mean(wanted, known), field="--profile"
-        )
+        text = f'unknown profile "{name}"' + did_you_mean(wanted, known)
+        raise InputError(text, field="--profile")
     return PROFILES[wanted]

@@ -63,9 +63,8 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
         ("times", [*instance.times.by_kind()], [*found.times.by_kind()]),
     ):
         if wanted != got:
-            raise InputError(
-                f"expected {wanted}, as in the instance, the run has {got}", field=field
-            )
+            text = f"expected {wanted}, as in the instance, the run has {got}"
+            raise InputError(text, field=field)
     return instance.model_copy(update={"times": found.times, "p2p": found.p2p})
 
 

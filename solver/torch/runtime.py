@@ -89,9 +89,8 @@ def _check_stages(program: RuntimeProgram, stages: Sequence[Any]) -> None:
         ("stages", program.num_stages, total),
     ):
         if wanted != found:
-            raise InputError(
-                f"expected {wanted} {what}, as in the schedule, got {found}", field="stages"
-            )
+            text = f"expected {wanted} {what}, as in the schedule, got {found}"
+            raise InputError(text, field="stages")
     rank = int(stages[0].group_rank)
     own = [stage for stage, place in enumerate(program.stage_to_rank) if place == rank]
     given = [int(stage.stage_index) for stage in stages]
@@ -109,9 +108,8 @@ def require_tested_torch() -> None:
     try:
         found = version("torch")
     except PackageNotFoundError:
-        raise InputError(
-            f"expected torch {tested}.*, it is not installed: pip install 'ppsolve[torch]'"
-        ) from None
+        text = f"expected torch {tested}.*, it is not installed: pip install 'ppsolve[torch]'"
+        raise InputError(text) from None
     if not f"{found}.".startswith(f"{tested}."):
         text = f"expected torch {tested}.*, the versions whose pipeline runtime was tested"
         raise InputError(f"{text}, got {found}")

@@ -156,10 +156,8 @@ def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_
         thread = _thread(event)
         found.ranges.append(OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu))
     elif OVERLAPPED.fullmatch(name):
-        raise InputError(
-            "expected ranges of one op each; a forward and a backward run overlapped in this one",
-            field=name[:60],
-        )
+        text = "expected ranges of one op each; a forward and a backward run overlapped in this one"
+        raise InputError(text, field=name[:60])
 
 
 def _thread(event: dict[str, Any]) -> str:

@@ -291,9 +291,8 @@ def _numbered(
     _refuse_twice(ranges, found)
     outside = found.count(None)
     if outside == len(ranges):
-        raise InputError(
-            "expected the ranges of ops inside profiled steps (ProfilerStep#), none is"
-        )
+        text = "expected the ranges of ops inside profiled steps (ProfilerStep#), none is"
+        raise InputError(text)
     text = f"{events.source}: {outside} ranges lie outside all profiled steps and are left out"
     return found, [text] if outside else []
 

@@ -13,12 +13,7 @@ from pathlib import Path
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened
 from ppsolve.solver.formats.pickles.scan import LIMITS
-from ppsolve.solver.formats.pickles.schema import (
-    ScheduleLabels,
-    Timeline,
-    as_schedule,
-    as_timeline,
-)
+from ppsolve.solver.formats.pickles.schema import ScheduleLabels, Timeline, as_schedule, as_timeline
 from ppsolve.solver.formats.pickles.unpickler import unpickle
 
 __all__ = [

@@ -140,9 +140,8 @@ def _argument(opcode: pickletools.OpcodeInfo, stream: io.BytesIO) -> Any:
     place, name = stream.tell(), opcode.name
     start = stream.getbuffer()[place : place + 500]
     if name in _LINES and not _LINES[name].match(start):
-        raise broken(
-            f"{name} at byte {place - 1} has a line of another form: {bytes(start[:50])!r}"
-        )
+        text = f"{name} at byte {place - 1} has a line of another form: {bytes(start[:50])!r}"
+        raise broken(text)
     # The length of a number stands before it, in one byte or four.
     size = int.from_bytes(start[: {"LONG1": 1, "LONG4": 4}.get(name, 0)], "little")
     if size > LIMITS.number_bytes:

@@ -199,7 +199,6 @@ class Inert(_Unpickler):
 def _dtype(code: str) -> _Dtype:
     codes = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
     if code not in codes:
-        raise InputError(
-            f"expected arrays of plain numbers ({', '.join(codes)}), got dtype {code[:20]!a}"
-        )
+        text = f"expected arrays of plain numbers ({', '.join(codes)}), got dtype {code[:20]!a}"
+        raise InputError(text)
     return _Dtype(code)
