@@ -22,14 +22,6 @@ from ppsolve.solver.pipeline.programs.communications import with_communications
 
 Writer = Callable[[RuntimeProgram, Settings, Path], dict[Path, str]]
 
-EVERY = (
-    "bidirectional pipes and several replicas: a stage lives on one rank",
-    "ops in pieces, with other ops between them",
-    "forwards of the last stage in another order than 0, 1, 2, ...",
-    "times: a runtime runs an order as early as it can",
-)
-"""What no runtime's file can say."""
-
 NOT_TESTED = "not tested against the runtime"
 
 
@@ -41,7 +33,6 @@ class Target:
     # callable: returns the texts of the files for a `RuntimeProgram`, `Settings` and a path; raises
     # `InputError` with the rule and the first op that the runtime cannot say
     files: Writer
-    cannot: tuple[str, ...] = ()  # what the runtime cannot say, besides `EVERY`
     is_tested: bool = False  # whether its files were run by the runtime
     formats: tuple[Format, ...] = ()  # what ``--format`` may say, the default first
     recomputes: bool = False  # whether it can say how many layers of a stage are recomputed
@@ -112,52 +103,14 @@ TARGETS = (
     Target(
         "torch",
         _single(lambda p, settings: torch_csv(p, settings.form, shards=settings.shards)),
-        ("the split of layers",),
         is_tested=True,
         formats=FORMATS,
     ),
-    Target(
-        "torchtitan",
-        torchtitan_files,
-        ("other placements than linear, interleaved and vshape", "sends and receives"),
-    ),
-    Target(
-        "megatron",
-        _single(megatron_flags),
-        (
-            "other orders than 1F1B and interleaved 1F1B in groups",
-            "split backwards",
-            "other placements than linear and interleaved",
-            "different numbers of recomputed layers per stage",
-        ),
-        recomputes=True,
-    ),
-    Target(
-        "colossalai",
-        _single(colossalai_nodes),
-        (
-            "other placements than vshape",
-            "whole backwards",
-            "ops of a stage and kind in another order than 0, 1, 2, ...",
-            "micro-batches that are no multiple of the ranks",
-            "the split of layers",
-        ),
-    ),
-    Target(
-        "primus",
-        _single(primus_table),
-        (
-            "other placements than linear, interleaved and vshape",
-            "forwards of the first stage in another order than 0, 1, 2, ...",
-            "the split of layers (flags of Megatron-LM say it)",
-        ),
-        recomputes=True,
-    ),
-    Target(
-        "deepspeed",
-        _single(deepspeed_parts),
-        ("other orders than 1F1B", "split backwards", "other placements than linear"),
-    ),
+    Target("torchtitan", torchtitan_files),
+    Target("megatron", _single(megatron_flags), recomputes=True),
+    Target("colossalai", _single(colossalai_nodes)),
+    Target("primus", _single(primus_table), recomputes=True),
+    Target("deepspeed", _single(deepspeed_parts)),
     Target("json", _single(_neutral_json), is_tested=True),
 )
 

@@ -35,9 +35,7 @@ class StageTime:
 
     stage: int
     kind: str
-    count: int
     median: float
-    mean: float
     # median time after an op in which its device does not go on although the input of its next op
     # is there: blocking sends and receives, launches, Python. 0 where that is never seen
     held: float
@@ -138,7 +136,7 @@ def _stage_times(trace: Trace, held: Mapping[tuple[int, int], float]) -> Iterato
         spread = 1.4826 * float(np.median(np.abs(lengths - median)))
         variation = spread / mean if mean else 0.0
         after = held.get((stage, kind), 0.0)
-        yield StageTime(stage, KINDS[kind], len(lengths), median, mean, after, variation)
+        yield StageTime(stage, KINDS[kind], median, after, variation)
 
 
 def _held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:

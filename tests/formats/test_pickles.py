@@ -18,7 +18,6 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.pickles import (
-    load_schedule_pickle,
     load_timeline_pickle,
     read_pickle_file,
 )
@@ -324,25 +323,6 @@ SCHEDULE = [[["-- start --", "call_forward", "-- end --"], []], [["cov_kron_A:a"
 def test_schedule_comes_back() -> None:
     data = schedule_pickle(SCHEDULE)
     assert pickle.loads(data) == SCHEDULE
-    assert load_schedule_pickle(data, "s.pickle") == SCHEDULE
-    assert load_schedule_pickle(pickle.dumps(SCHEDULE, 0), "s.pickle") == SCHEDULE
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ({"a": []}, "s.pickle: expected a list of devices, got a dict"),
-        ([3], "s.pickle: [0]: expected a list of iterations, got 3"),
-        ([[], ["ab"]], 's.pickle: [1][0]: expected a list of labels, got the text "ab"'),
-        ([[["a", 4]]], "s.pickle: [0][0][1]: expected a label, got 4"),
-        ([[["a\nb"]]], 'expected labels of printable characters, got "a\\nb"'),
-        ([[["a"] * 1000] * 1000], "at most 500000 entries"),
-    ],
-)
-def test_schedule_of_another_form(value: Any, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_schedule_pickle(pickle.dumps(value), "s.pickle")
-    assert message in str(caught.value)
 
 
 # Files.

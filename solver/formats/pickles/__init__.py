@@ -13,16 +13,10 @@ from pathlib import Path
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened
 from ppsolve.solver.formats.pickles.scan import LIMITS
-from ppsolve.solver.formats.pickles.schema import ScheduleLabels, Timeline, as_schedule, as_timeline
+from ppsolve.solver.formats.pickles.schema import Timeline, as_timeline
 from ppsolve.solver.formats.pickles.unpickler import unpickle
 
-__all__ = [
-    "ScheduleLabels",
-    "Timeline",
-    "load_schedule_pickle",
-    "load_timeline_pickle",
-    "read_pickle_file",
-]
+__all__ = ["Timeline", "load_timeline_pickle", "read_pickle_file"]
 
 
 def load_timeline_pickle(data: bytes, source: str) -> Timeline:
@@ -45,25 +39,6 @@ def load_timeline_pickle(data: bytes, source: str) -> Timeline:
     """
     with errors_in(source):
         return as_timeline(unpickle(data))
-
-
-def load_schedule_pickle(data: bytes, source: str) -> ScheduleLabels:
-    """Read a PipeFisher schedule, as safely as a timeline.
-
-    Raises `InputError` for anything but lists of texts.
-
-    Parameters
-    ----------
-    data, source
-        As for `load_timeline_pickle`.
-
-    Returns
-    -------
-    list of list of list of str
-        Labels by device and iteration.
-    """
-    with errors_in(source):
-        return as_schedule(unpickle(data))
 
 
 def read_pickle_file(path: str | Path) -> bytes:

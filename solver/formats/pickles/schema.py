@@ -1,4 +1,4 @@
-"""The forms that a read pickle must have, copied under a limit on everything it repeats."""
+"""The form that a read pickle must have, copied under a limit on everything it repeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ppsolve.solver.formats.pickles.unpickler import PickledArray
 
 Pair = tuple[int | float | None, int | float | None]
 Timeline = dict[str, list[Pair]]
-ScheduleLabels = list[list[list[str]]]
 
 
 def as_timeline(value: Any) -> Timeline:
@@ -27,58 +26,27 @@ def as_timeline(value: Any) -> Timeline:
         raise InputError(f"expected a dict of lists of (start, end), got {_described(value)}")
     if not value:
         raise InputError("expected a dict of lists of (start, end), the dict is empty")
-    rows = {_label(label): _items(label, given, "(start, end)") for label, given in value.items()}
-    _refuse_many(len(rows) + sum(map(len, rows.values())))
+    rows = {_label(label): _items(label, given) for label, given in value.items()}
+    if len(rows) + sum(map(len, rows.values())) > LIMITS.entries:
+        raise InputError(
+            f"expected at most {LIMITS.entries} entries, counted as often as they are referred to"
+        )
     return {
         label: [_pair(f"{label}[{place}]", row) for place, row in enumerate(given)]
         for label, given in rows.items()
     }
 
 
-def as_schedule(value: Any) -> ScheduleLabels:
-    """Return `value` as labels by device and iteration.
-
-    Raises `InputError` for another form; the field is the place in the list.
-    """
-    devices = [
-        _items(f"[{device}]", rows, "iterations")
-        for device, rows in enumerate(_items(None, value, "devices"))
-    ]
-    count = len(devices) + sum(map(len, devices))
-    _refuse_many(count)
-    lists = [
-        [_items(f"[{device}][{number}]", row, "labels") for number, row in enumerate(rows)]
-        for device, rows in enumerate(devices)
-    ]
-    _refuse_many(count + sum(len(row) for rows in lists for row in rows))
-    return [
-        [
-            [_label(label, f"[{device}][{number}][{place}]") for place, label in enumerate(row)]
-            for number, row in enumerate(rows)
-        ]
-        for device, rows in enumerate(lists)
-    ]
-
-
-def _refuse_many(count: int) -> None:
-    if count > LIMITS.entries:
-        raise InputError(
-            f"expected at most {LIMITS.entries} entries, counted as often as they are referred to"
-        )
-
-
-def _items(field: str | None, value: Any, what: str) -> Any:
+def _items(field: str, value: Any) -> Any:
     # Not a copy: that is made only once the entries are counted.
     if type(value) is PickledArray and value.shape[1:] == (2,):
         return value.numbers
     if type(value) not in (list, tuple):
-        raise InputError(f"expected a list of {what}, got {_described(value)}", field=field)
+        raise InputError(f"expected a list of (start, end), got {_described(value)}", field=field)
     return value
 
 
-def _label(value: Any, field: str | None = None) -> str:
-    if type(value) is not str:
-        raise InputError(f"expected a label, got {_described(value)}", field=field)
+def _label(value: str) -> str:
     if not 0 < len(value) <= MAX_LABEL:
         raise InputError(f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}")
     if not value.isprintable():

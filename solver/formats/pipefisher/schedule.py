@@ -8,8 +8,10 @@ from typing import Any
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kfac.labels import START
-from ppsolve.solver.formats.pickles import ScheduleLabels
 from ppsolve.solver.formats.program import entry_in
+
+ScheduleLabels = list[list[list[str]]]
+"""Labels by device and iteration, markers included."""
 
 
 def schedule_labels(
@@ -31,9 +33,10 @@ def schedule_labels(
 
     Returns
     -------
-    tuple of list of list of list of str and list of str
-        Labels by device and iteration, markers included; a warning where the schedule breaks
-        rules.
+    labels : list of list of list of str
+        By device and iteration, markers included.
+    warnings : list of str
+        One where the schedule breaks rules.
     """
     with errors_in(source):
         if not isinstance(data, dict):
