@@ -59,21 +59,21 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
         if not isinstance(data, dict):
             raise InputError(f"expected an object, got {describe(data)}")
     config = VisualizerConfig.parse(data, source)
-    name = "visualizer" if str(path) == STANDARD_STREAM else Path(path).stem
-    return _to_instance(config, name, source)
-
-
-def _to_instance(
-    config: VisualizerConfig, name: str, source: str
-) -> tuple[PipelineInstance, list[str]]:
     warnings, times = [], {}
     for kind in ("forward", "backward"):
-        times[kind], warning = _fitted(getattr(config, f"{kind}_times"), config.num_stages)
-        if warning is not None:
-            warnings.append(f"{source}: {kind}_times: {warning}")
+        given: tuple[Decimal, ...] = getattr(config, f"{kind}_times")
+        lacking = config.num_stages - len(given)
+        times[kind] = (given + given[-1:] * lacking)[: config.num_stages]
+        where, count = f"{source}: {kind}_times", len(given)
+        if lacking > 0:
+            text = f"{count} of {config.num_stages} stages given"
+            warnings.append(f"{where}: {text}, the others take the last value, {given[-1]}")
+        elif lacking < 0:
+            text = f"{count} entries for {config.num_stages} stages"
+            warnings.append(f"{where}: {text}, the last {-lacking} cut")
     instance = PipelineInstance.parse(
         {
-            "name": name,
+            "name": "visualizer" if str(path) == STANDARD_STREAM else Path(path).stem,
             "num_devices": config.num_stages,
             "num_microbatches": config.num_batches,
             "times": times,
@@ -82,16 +82,6 @@ def _to_instance(
         source,
     )
     return instance, warnings
-
-
-def _fitted(times: tuple[Decimal, ...], stages: int) -> tuple[tuple[Decimal, ...], str | None]:
-    given = len(times)
-    if given < stages:
-        warning = f"{given} of {stages} stages given, the others take the last value, {times[-1]}"
-        return times + times[-1:] * (stages - given), warning
-    if given > stages:
-        return times[:stages], f"{given} entries for {stages} stages, the last {given - stages} cut"
-    return times, None
 
 
 def _parse_yaml(text: str) -> Any:

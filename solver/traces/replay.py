@@ -98,17 +98,6 @@ class Recorded:
         """Nanoseconds that `replay` takes."""
         return round(self.replay.makespan * self.tick)
 
-    @property
-    def order(self) -> list[str]:
-        """Recorded order of every stage as text, ``F0 F1 B0 F2 B1 B2``."""
-        part = self.part
-        texts = []
-        for stage in range(self.instance.num_stages):
-            rows = np.flatnonzero(part.stage == stage)
-            rows = rows[np.lexsort((part.end[rows], part.start[rows]))]
-            texts.append(" ".join(f"{KINDS[part.kind[r]]}{part.microbatch[r]}" for r in rows))
-        return texts
-
 
 def impossible(part: Trace, error: DeadlockError) -> InputError:
     """Return the error that an order makes in which ops wait for each other.

@@ -213,7 +213,10 @@ def _ops_of(events: RankEvents) -> tuple[list[_Op], list[str]]:
         if step is None:
             continue
         start, end = on_gpu.get(number, (one.start, one.end))
-        first = None if number in on_gpu or not cpu else _first_within(started, one)
+        first = None
+        if cpu and number not in on_gpu:
+            within = started[np.searchsorted(started, one.start) :][:1]
+            first = int(within[0]) if len(within) and within[0] <= one.end else None
         ops.append(_Op(step, one.stage, one.kind, one.microbatch, start, end, first))
     if 0 < len(on_gpu) < len(ranges):
         count = len(ranges) - len(on_gpu)
@@ -358,8 +361,3 @@ def _launched(ranges: Sequence[OpRange], events: RankEvents) -> list[tuple[int, 
     inside = (at >= 0) & (moments <= ends[at])
     start, end = (_array(each)[inside] for each in (events.kernels.start, events.kernels.end))
     return list(zip(at[inside].tolist(), start.tolist(), end.tolist(), strict=True))
-
-
-def _first_within(started: IntArray, one: OpRange) -> int | None:
-    at = int(np.searchsorted(started, one.start))
-    return int(started[at]) if at < len(started) and started[at] <= one.end else None

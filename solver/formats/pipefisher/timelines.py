@@ -77,7 +77,11 @@ def convert_pipefisher(
     coupled = groups if couple_replicas else []
     document = timelines_document(timelines, instance_name(files), coupled)
     warnings += _node_warnings(numbers, timelines) + _timeline_warnings(names, timelines)
-    notes = [] if coupled == groups else [_replicas_note(groups)]
+    notes = []
+    if coupled != groups:
+        named = "; ".join(f"devices {in_words(group)}" for group in groups)
+        text = "hold replicas of the same modules; --couple-replicas makes their syncs meet"
+        notes.append(f"{named} {text}")
     source = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     return Converted(KfacInstance.parse(document, source), warnings, notes)
 
@@ -157,11 +161,6 @@ def _refuse_no_pipeline(timeline: Timeline) -> None:
             raise InputError(f"{text}there are none", field=call)
 
 
-def _replicas_note(groups: Sequence[Sequence[int]]) -> str:
-    named = "; ".join(f"devices {in_words(group)}" for group in groups)
-    return f"{named} hold replicas of the same modules; --couple-replicas makes their syncs meet"
-
-
 def _listed(labels: list[str], most: int = 3) -> str:
     shown = ", ".join(re.sub(r"\s", " ", label[:60]) for label in labels[:most])
     return shown + (f" and {len(labels) - most} more" if len(labels) > most else "")
@@ -189,17 +188,20 @@ def sync_groups(
     list of list of int
         Devices of each group.
     """
-    modules = [_synced_modules(timeline) for timeline in timelines]
+    modules = [{label.module for label in _labels(timeline, "sync")} for timeline in timelines]
     syncs = [_recorded_syncs(timeline) for timeline in timelines]
-    mirrored = all(map(_has_both_pipes, timelines)) and not (numbers and _has_holes(numbers))
-    groups = [[device] for device in range(len(timelines))]
+    pipes = [{label.pipe for label in _labels(timeline, "forward")} for timeline in timelines]
+    mirrored = all(each == {0, 1} for each in pipes) and not (numbers and _has_holes(numbers))
+    group = list(range(len(timelines)))
     for one, other in combinations(range(len(timelines)), 2):
         if modules[one] != modules[other] or not (syncs[one] and syncs[other]):
             continue
         is_mirror = mirrored and one + other == len(timelines) - 1
         if is_mirror or _meet(syncs[one], syncs[other]):
-            _join(groups, one, other)
-    return [group for group in groups if len(group) > 1]
+            first, second = sorted((group[one], group[other]))
+            group = [first if each == second else each for each in group]
+    members = [[device for device, each in enumerate(group) if each == first] for first in group]
+    return [found for first, found in enumerate(members) if len(found) > 1 and found[0] == first]
 
 
 def _has_holes(numbers: Sequence[int]) -> bool:
@@ -221,27 +223,10 @@ def _recorded_syncs(timeline: Timeline) -> Syncs:
     }
 
 
-def _synced_modules(timeline: Timeline) -> set[str]:
-    return {label.module for label in _labels(timeline, "sync")}
-
-
-def _has_both_pipes(timeline: Timeline) -> bool:
-    return {label.pipe for label in _labels(timeline, "forward")} == {0, 1}
-
-
 def _meet(one: Syncs, other: Syncs) -> bool:
     return one.keys() == other.keys() and all(
         one[key][0] <= other[key][1] and other[key][0] <= one[key][1] for key in one
     )
-
-
-def _join(groups: list[list[int]], one: int, other: int) -> None:
-    first = next(group for group in groups if one in group)
-    second = next(group for group in groups if other in group)
-    if first is not second:
-        first.extend(second)
-        first.sort()
-        groups.remove(second)
 
 
 def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline]) -> list[str]:
