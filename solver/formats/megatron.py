@@ -24,17 +24,8 @@ from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.pipeline.entries import check_backward
 from ppsolve.models.pipeline.instance import P2P, PipelineInstance
 from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
-from ppsolve.solver.formats.layers import (
-    DECODER,
-    EMBEDDING,
-    LOSS,
-    MTP,
-    RECOMPUTE,
-    MegatronLayout,
-    decoders_of,
-    letters_of,
-    parse_layout,
-)
+from ppsolve.solver.formats import layers
+from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.pipeline.grammar import FORWARD
@@ -69,11 +60,11 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
         refuse_other_orders(program, orders, f"{NAME} runs 1F1B with one stage per rank")
     else:
         flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {_group(program)}")
-    letters = letters_of(program, settings.model)
+    letters = layers.letters_of(program, settings.model)
     if letters is not None:
-        layout = parse_layout("|".join(letters), ranks)
-        layers = sum(layout.layers_per_stage)
-        flags += [f"--num-layers {layers}", f'--pipeline-model-parallel-layout "{layout.text()}"']
+        layout = layers.parse_layout("|".join(letters), ranks)
+        count = sum(layout.layers_per_stage)
+        flags += [f"--num-layers {count}", f'--pipeline-model-parallel-layout "{layout.text()}"']
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
     flags += _recomputation(program, settings)
@@ -109,13 +100,13 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     if settings.recomputed is None:
         return []
     most = max(settings.recomputed)
-    decoders = decoders_of(program, settings)
+    decoders = layers.decoders_of(program, settings)
     for stage, (count, there) in enumerate(zip(settings.recomputed, decoders, strict=True)):
         if count != min(most, there):
             raise InputError(
                 f"{NAME} recomputes as many layers of every stage: {min(most, there)} of stage "
                 f"{stage}, not {count}",
-                field=RECOMPUTE,
+                field=layers.RECOMPUTE,
             )
     names = {"granularity": "full", "method": "block", "num-layers": most}
     return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
@@ -206,15 +197,15 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
 
 
 def _layers_of_stages(layout: MegatronLayout, times: LayerTimes) -> list[list[OneLayer]]:
-    decoder, count = times.decoder, layout.layers.count(DECODER)
+    decoder, count = times.decoder, layout.layers.count(layers.DECODER)
     decoder = (decoder,) * count if isinstance(decoder, OneLayer) else decoder
     if len(decoder) != count:
         text = f"expected one entry for each of {count} layers t, got {len(decoder)}"
         raise InputError(text, field="decoder")
     following = iter(decoder)
-    other = {EMBEDDING: times.embedding, MTP: times.mtp, LOSS: times.loss}
+    other = {layers.EMBEDDING: times.embedding, layers.MTP: times.mtp, layers.LOSS: times.loss}
     return [
-        [next(following) if letter == DECODER else other[letter] for letter in stage]
+        [next(following) if letter == layers.DECODER else other[letter] for letter in stage]
         for stage in layout.stages
     ]
 

@@ -14,17 +14,8 @@ from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.optimize.kinds import CARRIED
-from ppsolve.solver.pipeline.grammar import (
-    BACKWARD,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    COMPUTE_KINDS,
-    FORWARD,
-    Action,
-    ComputeStep,
-    actions_of,
-    compute_rows,
-)
+from ppsolve.solver.pipeline import grammar
+from ppsolve.solver.pipeline.grammar import Action, ComputeStep, actions_of
 from ppsolve.solver.pipeline.kind import PIPELINE
 from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.pipeline.programs.rules import broken_rules
@@ -262,7 +253,7 @@ def _of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tup
 def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
     """Return the rows of a document, of its action strings if it has any, and the ends of ops."""
     orders, ops = data.get("orders"), _ops_in(data)
-    rows = compute_rows(orders) if isinstance(orders, list) else None
+    rows = grammar.compute_rows(orders) if isinstance(orders, list) else None
     if ops is None and rows is None:
         reason = f": {data['reason']}" if data.get("reason") else ""
         raise cannot_say(f"expected the schedule of a pipeline, there is none{reason}")
@@ -298,8 +289,8 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
 def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
     # Ops of no length at one moment come as a micro-batch passes the stages.
     start, end, action = timed
-    is_forward = action.kind == FORWARD
-    is_last = action.kind == BACKWARD_WEIGHT
+    is_forward = action.kind == grammar.FORWARD
+    is_last = action.kind == grammar.BACKWARD_WEIGHT
     return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
 
 
@@ -307,7 +298,7 @@ def _action(op: Any, where: str) -> Action | None:
     """Return the action of an op, None for transfers, collectives and optimizer steps."""
     if not isinstance(op, dict):
         raise InputError(f"expected an object, got {describe(op)}", field=where)
-    if op.get("kind") not in COMPUTE_KINDS or op.get("microbatch") is None:
+    if op.get("kind") not in grammar.COMPUTE_KINDS or op.get("microbatch") is None:
         return None
     if op.get("replica") is not None:
         raise InputError(
@@ -346,8 +337,11 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
         halves: list[Action] = []
         for action in (action for step in row for action in actions_of(step)):
             parts = [action]
-            if action not in ends and action.kind == BACKWARD:
-                parts = [action._replace(kind=kind) for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+            if action not in ends and action.kind == grammar.BACKWARD:
+                parts = [
+                    action._replace(kind=kind)
+                    for kind in (grammar.BACKWARD_INPUT, grammar.BACKWARD_WEIGHT)
+                ]
             halves += parts
             found[action] = ends.get(parts[-1], 0.0)
         if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):
@@ -379,7 +373,7 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     """
     last = program.num_stages - 1
     row = program.actions(program.stage_to_rank[last])
-    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, FORWARD)]
+    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, grammar.FORWARD)]
     wrong = next((index for index, each in enumerate(order) if index != each), None)
     if wrong is None:
         return program
