@@ -333,15 +333,13 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
     Refuses an order that is another one than that of the schedule.
     """
     found: dict[Action, float] = {}
+    both = (grammar.BACKWARD_INPUT, grammar.BACKWARD_WEIGHT)
     for rank, row in enumerate(rows):
         halves: list[Action] = []
         for action in (action for step in row for action in actions_of(step)):
             parts = [action]
             if action not in ends and action.kind == grammar.BACKWARD:
-                parts = [
-                    action._replace(kind=kind)
-                    for kind in (grammar.BACKWARD_INPUT, grammar.BACKWARD_WEIGHT)
-                ]
+                parts = [action._replace(kind=kind) for kind in both]
             halves += parts
             found[action] = ends.get(parts[-1], 0.0)
         if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.trace.table import NANOSECONDS, Trace
 from ppsolve.solver.formats.program import read_program
@@ -15,7 +15,7 @@ from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.programs.timing import simulated_entry
 from ppsolve.solver.traces.clocks import recorded_span
 from ppsolve.solver.traces.fits import fit
-from ppsolve.solver.traces.replay import Recorded, impossible, median_instance, pipeline_of
+from ppsolve.solver.traces.replay import Recorded, median_instance, pipeline_of
 
 
 @dataclass(frozen=True)
@@ -188,16 +188,9 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
     step = float(max(op.end for op in ops)) - float(min(op.start for op in ops))
     return [
         Compared("step", step * unit, taken),
-        Compared("replay", median(map(_replayed, steps)) / 1000, taken),
+        Compared("replay", median(Recorded.of(part).replayed for part in steps) / 1000, taken),
         *(
             Compared(f"{kind}{stage}", median(told[kind, stage]) * unit, time / 1000)
             for (kind, stage), time in sorted(found.items())
         ),
     ]
-
-
-def _replayed(part: Trace) -> int:
-    try:
-        return Recorded.of(part).replayed
-    except DeadlockError as error:
-        raise impossible(part, error) from None

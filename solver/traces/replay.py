@@ -84,41 +84,27 @@ class Recorded:
 
     @cached_property
     def replay(self) -> Schedule:
-        """The recorded order with the recorded durations, everything as early as possible.
+        """The recorded order with the recorded durations, everything as early as possible."""
+        return self.timed(self.problem)
 
-        Raises
-        ------
-        DeadlockError
-            Orders that wait for each other, which clocks that are off can make.
+    def timed(self, problem: Problem) -> Schedule:
+        """Return the recorded order as early as possible, with the times of another problem.
+
+        Raises `InputError` where orders wait for each other, which clocks that are off can make.
         """
-        return time_orders(self.problem, self.orders)
+        try:
+            return time_orders(problem, self.orders)
+        except DeadlockError as error:
+            raise InputError(
+                f"the recorded order is impossible ({error}); are clocks off, or two runs mixed?",
+                source=self.part.sources[int(self.part.origin[0])],
+                field=f"step {self.part.step[0]}, replica {self.part.replica[0]}",
+            ) from None
 
     @property
     def replayed(self) -> int:
         """Nanoseconds that `replay` takes."""
         return round(self.replay.makespan * self.tick)
-
-
-def impossible(part: Trace, error: DeadlockError) -> InputError:
-    """Return the error that an order makes in which ops wait for each other.
-
-    Parameters
-    ----------
-    part : Trace
-        The replica-step.
-    error : DeadlockError
-        Names the ops.
-
-    Returns
-    -------
-    InputError
-        Names file, step and replica.
-    """
-    return InputError(
-        f"the recorded order is impossible ({error}); are clocks off, or two runs mixed?",
-        source=part.sources[int(part.origin[0])],
-        field=f"step {part.step[0]}, replica {part.replica[0]}",
-    )
 
 
 def least_span(part: Trace) -> int:
@@ -128,9 +114,8 @@ def least_span(part: Trace) -> int:
     time after its last op: forwards of earlier stages, then backwards of earlier stages.
     """
     compute = part.where(part.is_compute)
-    shape = (len(KINDS), int(compute.stage.max()) + 1, int(compute.microbatch.max()) + 1)
-    length = np.zeros(shape, dtype=np.int64)
-    length[compute.kind, compute.stage, compute.microbatch] = compute.duration
+    table = op_table(compute)
+    length = np.where(table == FREE, 0, compute.duration[table])
     back = length[I] if np.any(compute.kind == I) else length[B]
     head = (np.cumsum(length[F], axis=0) - length[F]).min(axis=1)
     # A W may be the last op of its device, and nothing waits for it.
@@ -299,11 +284,8 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
         recorded = Recorded.of(part, "ns")
     begun = np.rint(starts[recorded.row] / recorded.tick).astype(np.int64)
     # The least starts that are not before `begun` and keep the rules.
-    problem = replace(recorded.problem, release=begun)
-    try:
-        schedule = Schedule(recorded.problem, time_orders(problem, recorded.orders).start)
-    except DeadlockError as error:
-        raise impossible(recorded.part, error) from None
+    timed = recorded.timed(replace(recorded.problem, release=begun))
+    schedule = Schedule(recorded.problem, timed.start)
     moved = ((schedule.start - begun) * recorded.tick).astype(np.int64)
     most = int(np.argmax(moved))
     shift, row = int(moved[most]), int(recorded.row[most])

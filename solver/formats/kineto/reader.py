@@ -205,7 +205,7 @@ def _ops_of(events: RankEvents) -> tuple[list[_Op], list[str]]:
     CPU.
     """
     cpu = sorted(one for one in events.ranges if not one.is_gpu)
-    ranges = cpu or _merged(_working(events))
+    ranges = cpu or _merged(events)
     numbered, warnings = _numbered(ranges, events, is_gpu=not cpu)
     on_gpu = _on_gpu(ranges, events) if cpu else {}
     ops, started = [], np.sort(_array(events.work.start))
@@ -260,16 +260,15 @@ def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
     return begin[np.concatenate([[0], cut])], end[np.concatenate([cut - 1, [len(end) - 1]])]
 
 
-def _working(events: RankEvents) -> list[OpRange]:
-    silent = events.waiting - events.busy
-    return [one for one in events.ranges if one.is_gpu and one.thread not in silent]
+def _merged(events: RankEvents) -> list[OpRange]:
+    """Return ranges of the GPU sorted; one op has a range on each stream that it uses.
 
-
-def _merged(ranges: Sequence[OpRange]) -> list[OpRange]:
-    """Return ranges of the GPU sorted; one op has a range on each stream that it uses."""
+    Streams that only communicate do not count.
+    """
     merged: list[OpRange] = []
     last: dict[str, int] = {}
-    for one in sorted(ranges):
+    silent = events.waiting - events.busy
+    for one in sorted(one for one in events.ranges if one.is_gpu and one.thread not in silent):
         at = last.get(one.name)
         if at is not None and merged[at].thread != one.thread and one.start <= merged[at].end:
             merged[at] = replace(merged[at], end=max(merged[at].end, one.end))
@@ -294,8 +293,9 @@ def _numbered(
     _refuse_twice(ranges, found)
     outside = found.count(None)
     if outside == len(ranges):
-        text = "expected the ranges of ops inside profiled steps (ProfilerStep#), none is"
-        raise InputError(text)
+        raise InputError(
+            "expected the ranges of ops inside profiled steps (ProfilerStep#), none is"
+        )
     text = f"{events.source}: {outside} ranges lie outside all profiled steps and are left out"
     return found, [text] if outside else []
 
@@ -317,12 +317,17 @@ def _counted(ranges: Sequence[OpRange]) -> list[int]:
                 f"is there {count} times, other ops {usual} times; expected each op once in a step"
             )
             raise InputError(text, field=name)
+    return [number for _, number in _occurrences(ranges)]
+
+
+def _occurrences(ranges: Sequence[OpRange]) -> list[tuple[str, int]]:
+    """Return the name of each range, and how many of that name come before it."""
     seen: Counter[str] = Counter()
-    numbers = []
+    found = []
     for one in ranges:
-        numbers.append(seen[one.name])
+        found.append((one.name, seen[one.name]))
         seen[one.name] += 1
-    return numbers
+    return found
 
 
 def _on_gpu(ranges: Sequence[OpRange], events: RankEvents) -> dict[int, tuple[int, int]]:
@@ -335,16 +340,12 @@ def _on_gpu(ranges: Sequence[OpRange], events: RankEvents) -> dict[int, tuple[in
 
     for number, start, end in _launched(ranges, events):
         widen(number, start, end)
-    places: dict[str, list[int]] = {}
-    for number, one in enumerate(ranges):
-        places.setdefault(one.name, []).append(number)
-    seen: Counter[str] = Counter()
-    for one in _merged(_working(events)):
-        # The k-th range of a name on the GPU belongs to the k-th on the CPU.
-        here = places.get(one.name, [])
-        if seen[one.name] < len(here):
-            widen(here[seen[one.name]], one.start, one.end)
-        seen[one.name] += 1
+    # The k-th range of a name on the GPU belongs to the k-th on the CPU.
+    places = {key: number for number, key in enumerate(_occurrences(ranges))}
+    on_gpu = _merged(events)
+    for one, key in zip(on_gpu, _occurrences(on_gpu), strict=True):
+        if key in places:
+            widen(places[key], one.start, one.end)
     return found
 
 
