@@ -66,40 +66,26 @@ class Trace:
     notes: Notes = Notes()
 
     @classmethod
-    def of(
-        cls,
-        columns: Mapping[str, Any],
-        *,
-        unit: str,
-        sources: Sequence[str],
-        format: str,
-        is_aligned: bool = True,
-        notes: Notes = Notes(),
-    ) -> Self:
-        """Make a trace of columns; those that may be unknown may be left out.
+    def of(cls, columns: Mapping[str, Any], **about: Any) -> Self:
+        """Make a trace of columns, not yet checked; those that may be unknown may be left out.
 
         Parameters
         ----------
         columns : mapping of str to sequence of int
             The columns of `COLUMNS`, each of length n, and any of `OPTIONAL`.
-        unit, sources, format, is_aligned, notes
-            As in `Trace`.
+        **about
+            The other fields.
 
         Returns
         -------
         Trace
-            The trace, not yet checked.
+            With n ops.
         """
         free = np.full(len(columns["step"]), FREE)
         given = {"length": free, "bytes": free, "origin": np.zeros_like(free), **columns}
-        return cls(
-            **{name: np.asarray(given[name], np.int64) for name in (*COLUMNS, *OPTIONAL)},
-            unit=unit,
-            sources=tuple(sources),
-            format=format,
-            is_aligned=is_aligned,
-            notes=notes,
-        )
+        names = (*COLUMNS, *OPTIONAL)
+        about |= {name: np.asarray(given[name], np.int64) for name in names}
+        return cls(**about)
 
     def __len__(self) -> int:
         """Return the number of ops n."""

@@ -252,7 +252,7 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
     return Trace.of(
         dict(zip((*COLUMNS, "origin"), np.array(rows, dtype=np.int64).T, strict=True)),
         unit="ms",
-        sources=sources,
+        sources=tuple(sources),
         format="megatron",
         is_aligned=config.pp == 1,
         notes=Notes(_outside(totals), (warning,) if config.pp > 1 else ()),

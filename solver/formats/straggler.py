@@ -49,7 +49,7 @@ def _read(path: Path) -> Trace:
         "end": start + duration,
         "device": rows["stage"],
     }
-    return Trace.of(columns, unit="s", sources=[source], format="straggler")
+    return Trace.of(columns, unit="s", sources=(source,), format="straggler")
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -97,7 +97,11 @@ def _read(path: str | Path) -> Trace:
     clocks = columns.pop("clock")
     _fill_chunks(columns)
     return Trace.of(
-        columns, unit=unit, sources=[source], format="table", is_aligned=len(np.unique(clocks)) == 1
+        columns,
+        unit=unit,
+        sources=(source,),
+        format="table",
+        is_aligned=len(np.unique(clocks)) == 1,
     )
 
 

@@ -50,7 +50,6 @@ class TransferFit:
 
     latency: float  # nanoseconds. From round trips it is the time for which no device is held
     bandwidth: float | None  # bytes per nanosecond; None where it cannot be fitted
-    source: str  # ``transfers`` that were recorded, or ``round trips`` of the fastest ones
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ def _transfer(
         text = "transfers: latency cannot be fitted, clocks are off by more than transfers take"
         return None, [text, WAITING]
     held = float(np.median([one.held for one in times]))
-    return TransferFit(max(0.0, one_way - held), None, "round trips"), [WAITING]
+    return TransferFit(max(0.0, one_way - held), None), [WAITING]
 
 
 def _from_transfers(sent: Trace) -> tuple[TransferFit, list[str]]:
@@ -231,17 +230,17 @@ def _from_transfers(sent: Trace) -> tuple[TransferFit, list[str]]:
     sizes = np.unique(sent.bytes[sent.bytes != FREE])
     if len(sizes) < 2:
         text = "transfers: bandwidth cannot be fitted, all that say their bytes are of one size"
-        return TransferFit(median, None, "transfers"), [text]
+        return TransferFit(median, None), [text]
     middles = [float(np.median(sent.duration[sent.bytes == size])) for size in sizes]
     slope, latency = (float(number) for number in np.polyfit(sizes.astype(float), middles, 1))
     if slope <= 0:
         text = "transfers: bandwidth cannot be fitted, larger transfers take no longer"
-        return TransferFit(median, None, "transfers"), [text]
+        return TransferFit(median, None), [text]
     if latency < 0:
         # A line through the origin is the best one that no transfer contradicts.
         slope = float(np.dot(sizes, middles) / np.dot(sizes, sizes.astype(float)))
         latency = 0.0
-    return TransferFit(latency, 1 / slope, "transfers"), []
+    return TransferFit(latency, 1 / slope), []
 
 
 def _costs(trace: Trace) -> tuple[tuple[CostFit, ...], list[str]]:

@@ -17,7 +17,7 @@ from ppsolve.models.documents import files
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_text, write_bytes, write_text
 from ppsolve.solver.formats.detect import read_trace
-from ppsolve.solver.formats.pickles import read_pickle_file
+from ppsolve.solver.formats.pickles.timeline import read_pickle_file
 
 
 def mode_of(path: Path) -> int:

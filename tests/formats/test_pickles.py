@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.formats.pickles import (
+from ppsolve.solver.formats.pickles.scan import ALLOWED, NAMES, OPCODES
+from ppsolve.solver.formats.pickles.timeline import (
+    as_timeline,
     load_timeline_pickle,
     read_pickle_file,
 )
-from ppsolve.solver.formats.pickles.scan import ALLOWED, NAMES, OPCODES
-from ppsolve.solver.formats.pickles.schema import as_timeline
 from ppsolve.solver.formats.pickles.unpickler import Inert
 from ppsolve.solver.formats.pipefisher.schedule import schedule_pickle
 from tests.formats import hostile_pickles

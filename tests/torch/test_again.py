@@ -28,7 +28,7 @@ def trace(rows: Sequence[Row]) -> Trace:
         for step, kind, stage, batch, start, end in rows
     ]
     columns = dict(zip(COLUMNS, zip(*made, strict=True), strict=True))
-    return Trace.of(columns, unit="us", sources=["run"], format="table")
+    return Trace.of(columns, unit="us", sources=("run",), format="table")
 
 
 def step(number: int = 0, slower: int = 1) -> list[Row]:

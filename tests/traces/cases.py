@@ -67,7 +67,7 @@ def trace(plan: list[tuple[str, int, int, float]] = PLAN, **fields: Any) -> Trac
         "device": [row[1] for row in plan],
     }
     columns.update(fields)
-    return checked(Trace.of(columns, unit="us", sources=["made"], format="table"))
+    return checked(Trace.of(columns, unit="us", sources=("made",), format="table"))
 
 
 def annotation(name: str, start: float, length: float, **fields: Any) -> dict[str, Any]:

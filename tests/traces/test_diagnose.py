@@ -40,7 +40,7 @@ def run_of(replicas: list[list[tuple[str, int, int, float, float]]]) -> Trace:
         "end": [round((row[4] + row[5]) * US) for row in rows],
         "device": [row[2] for row in rows],
     }
-    return Trace.of(columns, unit="us", sources=["made"], format="table")
+    return Trace.of(columns, unit="us", sources=("made",), format="table")
 
 
 def one_stage(lengths: list[float]) -> list[tuple[str, int, int, float, float]]:

@@ -115,7 +115,7 @@ def a_trace(starts, length, unit="us", name="kineto"):
     columns = dict.fromkeys(("step", "replica", "stage", "chunk", "device"), [0] * count)
     columns |= {"kind": [KINDS.index("F")] * count, "microbatch": list(range(count))}
     columns |= {"start": starts, "end": [start + length for start in starts]}
-    return Trace.of(columns, unit=unit, sources=["made"], format=name)
+    return Trace.of(columns, unit=unit, sources=("made",), format=name)
 
 
 def test_the_tolerance_follows_from_numbers_and_durations():

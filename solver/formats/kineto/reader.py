@@ -49,7 +49,7 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     trace = Trace.of(
         dict(zip((*COLUMNS, "origin"), table, strict=False)),
         unit="us",
-        sources=[rank.source for rank in ranks],
+        sources=tuple(rank.source for rank in ranks),
         format="kineto",
         notes=Notes(
             {rank.title: rank.share for rank in ranks if rank.share is not None}, tuple(warnings)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.labels import PROFILED_STEP, UP_PIPE, Label, parse_label
-from ppsolve.solver.formats.pickles import Timeline, load_timeline_pickle, read_pickle_file
+from ppsolve.solver.formats.pickles.timeline import Timeline, load_timeline_pickle, read_pickle_file
 from ppsolve.solver.formats.pipefisher.files import (
     in_words,
     instance_name,

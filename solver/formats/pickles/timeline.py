@@ -1,20 +1,57 @@
-"""The form that a read pickle must have, copied under a limit on everything it repeats."""
+"""Timelines as pickles hold them: read, and copied under a limit while their form is checked."""
 
 from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import opened
 from ppsolve.models.kfac.labels import MAX_LABEL
 from ppsolve.solver.formats.pickles.scan import LIMITS
-from ppsolve.solver.formats.pickles.unpickler import PickledArray
+from ppsolve.solver.formats.pickles.unpickler import PickledArray, unpickle
 
 Pair = tuple[int | float | None, int | float | None]
 Timeline = dict[str, list[Pair]]
+
+
+def load_timeline_pickle(data: bytes, source: str) -> Timeline:
+    """Read a PipeFisher timeline, whatever else its bytes may try.
+
+    Raises `InputError` for what is no pickle, too large, names, builds or does anything but
+    numbers, texts, lists, tuples, dicts and numpy scalars and arrays, or has another form.
+
+    Parameters
+    ----------
+    data : bytes
+        The pickle, of protocol 0 to 5.
+    source : str
+        File name for errors.
+
+    Returns
+    -------
+    dict of str to list of (number, number) or (None, None)
+        Intervals by label, in the file's order and unit (nanoseconds); plain ints and floats.
+    """
+    with errors_in(source):
+        return as_timeline(unpickle(data))
+
+
+def read_pickle_file(path: str | Path) -> bytes:
+    """Return the bytes of a file.
+
+    Raises `InputError` where the file is missing, unreadable, too large, or a directory, named pipe
+    or device.
+    """
+    with opened(path) as stream:
+        data = stream.read(LIMITS.file_bytes + 1)
+    if len(data) > LIMITS.file_bytes:
+        raise InputError(f"expected a file of at most {LIMITS.file_bytes} bytes", source=str(path))
+    return data
 
 
 def as_timeline(value: Any) -> Timeline:
