@@ -238,15 +238,10 @@ def _of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tup
     first = min(op["device"] for op in own)
     members = tuple(sorted({op["microbatch"] for op in own}))
     index = {microbatch: place for place, microbatch in enumerate(members)}
-    alone = [
-        {
-            **op,
-            "replica": None,
-            "device": op["device"] - first,
-            "microbatch": index[op["microbatch"]],
-        }
-        for op in own
-    ]
+    alone = []
+    for op in own:
+        place = {"device": op["device"] - first, "microbatch": index[op["microbatch"]]}
+        alone.append({**op, "replica": None, **place})
     return {"instance": data.get("instance"), "schedule": {"ops": alone}}, members
 
 
@@ -254,14 +249,13 @@ def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
     """Return the rows of a document, of its action strings if it has any, and the ends of ops."""
     orders, ops = data.get("orders"), _ops_in(data)
     rows = grammar.compute_rows(orders) if isinstance(orders, list) else None
-    if ops is None and rows is None:
+    if ops is not None:
+        timed, ends = _timed(ops)
+        return (timed, ends) if rows is None else (rows, _ends_of(rows, timed, ends))
+    if rows is None:
         reason = f": {data['reason']}" if data.get("reason") else ""
         raise cannot_say(f"expected the schedule of a pipeline, there is none{reason}")
-    if ops is None:
-        assert rows is not None
-        return rows, None
-    timed, ends = _timed(ops)
-    return (timed, ends) if rows is None else (rows, _ends_of(rows, timed, ends))
+    return rows, None
 
 
 def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
@@ -306,13 +300,12 @@ def _action(op: Any, where: str) -> Action | None:
             "--replica R exports one of them",
             field=where,
         )
-    for name in ("stage", "device", "microbatch"):
-        if type(op.get(name)) is not int or op[name] < 0:
-            text = f"expected a number >= 0, got {describe(op.get(name))}"
-            raise InputError(text, field=f"{where}.{name}")
-    for name in ("start", "end"):
-        if isinstance(op.get(name), bool | str | list | dict | None):
-            text = f"expected a number, got {describe(op.get(name))}"
+    for name in ("stage", "device", "microbatch", "start", "end"):
+        value, is_time = op.get(name), name in {"start", "end"}
+        if is_time and isinstance(value, bool | str | list | dict | None):
+            raise InputError(f"expected a number, got {describe(value)}", field=f"{where}.{name}")
+        if not is_time and (type(value) is not int or value < 0):
+            text = f"expected a number >= 0, got {describe(value)}"
             raise InputError(text, field=f"{where}.{name}")
     return Action(op["stage"], op["kind"], op["microbatch"])
 

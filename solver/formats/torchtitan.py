@@ -7,11 +7,12 @@ says which stage is on which rank, whatever the file says.
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.formats.layers import DECODER, EMBEDDING, LOSS, MTP, letters_of
+from ppsolve.solver.formats.layers import EMBEDDING, LOSS, MTP, letters_of
 from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.formats.torch_csv import torch_csv
@@ -65,24 +66,24 @@ def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | No
         return None
     if any(MTP in stage for stage in letters):
         raise InputError(f"split: {NAME} has no layer m", field="--model")
-    names, layer = [], 0
-    for stage in letters:
-        row = []
-        for letter in stage:
-            if letter == DECODER:
-                row.append(f"layers.{layer}")
-                layer += 1
-            row += {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}.get(letter, [])
-        names.append(row)
-    return names
+    layer = count()
+    names = {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}
+    return [
+        [name for letter in stage for name in names.get(letter) or [f"layers.{next(layer)}"]]
+        for stage in letters
+    ]
+
+
+def _listed(name: str, modules: list[list[str]]) -> str:
+    rows = "".join(f"    {json.dumps(row)},\n" for row in modules)
+    return f"{name} = [\n{rows}]"
 
 
 def _python(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
     lines = [f"config.parallelism.{name} = {json.dumps(value)}" for name, value in keys.items()]
     lines.insert(1, f"config.parallelism.num_pp_microbatches = {program.num_microbatches}")
     if modules is not None:
-        rows = "".join(f"    {json.dumps(row)},\n" for row in modules)
-        lines.append(f"config.parallelism.module_fqns_per_model_part = [\n{rows}]")
+        lines.append(_listed("config.parallelism.module_fqns_per_model_part", modules))
     return "\n".join(lines) + "\n"
 
 
@@ -94,6 +95,5 @@ def _toml(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]
     lines.append(f"pipeline_parallel_microbatch_size = {size}")
     if modules is not None:
         rows = [["output" if name == "lm_head" else name for name in row] for row in modules]
-        texts = "".join(f"    {json.dumps(row)},\n" for row in rows)
-        lines.append(f"module_fqns_per_model_part = [\n{texts}]")
+        lines.append(_listed("module_fqns_per_model_part", rows))
     return "\n".join(lines) + "\n"

@@ -28,12 +28,14 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     ranks = [_read(path) for path in paths]
     _refuse_same_rank(ranks)
     _refuse_missing_ranks(ranks)
-    bases = _bases(ranks)
+    without = [one.source for one in ranks if one.base is None]
+    if 0 < len(without) < len(ranks):
+        text = "expected a base time as in the other files, so that clocks can be aligned"
+        raise InputError(text, source=without[0], field="baseTimeNanoseconds")
     places = _places(ranks)
     rows: list[tuple[int, ...]] = []
-    for origin, (rank, base, (replica, device)) in enumerate(
-        zip(ranks, bases, places, strict=True)
-    ):
+    for origin, (rank, (replica, device)) in enumerate(zip(ranks, places, strict=True)):
+        base = rank.base or 0
         for op in rank.ops:
             chunk, kind = rank.stages.index(op.stage), KINDS.index(op.kind)
             names = op.step, replica, op.stage, chunk, kind, op.microbatch
@@ -142,14 +144,6 @@ def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
                 source=one.source,
                 field="distributedInfo.world_size",
             )
-
-
-def _bases(ranks: Sequence[_Rank]) -> list[int]:
-    without = [one.source for one in ranks if one.base is None]
-    if 0 < len(without) < len(ranks):
-        text = "expected a base time as in the other files, so that clocks can be aligned"
-        raise InputError(text, source=without[0], field="baseTimeNanoseconds")
-    return [one.base or 0 for one in ranks]
 
 
 def _places(ranks: Sequence[_Rank]) -> list[tuple[int, int]]:

@@ -71,8 +71,11 @@ def convert_pipefisher(
             refuse_missing_nodes(numbers)
     names = [str(file) for file in files]
     timelines = [_read_step(name, warnings) for name in names]
-    with errors_in(names[0]):
-        _refuse_no_pipeline(timelines[0])
+    for call in CALLS:
+        if next(_starts(timelines[0], [call]), None) is None:
+            kind = call.removeprefix("call_")
+            text = f"expected {kind}s of node 0, whose times are the zero of all others; "
+            raise InputError(f"{text}there are none", source=names[0], field=call)
     groups = sync_groups(timelines, numbers)
     coupled = groups if couple_replicas else []
     document = timelines_document(timelines, instance_name(files), coupled)
@@ -151,14 +154,6 @@ def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
     if steps > 1:
         known = {label: pairs[-(len(pairs) // steps) :] for label, pairs in known.items()}
     return known, warnings
-
-
-def _refuse_no_pipeline(timeline: Timeline) -> None:
-    for call in CALLS:
-        if next(_starts(timeline, [call]), None) is None:
-            kind = call.removeprefix("call_")
-            text = f"expected {kind}s of node 0, whose times are the zero of all others; "
-            raise InputError(f"{text}there are none", field=call)
 
 
 def _listed(labels: list[str], most: int = 3) -> str:
