@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from ppsolve.models.documents.files import opened
 from ppsolve.models.trace.check import checked, clock_error_of, refuse_overlaps, resolution_of
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.formats.kineto.reader import read_kineto
+from ppsolve.solver.formats.kineto.stream import unpacked
 from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron
 from ppsolve.solver.formats.pipefisher.files import human_key
 from ppsolve.solver.formats.straggler import read_straggler
@@ -142,15 +142,9 @@ def _guess(path: Path) -> str:
 
 
 def _beginning(path: Path) -> bytes:
-    size = 2**16  # bytes: the header of a profiler trace takes a few thousand
     try:
-        with opened(path) as stream:
-            start = stream.read(size)
-            if start[:2] != b"\x1f\x8b":
-                return start
-            stream.seek(0)
-            with gzip.open(stream, "rb") as packed:
-                return packed.read(size)
+        with opened(path) as raw:
+            return unpacked(raw).read(2**16)  # the header of a profiler trace is far shorter
     except EOFError:
         raise InputError("the compressed file is cut off", source=str(path)) from None
     except zlib.error as error:

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import opened, source_name
@@ -41,18 +41,17 @@ def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, 
     """
     with errors_in(source_name(path)):
         try:
-            with opened(path) as raw, _text(raw) as stream:
+            with opened(path) as raw, io.TextIOWrapper(unpacked(raw), encoding="utf-8") as stream:
                 return _Scanner(stream, window).run(take)
         except UnicodeDecodeError:
             raise InputError("expected UTF-8 text") from None
 
 
-def _text(raw: BinaryIO) -> TextIO:
+def unpacked(raw: BinaryIO) -> BinaryIO:
+    """Return the bytes of a file, those that are packed in it where it is gzipped."""
     is_packed = raw.read(2) == b"\x1f\x8b"
     raw.seek(0)
-    if is_packed:
-        return gzip.open(raw, "rt", encoding="utf-8")
-    return io.TextIOWrapper(raw, encoding="utf-8")
+    return cast("BinaryIO", gzip.open(raw, "rb")) if is_packed else raw
 
 
 class _Scanner:

@@ -243,11 +243,8 @@ def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline])
 def _timeline_warnings(names: Sequence[str], timelines: Sequence[Timeline]) -> list[str]:
     """Return warnings about suspicious times and labels, those that compare nodes at the end."""
     origin = min(_starts(timelines[0], CALLS[:1]))
-    warnings = [
-        f"{name}: {warning}"
-        for name, timeline in zip(names, timelines, strict=True)
-        for warning in _suspicions(timeline, origin)
-    ]
+    pairs = zip(names, timelines, strict=True)
+    warnings = [f"{name}: {text}" for name, each in pairs for text in _suspicions(each, origin)]
     for pipe, words in PIPES.items():
         for kind in ("forward", "backward"):
             counts = [_count(timeline, kind, pipe) for timeline in timelines]
