@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 import ppsolve
-from ppsolve.solver.torch.recording import steps_of
+from ppsolve.solver.formats.detect import read_trace
+from ppsolve.solver.torch.runtime import steps_of
 from ppsolve.solver.traces.clocks import recorded_span
-from ppsolve.solver.traces.detect import read_trace
-from ppsolve.solver.traces.recorded import recorded_step
+from ppsolve.solver.traces.replay import recorded_step
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "closed_loop"

@@ -13,8 +13,7 @@ from shipped import run_writer
 
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.generate.flags import IntegerRange, PerDevice
-from ppsolve.solver.generate.instances import generate
-from ppsolve.solver.generate.profiles import LARGE_MODEL_SHARE
+from ppsolve.solver.generate.instances import LARGE_MODEL_SHARE, generate
 
 SPAN = "device_span"
 FUSED = {"forward": 100, "backward": 200}

@@ -18,7 +18,7 @@ from torch import distributed, nn
 from torch.distributed.pipelining import PipelineStage
 
 import ppsolve
-from ppsolve.solver.traces.detect import read_trace
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.torch import (
     build_schedule,
     compare_in_turn,

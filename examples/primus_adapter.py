@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import ppsolve
-from ppsolve.solver.export.primus import primus_table
-from ppsolve.solver.export.program import read_program
-from ppsolve.solver.export.settings import Settings
+from ppsolve.solver.formats.primus import primus_table
+from ppsolve.solver.formats.program import Settings, read_program
 
 
 def adapter(table: dict[str, Any], node: Any, kinds: Any) -> type:

@@ -11,16 +11,16 @@ torch itself is imported by the calls: ``pip install 'ppsolve[torch]'``.
 """
 
 from ppsolve.models.pipeline.runtime import as_torch_runs
-from ppsolve.solver.torch.again import (
+from ppsolve.solver.torch.profile import Repeats, profile_stages
+from ppsolve.solver.torch.runs import (
+    Compared,
     compare_in_turn,
+    compare_run,
     measured_again,
     predictions_of,
     timed_again,
 )
-from ppsolve.solver.torch.comparison import Compared, compare_run
-from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.recording import record_steps, steps_of
-from ppsolve.solver.torch.schedule import build_schedule, feeding_order
+from ppsolve.solver.torch.runtime import build_schedule, feeding_order, record_steps, steps_of
 
 __all__ = [
     "Compared",

@@ -27,7 +27,7 @@ LAYERS = {
     "library": ["optimize"],
     "planning": ["plan", "curve"],
     "benchmarks": ["bench"],
-    "output": ["render", "convert", "export", "generate", "traces", "torch"],
+    "output": ["render", "formats", "generate", "traces", "torch"],
     "cli": ["cli"],
 }
 """Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.

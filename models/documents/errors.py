@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ppsolve.models.documents.printable import LONGEST_PART, printable
 
 
@@ -47,6 +50,15 @@ class InputError(PpsolveError):
     def about(self, field: str) -> InputError:
         """Return the same error with another field."""
         return InputError(self.message, source=self.source, field=field, longest=self.longest)
+
+
+@contextmanager
+def errors_in(source: str) -> Iterator[None]:
+    """Name `source` in every `InputError` of a block that names no file."""
+    try:
+        yield
+    except InputError as error:
+        raise error.located(source) from None
 
 
 class NotApplicableError(PpsolveError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,47 +10,35 @@ import numpy as np
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import KINDS, NANOSECONDS, Trace
 
-LARGEST = 10**6
-"""Stages, micro-batches, devices and replicas above this are mistakes: no run has so many."""
 
-LONGEST = 10**18
-"""Nanoseconds; 31 years. A moment further from zero than 2^62 would not fit sums of int64."""
+@dataclass(frozen=True)
+class TraceLimits:
+    """What no run has, and what clocks are forgiven.
 
-TOLERANCE_NS = 100_000
-"""Nanoseconds by which clocks may contradict the order of ops. The published traces of the
-straggler study (arXiv 2505.05713) do by up to 27 microseconds; four times as much is allowed."""
+    In the traces of the straggler study (arXiv 2505.05713) clocks contradict the order of ops by up
+    to 27 microseconds, 0.0002 of the median op.
+    """
 
-TOLERANCE_SHARE = 0.02
-"""And no more than this share of the median op of the step, so that what is an error of the clock
-for ops of a second is not one for ops of a millisecond. In those traces it is at most 0.0002."""
+    largest: int = 10**6  # stages, micro-batches, devices, replicas
+    longest_ns: int = 10**18  # of one op: 31 years, so that sums fit int64
+    clock_ns: int = 100_000  # by which clocks may contradict the order of ops
+    clock_share: float = 0.02  # and no more than this share of the median op of the step
+
+
+LIMITS = TraceLimits()
 
 
 def checked(trace: Trace) -> Trace:
     """Return a trace that is whole, sorted by step, replica, device and start.
 
     Every replica-step has, for every stage and micro-batch, a forward and either a fused backward
-    or both halves of one, each once; stages and micro-batches count from 0.
-
-    Parameters
-    ----------
-    trace : Trace
-        The trace as it was read.
-
-    Returns
-    -------
-    Trace
-        The same rows, sorted.
-
-    Raises
-    ------
-    InputError
-        Names the file and the op that is missing, twice, or impossible.
+    or both halves of one, each once; stages and micro-batches count from 0. An `InputError` names
+    the file and the op that is missing, twice, or impossible.
     """
     if not np.any(trace.is_compute):
         source = trace.sources[0] if trace.sources else None
         raise InputError("expected ops of a pipeline, there is none", source=source)
     _refuse_numbers(trace)
-    _refuse_times(trace)
     order = np.lexsort((trace.end, trace.start, trace.device, trace.replica, trace.step))
     trace = trace.where(order)
     _refuse_twice(trace)
@@ -70,7 +59,7 @@ def tolerance_of(trace: Trace) -> int:
 
 def clock_error_of(trace: Trace) -> float:
     """Return the nanoseconds by which clocks may be off."""
-    return min(TOLERANCE_NS, TOLERANCE_SHARE * _median_op(trace))
+    return min(LIMITS.clock_ns, LIMITS.clock_share * _median_op(trace))
 
 
 def _median_op(trace: Trace) -> float:
@@ -101,21 +90,17 @@ def _first(mask: Any) -> int | None:
 def _refuse_numbers(trace: Trace) -> None:
     for name in ("replica", "stage", "chunk", "microbatch", "device"):
         column = getattr(trace, name)
-        row = _first((column < 0) | (column > LARGEST))
+        row = _first((column < 0) | (column > LIMITS.largest))
         if row is not None:
-            text = f"expected a {name} from 0 to {LARGEST}, got {column[row]}"
+            text = f"expected a {name} from 0 to {LIMITS.largest}, got {column[row]}"
             raise trace.error(row, text)
-    row = _first((trace.kind < 0) | (trace.kind >= len(KINDS)))
-    if row is not None:
+    if np.any((trace.kind < 0) | (trace.kind >= len(KINDS))):
         raise InputError(f"expected a kind of {', '.join(KINDS)}", source=trace.sources[0])
-
-
-def _refuse_times(trace: Trace) -> None:
     row = _first(trace.end < trace.start)
     if row is not None:
         start, end = trace.times((trace.start[row], trace.end[row]))
         raise trace.error(row, f"ends at {end} {trace.unit}, before its start at {start}")
-    row = _first(trace.duration > LONGEST)
+    row = _first(trace.duration > LIMITS.longest_ns)
     if row is not None:
         raise trace.error(row, "takes longer than 31 years")
 
@@ -124,8 +109,7 @@ def _refuse_twice(trace: Trace) -> None:
     names = ("microbatch", "stage", "kind", "replica", "step")
     keys = np.stack([getattr(trace, name) for name in names])
     order = np.lexsort(keys)
-    same = np.all(np.diff(keys[:, order], axis=1) == 0, axis=0)
-    at = _first(same)
+    at = _first(np.all(np.diff(keys[:, order], axis=1) == 0, axis=0))
     if at is None:
         return
     rows = sorted((int(order[at]), int(order[at + 1])))
@@ -145,31 +129,25 @@ def _refuse_moving_stages(trace: Trace) -> None:
 
 
 def _refuse_gaps(part: Trace) -> None:
-    """Refuse a replica-step that lacks an op of a stage and micro-batch."""
     compute = part.where(part.is_compute)
     if not len(compute):
         raise part.error(0, "is a transfer in a step without compute ops")
     shape = (int(part.stage.max()) + 1, int(part.microbatch.max()) + 1)
-    stages, microbatches = (np.unique(column) for column in (compute.stage, compute.microbatch))
-    for name, found, count in (
-        ("stage", stages, shape[0]),
-        ("micro-batch", microbatches, shape[1]),
-        ("device", np.unique(compute.device), int(compute.device.max()) + 1),
+    for name, column, count in (
+        ("stage", compute.stage, shape[0]),
+        ("micro-batch", compute.microbatch, shape[1]),
+        ("device", compute.device, int(compute.device.max()) + 1),
     ):
-        if len(found) != count:
-            absent = int(np.flatnonzero(~np.isin(np.arange(count), found))[0])
+        absent = _first(~np.isin(np.arange(count), column))
+        if absent is not None:
             hint = ": is the file of its rank missing?" if name == "stage" else ""
             raise _absent(part, f"{name} {absent} has no op, {name} {count - 1} has{hint}")
-    _refuse_missing(compute, shape)
-
-
-def _refuse_missing(compute: Trace, shape: tuple[int, int]) -> None:
-    fused = compute.kind == KINDS.index("B")
-    split = (compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W"))
-    row = _first(fused)
-    if row is not None and np.any(split):
-        raise compute.error(row, "is a fused backward, others are split (I, W); expected one form")
-    for name in "FIW" if np.any(split) else "FB":
+    fused = _first(compute.kind == KINDS.index("B"))
+    is_split = np.any((compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W")))
+    if fused is not None and is_split:
+        text = "is a fused backward, others are split (I, W); expected one form"
+        raise compute.error(fused, text)
+    for name in "FIW" if is_split else "FB":
         mine = compute.kind == KINDS.index(name)
         there = np.unique(compute.stage[mine] * shape[1] + compute.microbatch[mine])
         if len(there) < shape[0] * shape[1]:
@@ -188,6 +166,8 @@ def _absent(part: Trace, message: str) -> InputError:
 def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
     """Refuse a replica-step in which ops of a device overlap by more than times may be off.
 
+    Raises `InputError` where two ops overlap by more; names file and op.
+
     Parameters
     ----------
     part : Trace
@@ -199,11 +179,6 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
     -------
     int
         Nanoseconds of the largest overlap; 0 where there is none.
-
-    Raises
-    ------
-    InputError
-        Two ops overlap by more; names file and op.
     """
     compute = part.where(part.is_compute & (part.end > part.start))
     same = np.diff(compute.device) == 0
@@ -212,10 +187,10 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
     row = _first(excess > allowed)
     if row is not None:
         amount, most = part.times((excess[row], allowed))
-        other = compute.event(row).split(": ")[1]
+        other, device = compute.op(row), compute.device[row]
         raise compute.error(
             row + 1,
-            f"starts {amount} {part.unit} before {other} ends on device {compute.device[row]}; "
+            f"starts {amount} {part.unit} before {other} ends on device {device}; "
             f"expected one op at a time (clocks may be off by {most})",
         )
     return int(excess.max(initial=0))
@@ -223,13 +198,11 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
 
 def _refuse_other_shapes(trace: Trace) -> None:
     """Refuse steps with other numbers of stages, or other forms of backward: another run."""
-    compute = trace.where(trace.is_compute)
     first = ""
-    for _, _, part in compute.parts():
+    for _, _, part in trace.where(trace.is_compute).parts():
         split = ", split backwards" if np.any(part.kind == KINDS.index("W")) else ""
         form = f"{int(part.stage.max()) + 1} stages{split}"
         first = first or form
         if form != first:
-            raise part.error(
-                0, f"is of a step with {form}, the first has {first}; are two runs mixed?"
-            )
+            text = f"is of a step with {form}, the first has {first}; are two runs mixed?"
+            raise part.error(0, text)

@@ -17,14 +17,7 @@ FloatArray = np.typing.NDArray[np.float64]
 class LayerTime(StrictModel):
     """One layer, or `count` equal layers in a row.
 
-    Parameters
-    ----------
-    name : str
-        For people.
-    count : int
-        Number of layers.
-    forward, backward : number
-        Time of one micro-batch in any unit: only their proportions within a stage count.
+    Times of one micro-batch are in any unit: only their proportions within a stage count.
     """
 
     name: str = "layer"
@@ -67,17 +60,10 @@ class Layers(StrictModel):
         return [stage for stage, count in enumerate(self.stages) for _ in range(count)]
 
     def shares(self, field: str) -> FloatArray:
-        """Return the part of the time of its recorded stage that each layer takes.
+        """Return the part of the time of its recorded stage that each layer takes, float64[layers].
 
-        Parameters
-        ----------
-        field : str
-            ``forward`` or ``backward``.
-
-        Returns
-        -------
-        float64[layers]
-            They sum to 1 over each stage; equal where none of its layers is given any time.
+        They sum to 1 over each stage, and are equal where none of its layers is given any time.
+        `field` is ``forward`` or ``backward``.
         """
         given = [float(getattr(layer, field)) for layer in self.layers for _ in range(layer.count)]
         times, stage = np.array(given), np.array(self.stage)

@@ -10,16 +10,17 @@ from typing import Any, Self
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray
+from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 
 KINDS = ("F", "B", "I", "W", "TF", "TB")
 """Kinds of ops by number: forward, fused backward, input- and weight-gradient backward, and the
 transfers of an activation and of a gradient that leave a stage."""
 
-NUM_COMPUTE = 4
+NUM_COMPUTE = KINDS.index("TF")
 """Kinds below this number are compute ops."""
 
-NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+NANOSECONDS = {unit: UNITS_PER_SECOND["ns"] // count for unit, count in UNITS_PER_SECOND.items()}
 """Nanoseconds of each unit that times of a trace may be written in."""
 
 COLUMNS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "start", "end", "device")
@@ -31,107 +32,60 @@ OPTIONAL = ("length", "bytes", "origin")
 
 @dataclass(frozen=True)
 class Notes:
-    """Remarks on how a trace was read.
+    """Remarks on how a trace was read."""
 
-    Parameters
-    ----------
-    unexplained : mapping of str to float
-        Share of its working time, 0 to 1, that no op of the table explains, by rank.
-    warnings : tuple of str
-        Sentences for the user, in no order.
-    """
-
+    # share of its working time, 0 to 1, that no op of the table explains, by rank
     unexplained: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # sentences for the user, in no order
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Recorded ops as columns; times in integer nanoseconds from a common zero of each step.
+    """Recorded ops as columns; times in integer nanoseconds from a common zero of each step."""
 
-    Parameters
-    ----------
-    step, replica, stage, chunk, microbatch, device : int64[n]
-        Numbers from 0, steps excepted, which keep theirs. `chunk` counts the stages of a device,
-        `device` those of a replica; the stages of an op vector are numbered along the pipeline.
-    kind : int64[n]
-        Index into `KINDS`.
-    start, end : int64[n]
-        Nanoseconds. Where `is_aligned` is false every device has its own zero in every step.
-    length : int64[n]
-        Length of the sequences of the micro-batch, `FREE` where unknown.
-    bytes : int64[n]
-        Size of a transfer, `FREE` where unknown.
-    origin : int64[n]
-        Index into `sources`.
-    unit : str
-        Unit of the documents made from the trace: that of the source.
-    sources : tuple of str
-        Names of the files read.
-    format : str
-        Name of their format.
-    is_aligned : bool
-        Whether the clocks of all devices of a replica agree.
-    notes : Notes
-        Remarks on how the trace was read.
-    """
-
+    # int64[n]: numbers from 0, steps excepted, which keep theirs. `chunk` counts the stages of a
+    # device, `device` those of a replica; the stages of an op vector are numbered along the
+    # pipeline
     step: IntArray
     replica: IntArray
     stage: IntArray
     chunk: IntArray
-    kind: IntArray
+    kind: IntArray  # int64[n]: index into `KINDS`
     microbatch: IntArray
+    # int64[n]: nanoseconds. Where `is_aligned` is false every device has its own zero in every step
     start: IntArray
     end: IntArray
     device: IntArray
-    length: IntArray
-    bytes: IntArray
-    origin: IntArray
-    unit: str
+    length: IntArray  # int64[n]: length of the sequences of the micro-batch, `FREE` where unknown
+    bytes: IntArray  # int64[n]: size of a transfer, `FREE` where unknown
+    origin: IntArray  # int64[n]: index into `sources`
+    unit: str  # unit of the documents made from the trace: that of the source
     sources: tuple[str, ...]
     format: str
-    is_aligned: bool = True
+    is_aligned: bool = True  # whether the clocks of all devices of a replica agree
     notes: Notes = Notes()
 
     @classmethod
-    def of(
-        cls,
-        columns: Mapping[str, Any],
-        *,
-        unit: str,
-        sources: Sequence[str],
-        format: str,
-        is_aligned: bool = True,
-        notes: Notes | None = None,
-    ) -> Self:
-        """Make a trace of columns; those that may be unknown may be left out.
+    def of(cls, columns: Mapping[str, Any], **about: Any) -> Self:
+        """Make a trace of columns, not yet checked; those that may be unknown may be left out.
 
         Parameters
         ----------
         columns : mapping of str to sequence of int
             The columns of `COLUMNS`, each of length n, and any of `OPTIONAL`.
-        unit, sources, format, is_aligned, notes
-            As in `Trace`.
+        **about
+            The other fields.
 
         Returns
         -------
         Trace
-            The trace, not yet checked.
+            With n ops.
         """
-        count = len(columns["step"])
-        given = {name: np.asarray(columns[name], dtype=np.int64) for name in COLUMNS}
-        for name in OPTIONAL:
-            unknown = 0 if name == "origin" else FREE
-            given[name] = np.asarray(columns.get(name, np.full(count, unknown)), dtype=np.int64)
-        return cls(
-            **given,
-            unit=unit,
-            sources=tuple(sources),
-            format=format,
-            is_aligned=is_aligned,
-            notes=notes or Notes(),
-        )
+        free = np.full(len(columns["step"]), FREE)
+        given = {"length": free, "bytes": free, "origin": np.zeros_like(free), **columns}
+        names = (*COLUMNS, *OPTIONAL)
+        about |= {name: np.asarray(given[name], np.int64) for name in names}
+        return cls(**about)
 
     def __len__(self) -> int:
         """Return the number of ops n."""
@@ -171,15 +125,27 @@ class Trace:
                 part = self.where(np.sort(rows))
                 yield int(part.step[0]), int(part.replica[0]), part
 
-    def times(self, nanoseconds: Iterable[int]) -> list[Decimal]:
-        """Return times in the unit of the trace, exactly."""
-        one = Decimal(NANOSECONDS[self.unit])
+    def times(self, nanoseconds: Iterable[int], unit: str | None = None) -> list[Decimal]:
+        """Return times exactly in a unit.
+
+        Parameters
+        ----------
+        nanoseconds : iterable of int
+            The times.
+        unit : str, optional
+            Their unit; by default that of the trace.
+
+        Returns
+        -------
+        list of Decimal
+            As many.
+        """
+        one = Decimal(NANOSECONDS[unit or self.unit])
         return [Decimal(int(time)) / one for time in nanoseconds]
 
-    def event(self, row: int) -> str:
-        """Return the name of a row for messages: ``step 3, replica 0: F1.2`` (stage, batch)."""
-        name = f"{KINDS[self.kind[row]]}{self.stage[row]}.{self.microbatch[row]}"
-        return f"step {self.step[row]}, replica {self.replica[row]}: {name}"
+    def op(self, row: int) -> str:
+        """Return the name of the op of a row: ``F1.2`` (stage, micro-batch)."""
+        return f"{KINDS[self.kind[row]]}{self.stage[row]}.{self.microbatch[row]}"
 
     def error(self, row: int, message: str) -> InputError:
         """Return the error that a row causes.
@@ -194,11 +160,12 @@ class Trace:
         Returns
         -------
         InputError
-            Names the file of the row and its op.
+            Names the file of the row, its step, replica and op.
         """
         origin = int(self.origin[row])
         source = self.sources[origin] if origin < len(self.sources) else None
-        return InputError(message, source=source, field=self.event(row))
+        where = f"step {self.step[row]}, replica {self.replica[row]}: {self.op(row)}"
+        return InputError(message, source=source, field=where)
 
 
 def joined(traces: Sequence[Trace]) -> Trace:

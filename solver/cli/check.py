@@ -18,8 +18,7 @@ from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.cli.pictures import refuse_given
 from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
-from ppsolve.solver.convert.data_order import DATA_ORDER
-from ppsolve.solver.convert.torch_csv import check_csv
+from ppsolve.solver.formats.torch_csv import DATA_ORDER, check_csv
 from ppsolve.solver.optimize import api
 from ppsolve.solver.optimize.bound_check import BoundCheck, check_bound
 from ppsolve.solver.optimize.kinds import instance_in, load_instance

@@ -15,12 +15,12 @@ from ppsolve.solver.cli.layouts import convert_layout_command
 from ppsolve.solver.cli.output import check_writable, json_text
 from ppsolve.solver.cli.pipelines import FedOrder, data_order, load_pipeline
 from ppsolve.solver.cli.traces import convert_trace_command
-from ppsolve.solver.convert.overlap_graph import convert_overlap_graph
-from ppsolve.solver.convert.pipefisher.files import timeline_files
-from ppsolve.solver.convert.pipefisher.schedule import schedule_labels
-from ppsolve.solver.convert.pipefisher.timelines import convert_pipefisher, schedule_pickle
-from ppsolve.solver.convert.torch_csv import convert_torch_csv
-from ppsolve.solver.convert.visualizer import convert_visualizer
+from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
+from ppsolve.solver.formats.pipefisher.files import timeline_files
+from ppsolve.solver.formats.pipefisher.schedule import schedule_labels, schedule_pickle
+from ppsolve.solver.formats.pipefisher.timelines import convert_pipefisher
+from ppsolve.solver.formats.torch_csv import convert_torch_csv
+from ppsolve.solver.formats.visualizer import convert_visualizer
 
 Config = Annotated[
     str, typer.Argument(metavar="CONFIG", help="JSON, or YAML if named .yml/.yaml; - is stdin.")

@@ -15,8 +15,8 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.cli.traces import Format, Tolerance, nanoseconds
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.render.diagnosis import diagnosis_report
-from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.diagnosis.diagnose import TIME_LIMIT, diagnose
 from ppsolve.solver.traces.fits import unusual_steps
 

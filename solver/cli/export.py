@@ -15,11 +15,11 @@ from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.cli.pictures import export_picture, refuse_given
 from ppsolve.solver.cli.pipelines import load_pipeline
-from ppsolve.solver.convert.data_order import DATA_ORDER
-from ppsolve.solver.export.pictures import PICTURES
-from ppsolve.solver.export.program import RuntimeProgram, in_data_order, read_program
-from ppsolve.solver.export.split import counts_of, parse_counts
-from ppsolve.solver.export.targets import NOT_TESTED, chosen
+from ppsolve.solver.formats.layers import counts_of, parse_counts
+from ppsolve.solver.formats.perfetto import PICTURES
+from ppsolve.solver.formats.program import RuntimeProgram, in_data_order, read_program
+from ppsolve.solver.formats.targets import NOT_TESTED, chosen
+from ppsolve.solver.formats.torch_csv import DATA_ORDER
 
 ResultFile = Annotated[
     str,

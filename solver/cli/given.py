@@ -16,7 +16,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.cli.doubts import question_units
-from ppsolve.solver.export.program import winner_in
+from ppsolve.solver.formats.program import winner_in
 from ppsolve.solver.optimize.kinds import (
     CARRIED,
     instance_in,

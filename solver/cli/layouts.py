@@ -12,8 +12,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, read_text, source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.cli.output import check_writable
-from ppsolve.solver.convert.megatron.layout import MegatronLayout, parse_layout
-from ppsolve.solver.convert.megatron.times import LayerTimes, instance_of
+from ppsolve.solver.formats.layers import MegatronLayout, parse_layout
+from ppsolve.solver.formats.megatron import LayerTimes, instance_of
 
 LayoutText = Annotated[
     str, typer.Argument(metavar="LAYOUT", help="Layout string, or a file that holds one.")

@@ -9,8 +9,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cli.guard import say
-from ppsolve.solver.export.perfetto import TracedSchedule
-from ppsolve.solver.export.pictures import picture, shown_in
+from ppsolve.solver.formats.perfetto import TracedSchedule, picture, shown_in
 from ppsolve.solver.optimize.kinds import load_instance
 
 

@@ -11,7 +11,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli.guard import say
-from ppsolve.solver.convert.data_order import DATA_ORDER, DataOrder, read_data_order
+from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.pipeline.published import has_unequal_microbatches
 

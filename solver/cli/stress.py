@@ -109,7 +109,7 @@ def _recorded(files: list[str], result: Any) -> dict[str, float]:
     """
     if not files:
         return {}
-    from ppsolve.solver.traces.detect import read_trace
+    from ppsolve.solver.formats.detect import read_trace
     from ppsolve.solver.traces.fits import fit
 
     found = fit(read_trace([Path(file) for file in files])).jitter

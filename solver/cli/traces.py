@@ -13,12 +13,11 @@ from ppsolve.models.documents.text import instance_text
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, json_text
-from ppsolve.solver.traces.detect import files_of, read_trace
+from ppsolve.solver.formats.detect import files_of, read_trace
+from ppsolve.solver.formats.table import write_table
+from ppsolve.solver.traces.clocks import kept_steps
 from ppsolve.solver.traces.fits import Fits, fit, unusual_steps
-from ppsolve.solver.traces.instances import median_instance
-from ppsolve.solver.traces.kept import kept_steps
-from ppsolve.solver.traces.recorded import RecordedStep, recorded_step
-from ppsolve.solver.traces.table import write_table
+from ppsolve.solver.traces.replay import RecordedStep, median_instance, recorded_step
 
 Files = Annotated[
     list[str], typer.Argument(metavar="FILES", help="Files of one run, or folders of them.")

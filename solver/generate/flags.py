@@ -13,12 +13,6 @@ from ppsolve.models.documents.errors import InputError
 
 RANGE = re.compile(r"(\d+)(?:\.\.|-)(\d+)")
 
-MAX_RANGE_DIGITS = 15
-"""Limits of a range stay below 2^63, the largest that numpy draws."""
-
-MAX_SIGMA = 10
-"""Far more than any data have: at 10, almost every length is cut to the shortest or longest one."""
-
 TIMES = ("forward", "backward", "backward_input", "backward_weight")
 
 
@@ -62,10 +56,8 @@ Numbers = Decimal | tuple[Decimal, ...]
 def parse_number(text: str) -> Decimal:
     """Read one non-negative number, exactly as it is written.
 
-    Raises
-    ------
-    InputError
-        It is none; like all errors of this module without the option, which `read_options` adds.
+    Raises `InputError` where it is none; like all errors of this module without the option, which
+    `read_options` adds.
     """
     try:
         return as_decimal(Decimal(text.strip()))
@@ -102,8 +94,8 @@ def _range(text: str) -> IntegerRange | None:
     match = RANGE.fullmatch(text.strip())
     if match is None:
         return None
-    if max(map(len, match.groups())) > MAX_RANGE_DIGITS:
-        raise InputError(f"expected at most {MAX_RANGE_DIGITS} digits, got {text}")
+    if max(map(len, match.groups())) > 15:  # numpy draws below 2^63
+        raise InputError(f"expected at most 15 digits, got {text}")
     low, high = map(int, match.groups())
     if low > high:
         raise InputError(
@@ -116,8 +108,8 @@ def parse_unequal(text: str) -> Unequal:
     """Read a spread, ``0.6``, that may have a law behind it, ``0.6:normal``."""
     number, colon, law = text.strip().partition(":")
     sigma = parse_number(number)
-    if sigma > MAX_SIGMA:
-        raise InputError(f"expected a spread of at most {MAX_SIGMA}, got {sigma}")
+    if sigma > 10:  # almost every length is cut to the shortest or longest one
+        raise InputError(f"expected a spread of at most 10, got {sigma}")
     if colon and law not in LAWS:
         raise InputError(f'expected {" or ".join(LAWS)} behind the colon, got "{law[:40]}"')
     return Unequal(sigma, law or LAWS[0])
@@ -163,21 +155,15 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 def read_options(texts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `ppsolve.solver.generate.instances.generate` that texts stand for.
 
-    Raises
-    ------
-    InputError
-        Names the option and what would be right.
+    An `InputError` names the option and what would be right.
     """
-    return {name: _read(name, text) for name, text in texts.items()}
-
-
-def _read(name: str, text: Any) -> Any:
-    if name not in READERS:
-        return text
-    try:
-        return READERS[name](text)
-    except InputError as error:
-        raise InputError(error.message, field=option_of(name)) from None
+    found = {}
+    for name, text in texts.items():
+        try:
+            found[name] = READERS[name](text) if name in READERS else text
+        except InputError as error:
+            raise InputError(error.message, field=option_of(name)) from None
+    return found
 
 
 def option_of(name: str) -> str:

@@ -15,16 +15,17 @@ micro-batches that was drawn for bidirectional pipes is raised by one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
 
+from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.costs import EXACT
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.generate.flags import TIMES, IntegerRange, PerDevice, Unequal, option_of
-from ppsolve.solver.generate.profiles import PublishedProfile, find_profile
 
 Options = Mapping[str, Any]
 
@@ -57,24 +58,26 @@ PATHS: Mapping[str, str] = {
 }
 """Field of an instance for each option that has another name."""
 
-MEAN_LENGTH = 1000
-"""Mean length of drawn micro-batches, so that their times differ by whole thousandths."""
 
-PER_TOKEN = Decimal("0.001")
-"""Share of a time that one token of a micro-batch of mean length has."""
+@dataclass(frozen=True)
+class LengthParams:
+    """Lengths of drawn micro-batches, as DynaPipe's generator cuts them."""
 
-SHORTEST, LONGEST = 0.1, 10
-"""Drawn lengths are cut to these multiples of 1, as by DynaPipe's generator; then the mean is made
-`MEAN_LENGTH`."""
+    mean: int = 1000  # so that times differ by whole thousandths
+    shortest: float = 0.1  # times the drawn mean, before lengths are scaled
+    longest: float = 10
 
-NANOSECONDS = 3
-"""Decimals of a microsecond that a published time keeps when stages share it."""
+
+LENGTHS = LengthParams()
 
 
 def generate(
     *, seed: int | None = None, profile: str | None = None, **options: Any
 ) -> PipelineInstance:
     """Build the instance that the options ask for.
+
+    Raises `InputError` where something needed is missing, contradictory or out of range; names the
+    option or field.
 
     Parameters
     ----------
@@ -91,17 +94,10 @@ def generate(
     -------
     PipelineInstance
         The instance, validated.
-
-    Raises
-    ------
-    InputError
-        Something needed is missing, contradictory or out of range; names the option or field.
     """
     if seed is not None and profile is not None:
-        raise InputError(
-            "expected either a seed (random times) or a profile (published times), not both",
-            field="--profile",
-        )
+        text = "expected either a seed (random times) or a profile (published times), not both"
+        raise InputError(text, field="--profile")
     if seed is not None:
         return build(_drawn(override(RANDOM, options), seed))
     if profile is not None:
@@ -133,10 +129,8 @@ def override(template: Options, options: Options) -> dict[str, Any]:
 def build(options: Options) -> PipelineInstance:
     """Build an instance from options without ranges.
 
-    Raises
-    ------
-    InputError
-        Something needed is missing, a range was given, or the instance is not valid.
+    Raises `InputError` where something needed is missing, a range was given, or the instance is not
+    valid.
     """
     _refuse_ranges(options)
     _require(options)
@@ -147,7 +141,6 @@ def build(options: Options) -> PipelineInstance:
 
 
 def _document(options: Options) -> dict[str, Any]:
-    """Return the fields of an instance, nested as in its file."""
     data: dict[str, Any] = {}
     for name, value in options.items():
         *groups, field = PATHS.get(name, name).split(".")
@@ -171,10 +164,8 @@ def _with_memory(options: Options) -> dict[str, Any]:
     limited = {"activation": Decimal(1), **options}
     if isinstance(capacity, PerDevice):
         if isinstance(limited["activation"], tuple):
-            raise InputError(
-                f"expected an amount, not {capacity.factor}p, with an activation per stage",
-                field="--capacity",
-            )
+            text = f"expected an amount, not {capacity.factor}p, with an activation per stage"
+            raise InputError(text, field="--capacity")
         limited["capacity"] = capacity.factor * _num_stages(options) * limited["activation"]
     return limited
 
@@ -190,35 +181,28 @@ def _require(options: Options) -> None:
     hint = "; or start from --seed N (random) or --profile NAME (published)"
     missing = [name for name in HALVES if name not in options]
     if "backward" in options and len(missing) < len(HALVES):
-        raise InputError(
-            "expected either --backward or --backward-input with --backward-weight, not both",
-            field="--backward",
-        )
+        text = "expected either --backward or --backward-input with --backward-weight, not both"
+        raise InputError(text, field="--backward")
     if len(missing) == 1:
         (given,) = set(HALVES).difference(missing)
-        raise InputError(
-            f"expected it together with {option_of(given)}", field=option_of(missing[0])
-        )
+        text = f"expected it together with {option_of(given)}"
+        raise InputError(text, field=option_of(missing[0]))
     for name in (*COUNTS, "forward"):
         if name not in options:
             raise InputError(f"this option is required{hint}", field=option_of(name))
     if missing and "backward" not in options:
-        raise InputError(
-            f"expected it, or --backward-input with --backward-weight{hint}", field="--backward"
-        )
+        text = f"expected it, or --backward-input with --backward-weight{hint}"
+        raise InputError(text, field="--backward")
 
 
 def _refuse_ranges(options: Options) -> None:
     for name, value in options.items():
         if isinstance(value, IntegerRange):
-            raise InputError(
-                f"the range {value} needs --seed N to draw from; or give a number",
-                field=option_of(name),
-            )
+            text = f"the range {value} needs --seed N to draw from; or give a number"
+            raise InputError(text, field=option_of(name))
         if isinstance(value, Unequal):
-            raise InputError(
-                "expected --seed N with it, to draw the lengths from", field=option_of(name)
-            )
+            text = "expected --seed N with it, to draw the lengths from"
+            raise InputError(text, field=option_of(name))
 
 
 def _shape_word(options: Options) -> str:
@@ -257,43 +241,37 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def _lengths(unequal: Unequal, count: int, random: np.random.Generator) -> tuple[int, ...]:
-    """Return drawn lengths of micro-batches, whole numbers >= 1 with a mean near `MEAN_LENGTH`."""
     sigma = float(unequal.sigma)
     if unequal.law == "lognormal":
         drawn = np.exp(random.normal(0, sigma, count))
     else:
         drawn = random.normal(1, sigma, count)
-    cut = np.clip(drawn, SHORTEST, LONGEST)
-    whole = np.rint(cut * (MEAN_LENGTH / cut.mean())).astype(np.int64)
+    cut = np.clip(drawn, LENGTHS.shortest, LENGTHS.longest)
+    whole = np.rint(cut * (LENGTHS.mean / cut.mean())).astype(np.int64)
     return tuple(np.maximum(whole, 1).tolist())
 
 
 def _over_lengths(options: Options, lengths: tuple[int, ...]) -> dict[str, Any]:
     """Return lengths, and times as costs that a micro-batch of mean length has exactly."""
     found: dict[str, Any] = {"lengths": lengths}
-    for name in TIMES:
-        value = options.get(name)
-        if isinstance(value, tuple):
-            found[name] = tuple(map(_per_token, value))
-        elif value is not None:
-            found[name] = _per_token(value)
+    with localcontext(EXACT):
+        token = Decimal("0.001")  # 1 / LENGTHS.mean
+        for name in TIMES:
+            value = options.get(name)
+            if isinstance(value, tuple):
+                found[name] = tuple({"per_token": time * token} for time in value)
+            elif value is not None:
+                found[name] = {"per_token": value * token}
     return found
 
 
-def _per_token(time: Decimal) -> dict[str, Decimal]:
-    with localcontext(EXACT):
-        return {"per_token": time * PER_TOKEN}
-
-
 def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]:
-    """Return options over a profile, whose times the stages of a device share evenly."""
     _refuse_ranges(options)
     shape = {"devices": profile.num_devices, "microbatches": profile.num_microbatches}
     asked = {**shape, **options}
     chunks = Decimal(_num_stages(asked)) / Decimal(asked["devices"])
-    times = {
-        name: round(getattr(profile, name) / chunks, NANOSECONDS) for name in ("forward", *HALVES)
-    }
+    # To the nanosecond.
+    times = {name: round(getattr(profile, name) / chunks, 3) for name in ("forward", *HALVES)}
     is_plain = all(asked[name] == shape[name] for name in COUNTS)
     template = {
         "name": profile.name if is_plain else f"{profile.name}-as-{_shape_word(asked)}",
@@ -304,3 +282,59 @@ def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]
         "share": profile.share,
     }
     return override(template, options)
+
+
+SMALL_MODEL_SHARE = Decimal("0.366412213740458")
+LARGE_MODEL_SHARE = Decimal("0.43243243243243246")
+"""Share of the activation that the weight gradient gives back: 32 h of 34 h + 5 a s, for a heads
+and sequences of s tokens, as a double. The model of 1.5B has 24 heads, a hidden size of 2,304 and
+sequences of 1,024; the larger ones have a s = 8 h."""
+
+
+@dataclass(frozen=True)
+class PublishedProfile:
+    """Measured times of one model on one number of devices, by the zero-bubble pipeline papers.
+
+    Qi et al., "Zero Bubble Pipeline Parallelism", 2023, and "Pipeline Parallelism with Controllable
+    Memory", 2024: microseconds of one micro-batch on one whole device, and of one transfer; the
+    share of the activation that is held until the weight-gradient backward ends.
+    """
+
+    name: str
+    num_devices: int
+    num_microbatches: int
+    forward: int
+    backward_input: int
+    backward_weight: int
+    p2p: int
+    share: Decimal = LARGE_MODEL_SHARE
+
+
+PROFILES: Mapping[str, PublishedProfile] = {
+    profile.name: profile
+    for profile in (
+        PublishedProfile("zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE),
+        PublishedProfile("zb-8x64", 8, 64, 18546, 18097, 9321, 762, SMALL_MODEL_SHARE),
+        PublishedProfile("zb-6.2b-8x24", 8, 24, 29718, 29444, 19927, 527),
+        PublishedProfile("zb-16x48-a", 16, 48, 11347, 11248, 8132, 377),
+        PublishedProfile("zb-16x48-b", 16, 48, 28814, 28760, 19352, 1610),
+        PublishedProfile("zb-32x96-a", 32, 96, 10419, 10207, 7715, 408),
+        PublishedProfile("zb-32x96-b", 32, 96, 18916, 19496, 14576, 879),
+        PublishedProfile("zb-32x256", 32, 256, 10402, 10248, 7698, 460),
+    )
+}
+
+ALIASES = {"1.5b": "zb-1.5b-8x24", "6.2b": "zb-6.2b-8x24"}
+
+
+def find_profile(name: str) -> PublishedProfile:
+    """Return the profile of that name or alias, whatever its case.
+
+    Raises `InputError` where there is none; suggests the nearest name.
+    """
+    wanted = ALIASES.get(name.lower(), name.lower())
+    if wanted not in PROFILES:
+        known = [*ALIASES, *PROFILES]
+        text = f'unknown profile "{name}"' + did_you_mean(wanted, known)
+        raise InputError(text, field="--profile")
+    return PROFILES[wanted]

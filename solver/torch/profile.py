@@ -5,42 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.torch.version import require_tested_torch
-
-MICROSECONDS = 1e6
-"""In a second."""
+from ppsolve.solver.torch.runtime import require_tested_torch
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often each op is run.
+    """How often each op is run: uncounted runs, and runs of which the median is taken.
 
-    Parameters
-    ----------
-    warm : int
-        Runs that are not counted: the first allocates gradients, which later ones add to.
-    counted : int
-        Runs of which the median is taken.
+    The first run allocates gradients, which later ones add to.
     """
 
     warm: int = 2
     counted: int = 5
-
-
-@dataclass
-class _StageSeconds:
-    """Seconds of each run of the ops of a stage."""
-
-    forward: list[float] = field(default_factory=list)
-    backward: list[float] = field(default_factory=list)
-    backward_input: list[float] = field(default_factory=list)
-    backward_weight: list[float] = field(default_factory=list)
 
 
 def profile_stages(
@@ -62,7 +44,9 @@ def profile_stages(
     Each op is what the runtime does: the loss is part of the last forward, gradients are split by
     the runtime's own functions, and on stage 0 a split backward is all in its weight gradient. A
     stage holds the bytes of its input, its output and what autograd saves (parameters and buffers
-    left out) until its weight gradient. Gradients of parameters are left as they were.
+    left out) until its weight gradient. Gradients of parameters are left as they were. Raises
+    `InputError` where the version of torch is not one that was tested, there is no stage, or an
+    output is none that can be sent.
 
     Parameters
     ----------
@@ -93,12 +77,6 @@ def profile_stages(
     -------
     PipelineInstance
         Times in microseconds, medians; activations in bytes.
-
-    Raises
-    ------
-    InputError
-        The version of torch is not one that was tested, there is no stage, or an output is none
-        that can be sent.
     """
     require_tested_torch()
     if not modules:
@@ -112,6 +90,11 @@ def profile_stages(
             found.append(stage.measured(repeats))
         inputs = stage.next_inputs()
     places = list(range(len(modules))) if stage_to_device is None else list(stage_to_device)
+    room: Any = capacity if isinstance(capacity, int | float | None) else list(capacity)
+    if room is None:
+        room = [0] * (max(places) + 1)
+        for size, device in zip(held, places, strict=True):
+            room[device] += num_microbatches * size
     return PipelineInstance.parse(
         {
             "name": name,
@@ -119,43 +102,15 @@ def profile_stages(
             "num_devices": max(places) + 1,
             "num_microbatches": num_microbatches,
             "placement": {"stage_to_device": places},
-            "times": _entries(found, is_split=is_split),
+            "times": {kind: [round(1e6 * times[kind]) for times in found] for kind in found[0]},
             "p2p": {"latency": latency},
-            "memory": {
-                "capacity": _capacity(capacity, held, places, num_microbatches),
-                "activation": held,
-            },
+            "memory": {"capacity": room, "activation": held},
         },
         name,
     )
 
 
-def _entries(found: Sequence[_StageSeconds], *, is_split: bool) -> dict[str, list[int]]:
-    """Return the medians of each kind of op, whole microseconds per stage."""
-    backwards = ("backward_input", "backward_weight") if is_split else ("backward",)
-    return {
-        kind: [round(MICROSECONDS * median(getattr(times, kind))) for times in found]
-        for kind in ("forward", *backwards)
-    }
-
-
-def _capacity(
-    given: float | Sequence[float] | None,
-    held: Sequence[int],
-    places: Sequence[int],
-    num_microbatches: int,
-) -> Any:
-    if given is not None:
-        return given if isinstance(given, int | float) else list(given)
-    return [
-        num_microbatches
-        * sum(size for size, place in zip(held, places, strict=True) if place == device)
-        for device in range(max(places) + 1)
-    ]
-
-
 def _as_tuple(value: Any, field: str) -> tuple[Any, ...]:
-    """Return tensors as a tuple."""
     import torch
 
     values = value if isinstance(value, tuple | list) else (value,)
@@ -167,7 +122,7 @@ def _as_tuple(value: Any, field: str) -> tuple[Any, ...]:
 
 @contextmanager
 def _own_gradients(module: Any) -> Iterator[None]:
-    """Give the gradients of parameters back as they were."""
+    # Gradients of parameters are given back as they were.
     before = [parameter.grad for parameter in module.parameters()]
     for parameter in module.parameters():
         parameter.grad = None
@@ -179,19 +134,7 @@ def _own_gradients(module: Any) -> Iterator[None]:
 
 
 class _Stage:
-    """A stage with one micro-batch of its inputs.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The stage.
-    inputs : tuple of torch.Tensor
-        Its inputs.
-    loss : callable or None
-        Loss of the output, of the last stage.
-    is_first, is_split : bool
-        Whether it is stage 0, and whether backwards are split.
-    """
+    """A stage with one micro-batch of its inputs, and the loss of the last stage's output."""
 
     def __init__(
         self,
@@ -206,16 +149,13 @@ class _Stage:
         self.is_first, self.is_split = is_first, is_split
         self.outputs: tuple[Any, ...] = ()
 
-    def measured(self, repeats: Repeats) -> _StageSeconds:
-        """Run the ops of the stage and return the seconds of the runs that count."""
-        times = _StageSeconds()
-        for number in range(repeats.warm + repeats.counted):
-            if number == repeats.warm:
-                times = _StageSeconds()
-            self._run_once(times)
-        return times
+    def measured(self, repeats: Repeats) -> dict[str, float]:
+        """Run the ops of the stage and return the median seconds of each kind."""
+        runs = [self._run_once() for _ in range(repeats.warm + repeats.counted)][repeats.warm :]
+        return {kind: median(run[kind] for run in runs) for kind in runs[0]}
 
-    def _run_once(self, times: _StageSeconds) -> None:
+    def _run_once(self) -> dict[str, float]:
+        import torch
         from torch.distributed.pipelining._backward import (
             stage_backward,
             stage_backward_input,
@@ -223,22 +163,21 @@ class _Stage:
         )
 
         inputs = self._fresh_inputs()
-        ends = self._clocked(times.forward, lambda: self._forward(inputs))
-        gradients = None if self.loss else self._gradients(ends)
+        ends, forward = self._clocked(lambda: self._forward(inputs))
+        gradients = None if self.loss else [torch.ones_like(output) for output in ends]
         if not self.is_split or self.is_first:
-            row = times.backward_weight if self.is_split else times.backward
             # A list of losses without gradients would be passed over.
             begin = ends[0] if self.loss else ends
-            self._clocked(row, lambda: stage_backward(begin, gradients, inputs))
-            times.backward_input.append(0.0)
-            return
-        _, groups = self._clocked(
-            times.backward_input,
-            lambda: stage_backward_input(ends, gradients, inputs, self.module.parameters()),
+            _, backward = self._clocked(lambda: stage_backward(begin, gradients, inputs))
+            if not self.is_split:
+                return {"forward": forward, "backward": backward}
+            return {"forward": forward, "backward_input": 0.0, "backward_weight": backward}
+        parameters = self.module.parameters
+        (_, groups), first = self._clocked(
+            lambda: stage_backward_input(ends, gradients, inputs, parameters())
         )
-        self._clocked(
-            times.backward_weight, lambda: stage_backward_weight(self.module.parameters(), groups)
-        )
+        _, second = self._clocked(lambda: stage_backward_weight(parameters(), groups))
+        return {"forward": forward, "backward_input": first, "backward_weight": second}
 
     def _fresh_inputs(self) -> list[Any]:
         """Return the inputs as leaves, with gradients where the runtime takes them."""
@@ -254,19 +193,12 @@ class _Stage:
         self.outputs = _as_tuple(output, f"modules: output of {type(self.module).__name__}")
         return [self.loss(output)] if self.loss else list(self.outputs)
 
-    @staticmethod
-    def _gradients(outputs: Sequence[Any]) -> list[Any]:
-        import torch
-
-        return [torch.ones_like(output) for output in outputs]
-
-    def _clocked(self, row: list[float], run: Callable[[], Any]) -> Any:
+    def _clocked(self, run: Callable[[], Any]) -> tuple[Any, float]:
         self._synchronise()
         begin = time.perf_counter()
         result = run()
         self._synchronise()
-        row.append(time.perf_counter() - begin)
-        return result
+        return result, time.perf_counter() - begin
 
     def _synchronise(self) -> None:
         import torch
@@ -298,6 +230,6 @@ class _Stage:
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
-    """Return where a tensor lies, and the bytes of all that lies there."""
+    # Where a tensor lies, and the bytes of all that lies there.
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.check import tolerance_of
 from ppsolve.models.trace.table import KINDS, Trace
 
@@ -15,21 +18,12 @@ F, B, I, W = (KINDS.index(name) for name in "FBIW")  # noqa: E741 - the letters 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Clocks of two neighbouring devices, compared by the transfers between them.
+    """Clocks of two neighbouring devices, compared by the transfers between them."""
 
-    Parameters
-    ----------
-    device : int
-        The first of the two; the other one is the next.
-    offset : int
-        Nanoseconds to add to the clock of the next device.
-    round_trip : int
-        Nanoseconds that the fastest transfers there and back take together. Negative where the
-        recorded order of ops is impossible on any two steady clocks.
-    """
-
-    device: int
-    offset: int
+    device: int  # the first of the two; the other one is the next
+    offset: int  # nanoseconds to add to the clock of the next device
+    # nanoseconds that the fastest transfers there and back take together. Negative where the
+    # recorded order of ops is impossible on any two steady clocks
     round_trip: int
 
 
@@ -64,17 +58,14 @@ def precedences_of(part: Trace) -> tuple[IntArray, IntArray]:
 def refuse_early(part: Trace, tolerance: int | None = None) -> None:
     """Refuse a replica-step whose clocks contradict the rules of a pipeline.
 
+    Raises `InputError` where an op starts before an op that it needs has ended; names file and op.
+
     Parameters
     ----------
     part : Trace
-        One replica-step, checked. Nothing is known where its clocks have no common zero.
+        One replica-step, checked. Devices are not compared where clocks have no common zero.
     tolerance : int, optional
         Nanoseconds by which clocks may be off; by default as `tolerance_of` says.
-
-    Raises
-    ------
-    InputError
-        An op starts before an op that it needs has ended; names file and op.
     """
     before, after = precedences_of(part)
     known = (part.device[before] == part.device[after]) | part.is_aligned
@@ -83,7 +74,7 @@ def refuse_early(part: Trace, tolerance: int | None = None) -> None:
     if np.any(late > allowed):
         worst = int(np.argmax(late))
         amount, most = part.times((late[worst], allowed))
-        other = part.event(int(before[worst])).split(": ")[1]
+        other = part.op(int(before[worst]))
         raise part.error(
             int(after[worst]),
             f"starts {amount} {part.unit} before {other} ends, which it needs; expected clocks "
@@ -105,11 +96,10 @@ def boundaries_of(part: Trace) -> list[Boundary]:
     for device in range(int(part.device.max())):
         forth = gap[(source == device) & (target == device + 1)]
         back = gap[(source == device + 1) & (target == device)]
+        low = high = 0
         if len(forth) and len(back):
             low, high = -int(forth.min()), int(back.min())
-            found.append(Boundary(device, (low + high) // 2, high - low))
-        else:
-            found.append(Boundary(device, 0, 0))
+        found.append(Boundary(device, (low + high) // 2, high - low))
     return found
 
 
@@ -132,3 +122,40 @@ def recorded_span(part: Trace) -> int:
         return int(part.end.max() - part.start.min())
     devices = (part.where(part.device == one) for one in np.unique(part.device))
     return max(int(one.end.max() - one.start.min()) for one in devices)
+
+
+Made = TypeVar("Made")
+
+
+def kept_steps(trace: Trace, make: Callable[[Trace], Made]) -> tuple[Trace, list[Made]]:
+    """Make something of each replica-step; leave out the steps in which one is refused.
+
+    Raises the first `InputError` where no step is left.
+
+    Parameters
+    ----------
+    trace : Trace
+        A checked trace.
+    make : callable
+        Takes a replica-step; raises an `InputError` where its times are impossible.
+
+    Returns
+    -------
+    trace : Trace
+        The steps that are left, with a warning for each of the others.
+    made : list
+        What was made of their replicas, by step, then by replica.
+    """
+    made: list[tuple[int, Made]] = []
+    refused: dict[int, InputError] = {}
+    for step, _, part in trace.parts():
+        if step not in refused:
+            try:
+                made.append((step, make(part)))
+            except InputError as error:
+                refused[step] = error
+    left = trace.where(~np.isin(trace.step, list(refused)))
+    if not len(left):
+        raise next(iter(refused.values()))
+    warnings = [f"step {step} is left out: {error}" for step, error in refused.items()]
+    return left.warn(*warnings), [one for step, one in made if step not in refused]

@@ -9,25 +9,19 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE
 from ppsolve.models.trace.table import KINDS, NUM_COMPUTE, Trace
-from ppsolve.solver.traces.clocks import (
-    aligned,
-    boundaries_of,
-    precedences_of,
-    recorded_span,
-)
+from ppsolve.solver.traces.clocks import aligned, boundaries_of, precedences_of, recorded_span
 
-UNUSUAL_STEP = 1.05
-"""A step whose span is this many times the median one is unusual. The 17 ordinary iterations of
-the published Primus trace lie between 0.984 and 1.006 of their median, its two with stalls at 1.068
-and 1.077."""
 
-UNUSUAL_OP = 2.0
-"""An op is unusual if it takes this many times the usual op of its stage and kind, relative to the
-other ops of its micro-batch. In the same trace stalled ops take 5 to 6 times the median, and last
-backwards, which are always slower there, 1.26 times."""
+@dataclass(frozen=True)
+class FitParams:
+    """What counts as unusual. Ordinary steps of the published Primus trace are within 1.006."""
 
-LEAST_POINTS = 3
-"""Fewest points from which a line or a curve of two or three numbers is fitted."""
+    step: float = 1.05  # times the median span, of a step that is looked at
+    op: float = 2.0  # times the usual op of its stage and kind, relative to its micro-batch
+    lengths: int = 3  # fewest different lengths to which costs are fitted
+
+
+FIT_PARAMS = FitParams()
 
 WAITING = (
     "transfers: bandwidth cannot be fitted, as no send is recorded without waiting; give rows of "
@@ -37,68 +31,32 @@ WAITING = (
 
 @dataclass(frozen=True)
 class StageTime:
-    """Durations of one kind of op on one stage, nanoseconds.
-
-    Parameters
-    ----------
-    stage : int
-        The stage.
-    kind : str
-        Kind of the ops.
-    count : int
-        Number of ops.
-    median, mean : float
-        Of all of them.
-    held : float
-        Median time after an op in which its device does not go on although the input of its next
-        op is there: blocking sends and receives, launches, Python. 0 where that is never seen.
-    variation : float
-        Standard deviation over mean, jitter; 1.4826 times the median deviation from the median
-        takes the place of the standard deviation, so that a few stalls do not count.
-    """
+    """Durations of the ops of one kind on one stage, nanoseconds."""
 
     stage: int
     kind: str
-    count: int
     median: float
-    mean: float
+    # median time after an op in which its device does not go on although the input of its next op
+    # is there: blocking sends and receives, launches, Python. 0 where that is never seen
     held: float
+    # standard deviation over mean, jitter; 1.4826 times the median deviation from the median takes
+    # the place of the standard deviation, so that a few stalls do not count
     variation: float
 
 
 @dataclass(frozen=True)
 class TransferFit:
-    """Time of a transfer: latency + bytes / bandwidth.
+    """Time of a transfer: latency + bytes / bandwidth."""
 
-    Parameters
-    ----------
-    latency : float
-        Nanoseconds. From round trips it is the time for which no device is held.
-    bandwidth : float or None
-        Bytes per nanosecond; None where it cannot be fitted.
-    source : str
-        ``transfers`` that were recorded, or ``round trips`` of the fastest ones.
-    """
-
-    latency: float
-    bandwidth: float | None
-    source: str
+    latency: float  # nanoseconds. From round trips it is the time for which no device is held
+    bandwidth: float | None  # bytes per nanosecond; None where it cannot be fitted
 
 
 @dataclass(frozen=True)
 class CostFit:
     """Durations of one kind on one stage over the length L: constant + per_token L + per_square L².
 
-    Parameters
-    ----------
-    stage : int
-        The stage.
-    kind : str
-        Kind of the ops.
-    constant, per_token, per_square : float
-        Nanoseconds, none negative.
-    error : float
-        Median of |fitted - recorded| / recorded.
+    In nanoseconds, none negative; `error` is the median of |fitted - recorded| / recorded.
     """
 
     stage: int
@@ -111,31 +69,16 @@ class CostFit:
 
 @dataclass(frozen=True)
 class UnusualStep:
-    """A replica-step that took far longer than most, and the op that stands out in it.
-
-    Parameters
-    ----------
-    step, replica : int
-        Which one.
-    reason : str
-        ``warm-up`` for the steps at the beginning, else ``stall``.
-    ratio : float
-        Its span over the median span.
-    op : str
-        Op that took the longest beyond its usual time, ``F2.8`` (stage, micro-batch).
-    device : int
-        Device (pipeline rank) of that op.
-    excess : float
-        Nanoseconds beyond its usual time.
-    """
+    """A replica-step that took far longer than most, and the op that stands out in it."""
 
     step: int
     replica: int
-    reason: str
-    ratio: float
+    reason: str  # ``warm-up`` for the steps at the beginning, else ``stall``
+    ratio: float  # its span over the median span
+    # op that took the longest beyond its usual time, ``F2.8`` (stage, micro-batch), and its rank
     op: str
     device: int
-    excess: float
+    excess: float  # nanoseconds beyond its usual time
 
     def __str__(self) -> str:
         """Return one sentence that names step, op and rank."""
@@ -148,41 +91,26 @@ class UnusualStep:
 
 @dataclass(frozen=True)
 class Fits:
-    """All that was fitted to a trace, and what could not be.
+    """All that was fitted to a trace, and what could not be."""
 
-    Parameters
-    ----------
-    stage_times : tuple of StageTime
-        By stage and kind.
-    jitter : dict of str to float
-        Median variation over the stages, by kind.
-    transfer : TransferFit or None
-        None where nothing tells of transfers.
-    costs : tuple of CostFit
-        Empty where no lengths are given.
-    unusual : tuple of UnusualStep
-        By step and replica.
-    warnings : tuple of str
-        What a trace like this cannot tell, and why.
-    """
-
-    stage_times: tuple[StageTime, ...]
-    jitter: dict[str, float]
-    transfer: TransferFit | None
-    costs: tuple[CostFit, ...]
-    unusual: tuple[UnusualStep, ...]
-    warnings: tuple[str, ...]
+    stage_times: tuple[StageTime, ...]  # by stage and kind
+    jitter: dict[str, float]  # median variation over the stages, by kind
+    transfer: TransferFit | None  # None where nothing tells of transfers
+    costs: tuple[CostFit, ...]  # empty where no lengths are given
+    unusual: tuple[UnusualStep, ...]  # by step and replica
+    warnings: tuple[str, ...]  # what a trace like this cannot tell, and why
 
 
 def fit(trace: Trace) -> Fits:
     """Fit all that a checked trace can tell; unusual steps do not count."""
     unusual = tuple(unusual_steps(trace))
     left_out = {(one.step, one.replica) for one in unusual}
-    kept = _without(trace, left_out)
+    pairs = zip(trace.step.tolist(), trace.replica.tolist(), strict=True)
+    kept = trace.where(np.array([pair not in left_out for pair in pairs], dtype=np.bool_))
     kept = kept if len(kept) else trace
-    parts = [part for _, _, part in kept.parts()]
+    parts = [part.where(part.is_compute) for _, _, part in kept.parts()]
     one_way = one_way_of(parts)
-    times = tuple(stage_times(kept, held_times(parts, one_way or 0.0)))
+    times = tuple(_stage_times(kept, _held_times(parts, one_way or 0.0)))
     transfer, warnings = _transfer(kept, one_way, times)
     costs, more = _costs(kept)
     jitter = {
@@ -192,60 +120,32 @@ def fit(trace: Trace) -> Fits:
     return Fits(times, jitter, transfer, costs, unusual, (*warnings, *more))
 
 
-def _without(trace: Trace, left_out: set[tuple[int, int]]) -> Trace:
-    pairs = zip(trace.step.tolist(), trace.replica.tolist(), strict=True)
-    return trace.where(np.array([pair not in left_out for pair in pairs], dtype=np.bool_))
-
-
-def stage_times(
-    trace: Trace, held: Mapping[tuple[int, int], float] | None = None
-) -> Iterator[StageTime]:
-    """Yield the durations of each stage and kind of compute op.
-
-    Parameters
-    ----------
-    trace : Trace
-        A checked trace.
-    held : mapping of (stage, kind) to float, optional
-        Nanoseconds for which a device is held after such an op, see `held_times`.
-
-    Yields
-    ------
-    StageTime
-        By stage, then by kind.
-    """
+def _by_stage_and_kind(trace: Trace) -> Iterator[tuple[int, int, Trace]]:
     for stage in range(int(trace.stage.max()) + 1):
         for kind in range(NUM_COMPUTE):
-            lengths = trace.duration[(trace.stage == stage) & (trace.kind == kind)]
-            if len(lengths):
-                median, mean = float(np.median(lengths)), float(lengths.mean())
-                spread = 1.4826 * float(np.median(np.abs(lengths - median)))
-                variation = spread / mean if mean else 0.0
-                after = (held or {}).get((stage, kind), 0.0)
-                yield StageTime(stage, KINDS[kind], len(lengths), median, mean, after, variation)
+            group = trace.where((trace.stage == stage) & (trace.kind == kind))
+            if len(group):
+                yield stage, kind, group
 
 
-def held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:
-    """Return the time for which devices are held after their ops, by stage and kind.
+def _stage_times(trace: Trace, held: Mapping[tuple[int, int], float]) -> Iterator[StageTime]:
+    for stage, kind, group in _by_stage_and_kind(trace):
+        lengths = group.duration
+        median, mean = float(np.median(lengths)), float(lengths.mean())
+        spread = 1.4826 * float(np.median(np.abs(lengths - median)))
+        variation = spread / mean if mean else 0.0
+        after = held.get((stage, kind), 0.0)
+        yield StageTime(stage, KINDS[kind], median, after, variation)
+
+
+def _held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:
+    """Return the median time for which devices are held after their ops, by stage and kind.
 
     Counted are gaps before ops that wait for no other device: what they need from one was made
     twice the latency before the op that ran before them ended.
-
-    Parameters
-    ----------
-    parts : sequence of Trace
-        Replica-steps.
-    latency : float
-        Nanoseconds of a transfer.
-
-    Returns
-    -------
-    dict of (int, int) to float
-        Median gap; stages and kinds without such gaps are left out.
     """
     gaps: dict[tuple[int, int], list[int]] = {}
-    for part in parts:
-        part = aligned(part.where(part.is_compute))
+    for part in map(aligned, parts):
         before, after = precedences_of(part)
         away = part.device[before] != part.device[after]
         made = np.full(len(part), np.iinfo(np.int64).min // 2)
@@ -263,42 +163,35 @@ def held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], 
 def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
     """Yield the replica-steps that took far longer than most because of single ops.
 
-    A step counts if its span is `UNUSUAL_STEP` times the median and one of its ops is
-    `UNUSUAL_OP` times as long as others of its stage and kind, relative to its micro-batch. At
-    the beginning of a trace that is warm-up, later a stall.
+    A step counts if its span and one of its ops are as `FitParams` says. At the beginning of a
+    trace that is warm-up, later a stall.
     """
     compute = trace.where(trace.is_compute)
-    usual = {(one.stage, one.kind): one.median for one in stage_times(compute)}
+    usual = {(one.stage, one.kind): one.median for one in _stage_times(compute, {})}
     parts = [(step, replica, part, recorded_span(part)) for step, replica, part in compute.parts()]
     median = float(np.median([span for *_, span in parts]))
     warm = True
     first = int(compute.step.min())
     for step, replica, part, span in parts:
-        found = _unusual_op(part, usual) if span > UNUSUAL_STEP * median else None
+        found = _unusual_op(part, usual) if span > FIT_PARAMS.step * median else None
         warm = warm and (step == first or found is not None)
         if found is not None:
             row, excess = found
-            name = f"{KINDS[part.kind[row]]}{part.stage[row]}.{part.microbatch[row]}"
             reason = "warm-up" if warm and len(parts) > 1 else "stall"
             device = int(part.device[row])
-            yield UnusualStep(step, replica, reason, span / median, name, device, excess)
+            yield UnusualStep(step, replica, reason, span / median, part.op(row), device, excess)
 
 
 def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, float] | None:
-    """Return row and excess in nanoseconds of the op that is longest beyond its usual time."""
-    expected = np.array(
-        [
-            usual[stage, KINDS[kind]]
-            for stage, kind in zip(part.stage.tolist(), part.kind.tolist(), strict=True)
-        ]
-    )
+    pairs = zip(part.stage.tolist(), part.kind.tolist(), strict=True)
+    expected = np.array([usual[stage, KINDS[kind]] for stage, kind in pairs])
     ratio = part.duration / np.maximum(expected, 1.0)
     own = np.zeros(int(part.microbatch.max()) + 1)
     for microbatch in range(len(own)):
         # The lower middle: of two ops, one of which stalled, the other one is usual.
         own[microbatch] = np.percentile(ratio[part.microbatch == microbatch], 50, method="lower")
     usually = expected * own[part.microbatch]
-    stands_out = part.duration > UNUSUAL_OP * usually
+    stands_out = part.duration > FIT_PARAMS.op * usually
     if not np.any(stands_out):
         return None
     excess = np.where(stands_out, part.duration - usually, -1.0)
@@ -307,12 +200,12 @@ def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, 
 
 
 def one_way_of(parts: Sequence[Trace]) -> float | None:
-    """Return half of the median round trip of the fastest transfers, in nanoseconds.
+    """Return half of the median round trip of the fastest transfers between ops, in nanoseconds.
 
     None for one device; negative where clocks are off by more. What it takes includes the time for
     which sender and receiver are held.
     """
-    trips = [boundary.round_trip for part in parts for boundary in boundaries_of(_computed(part))]
+    trips = [boundary.round_trip for part in parts for boundary in boundaries_of(part)]
     return float(np.median(trips)) / 2 if trips else None
 
 
@@ -328,11 +221,7 @@ def _transfer(
         text = "transfers: latency cannot be fitted, clocks are off by more than transfers take"
         return None, [text, WAITING]
     held = float(np.median([one.held for one in times]))
-    return TransferFit(max(0.0, one_way - held), None, "round trips"), [WAITING]
-
-
-def _computed(part: Trace) -> Trace:
-    return part.where(part.is_compute)
+    return TransferFit(max(0.0, one_way - held), None), [WAITING]
 
 
 def _from_transfers(sent: Trace) -> tuple[TransferFit, list[str]]:
@@ -341,17 +230,17 @@ def _from_transfers(sent: Trace) -> tuple[TransferFit, list[str]]:
     sizes = np.unique(sent.bytes[sent.bytes != FREE])
     if len(sizes) < 2:
         text = "transfers: bandwidth cannot be fitted, all that say their bytes are of one size"
-        return TransferFit(median, None, "transfers"), [text]
+        return TransferFit(median, None), [text]
     middles = [float(np.median(sent.duration[sent.bytes == size])) for size in sizes]
     slope, latency = (float(number) for number in np.polyfit(sizes.astype(float), middles, 1))
     if slope <= 0:
         text = "transfers: bandwidth cannot be fitted, larger transfers take no longer"
-        return TransferFit(median, None, "transfers"), [text]
+        return TransferFit(median, None), [text]
     if latency < 0:
         # A line through the origin is the best one that no transfer contradicts.
         slope = float(np.dot(sizes, middles) / np.dot(sizes, sizes.astype(float)))
         latency = 0.0
-    return TransferFit(latency, 1 / slope, "transfers"), []
+    return TransferFit(latency, 1 / slope), []
 
 
 def _costs(trace: Trace) -> tuple[tuple[CostFit, ...], list[str]]:
@@ -359,14 +248,12 @@ def _costs(trace: Trace) -> tuple[tuple[CostFit, ...], list[str]]:
     if not len(known):
         return (), ["costs over lengths cannot be fitted, no lengths are recorded"]
     found, lacking = [], []
-    for stage in range(int(known.stage.max()) + 1):
-        for kind in range(NUM_COMPUTE):
-            group = known.where((known.stage == stage) & (known.kind == kind))
-            if len(np.unique(group.length)) >= LEAST_POINTS:
-                found.append(_cost(group, stage, KINDS[kind]))
-            elif len(group):
-                lacking.append(f"{KINDS[kind]} of stage {stage}")
-    text = f"costs over lengths need {LEAST_POINTS} lengths, fewer are recorded of "
+    for stage, kind, group in _by_stage_and_kind(known):
+        if len(np.unique(group.length)) >= FIT_PARAMS.lengths:
+            found.append(_cost(group, stage, KINDS[kind]))
+        else:
+            lacking.append(f"{KINDS[kind]} of stage {stage}")
+    text = f"costs over lengths need {FIT_PARAMS.lengths} lengths, fewer are recorded of "
     return tuple(found), [text + ", ".join(lacking)] if lacking else []
 
 

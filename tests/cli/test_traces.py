@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.traces.detect import read_trace
+from ppsolve.solver.formats.detect import read_trace
 from tests.paths import DATA
 from tests.traces import cases
 

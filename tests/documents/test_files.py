@@ -16,8 +16,8 @@ from ppsolve.models.bench.file import read_records
 from ppsolve.models.documents import files
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_text, write_bytes, write_text
-from ppsolve.solver.convert.pickles.files import read_pickle_file
-from ppsolve.solver.traces.detect import read_trace
+from ppsolve.solver.formats.detect import read_trace
+from ppsolve.solver.formats.pickles.timeline import read_pickle_file
 
 
 def mode_of(path: Path) -> int:

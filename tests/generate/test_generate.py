@@ -27,8 +27,7 @@ from ppsolve.solver.generate.flags import (
     parse_unequal,
     read_options,
 )
-from ppsolve.solver.generate.instances import build, generate
-from ppsolve.solver.generate.profiles import PROFILES, find_profile
+from ppsolve.solver.generate.instances import PROFILES, build, find_profile, generate
 from ppsolve.solver.optimize.kinds import load_instance, lower, parse_instance
 from tests.paths import DATA
 

@@ -11,9 +11,8 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.solver.export.torch import FORMATS, Format
-from ppsolve.solver.torch.recording import record_steps
-from ppsolve.solver.torch.schedule import build_schedule, feeding_order
+from ppsolve.solver.formats.program import FORMATS, Format
+from ppsolve.solver.torch.runtime import build_schedule, feeding_order, record_steps
 
 AWAKE = {"is": False}
 """Whether ops sleep; the first step, in which the runtime finds out shapes, need not."""

@@ -12,8 +12,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.solver.export.torch import Format
-from ppsolve.solver.torch.schedule import build_schedule, feeding_order
+from ppsolve.solver.formats.program import Format
+from ppsolve.solver.torch.runtime import build_schedule, feeding_order
 
 WIDTH, ROWS, LENGTH = 12, 3, 5
 """Features of an activation, sequences of a micro-batch, and their length."""

@@ -7,9 +7,8 @@ from statistics import median
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.trace.table import Trace
-from ppsolve.solver.torch.again import compare_in_turn
-from ppsolve.solver.torch.comparison import compare_run
-from ppsolve.solver.torch.recording import steps_of
+from ppsolve.solver.torch.runs import compare_in_turn, compare_run
+from ppsolve.solver.torch.runtime import steps_of
 from ppsolve.solver.traces.clocks import recorded_span
 
 CLOSE = 0.05

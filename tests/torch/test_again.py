@@ -9,14 +9,14 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.table import COLUMNS, KINDS, Trace
-from ppsolve.solver.torch.again import (
+from ppsolve.solver.torch.runs import (
     compare_in_turn,
+    compare_run,
     measured_again,
     predictions_of,
     timed_again,
 )
-from ppsolve.solver.torch.comparison import compare_run
-from ppsolve.solver.torch.recording import steps_of
+from ppsolve.solver.torch.runtime import steps_of
 
 Row = tuple[int, str, int, int, int, int]
 """Step, kind, stage (and device), micro-batch, start and end in nanoseconds."""
@@ -28,7 +28,7 @@ def trace(rows: Sequence[Row]) -> Trace:
         for step, kind, stage, batch, start, end in rows
     ]
     columns = dict(zip(COLUMNS, zip(*made, strict=True), strict=True))
-    return Trace.of(columns, unit="us", sources=["run"], format="table")
+    return Trace.of(columns, unit="us", sources=("run",), format="table")
 
 
 def step(number: int = 0, slower: int = 1) -> list[Row]:

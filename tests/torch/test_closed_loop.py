@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.torch.again import measured_again, predictions_of, timed_again
-from ppsolve.solver.torch.comparison import compare_run
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.torch.profile import Repeats, profile_stages
-from ppsolve.solver.torch.recording import steps_of
-from ppsolve.solver.traces.detect import read_trace
+from ppsolve.solver.torch.runs import compare_run, measured_again, predictions_of, timed_again
+from ppsolve.solver.torch.runtime import steps_of
 from tests.docs.snippets import Reader, snippets_of
 from tests.paths import ROOT
 from tests.torch.judging import CLOSE, judge

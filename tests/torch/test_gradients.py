@@ -9,8 +9,8 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.pipeline.runtime import as_torch_runs
-from ppsolve.solver.export.torch import FORMATS
-from ppsolve.solver.torch.schedule import feeding_order
+from ppsolve.solver.formats.program import FORMATS
+from ppsolve.solver.torch.runtime import feeding_order
 from tests.torch.world import World
 
 pytest.importorskip("torch")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ppsolve
-from ppsolve.solver.torch.comparison import compare_run
-from ppsolve.solver.torch.recording import steps_of
-from ppsolve.solver.traces.detect import read_trace
+from ppsolve.solver.formats.detect import read_trace
+from ppsolve.solver.torch.runs import compare_run
+from ppsolve.solver.torch.runtime import steps_of
 from tests.paths import ROOT
 from tests.torch.judging import judge
 

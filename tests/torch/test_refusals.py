@@ -10,10 +10,9 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import HeuristicEntry, ScheduleDocument
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.export.program import read_program
-from ppsolve.solver.torch import version
-from ppsolve.solver.torch.schedule import _check_stages, feeding_order
-from ppsolve.solver.torch.version import require_tested_torch
+from ppsolve.solver.formats.program import read_program
+from ppsolve.solver.torch import runtime
+from ppsolve.solver.torch.runtime import _check_stages, feeding_order, require_tested_torch
 
 
 class Stage:
@@ -62,22 +61,22 @@ def test_microbatches_are_fed_in_the_order_of_the_last_stage() -> None:
 
 @pytest.mark.parametrize("found", ["2.14.0", "2.1.0", "3.0"])
 def test_other_versions_are_refused(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "version", lambda _: found)
+    monkeypatch.setattr(runtime, "version", lambda _: found)
     with pytest.raises(InputError, match=rf"expected torch 2\.13\.\*, .* got {found}"):
         require_tested_torch()
 
 
 @pytest.mark.parametrize("found", ["2.13.0", "2.13.1+cpu", "2.13.0a0"])
 def test_tested_versions_pass(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "version", lambda _: found)
+    monkeypatch.setattr(runtime, "version", lambda _: found)
     require_tested_torch()
 
 
 def test_torch_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
-        raise version.PackageNotFoundError(name)
+        raise runtime.PackageNotFoundError(name)
 
-    monkeypatch.setattr(version, "version", missing)
+    monkeypatch.setattr(runtime, "version", missing)
     with pytest.raises(InputError, match=r"pip install 'ppsolve\[torch\]'"):
         require_tested_torch()
 

@@ -11,7 +11,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.pipeline.runtime import as_torch_runs
-from ppsolve.solver.export.torch import FORMATS, Format
+from ppsolve.solver.formats.program import FORMATS, Format
 from tests.torch.world import World
 
 pytest.importorskip("torch")

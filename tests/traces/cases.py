@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.trace.check import checked
 from ppsolve.models.trace.table import KINDS, Trace
+from ppsolve.solver.traces.replay import Recorded
 
 F, B = 10, 20
 """Durations in microseconds."""
@@ -64,7 +67,7 @@ def trace(plan: list[tuple[str, int, int, float]] = PLAN, **fields: Any) -> Trac
         "device": [row[1] for row in plan],
     }
     columns.update(fields)
-    return checked(Trace.of(columns, unit="us", sources=["made"], format="table"))
+    return checked(Trace.of(columns, unit="us", sources=("made",), format="table"))
 
 
 def annotation(name: str, start: float, length: float, **fields: Any) -> dict[str, Any]:
@@ -116,3 +119,13 @@ def megatron(
     numbers = {"pp_size": 2, "vp_size": 1, "num_mbs": 2, **config}
     (folder / "config.json").write_text(json.dumps(numbers))
     return made
+
+
+def order_of(recorded: Recorded) -> list[str]:
+    """Return the recorded order of every stage as text, ``F0 F1 B0 F2 B1 B2``."""
+    part, texts = recorded.part, []
+    for stage in range(recorded.instance.num_stages):
+        rows = np.flatnonzero(part.stage == stage)
+        rows = rows[np.lexsort((part.end[rows], part.start[rows]))]
+        texts.append(" ".join(f"{KINDS[part.kind[r]]}{part.microbatch[r]}" for r in rows))
+    return texts

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.traces.detect import read_trace
+from ppsolve.solver.formats.detect import read_trace
 from tests.paths import DATA
 from tests.traces.broken import CASES
 

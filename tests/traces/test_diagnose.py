@@ -11,11 +11,10 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import KINDS, Trace, joined
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.traces.detect import read_trace
-from ppsolve.solver.traces.diagnosis.diagnose import diagnose, recorded_variant
-from ppsolve.solver.traces.diagnosis.helps import searched_help, variants
-from ppsolve.solver.traces.diagnosis.passes import StepInProgress
+from ppsolve.solver.traces.diagnosis.changes import searched_help, variants
+from ppsolve.solver.traces.diagnosis.diagnose import StepInProgress, diagnose, recorded_variant
 from ppsolve.solver.traces.diagnosis.steps import Searches, Variant, held_by, steps_of
 from ppsolve.solver.traces.diagnosis.verdict import Help
 from ppsolve.solver.traces.replay import least_span
@@ -41,7 +40,7 @@ def run_of(replicas: list[list[tuple[str, int, int, float, float]]]) -> Trace:
         "end": [round((row[4] + row[5]) * US) for row in rows],
         "device": [row[2] for row in rows],
     }
-    return Trace.of(columns, unit="us", sources=["made"], format="table")
+    return Trace.of(columns, unit="us", sources=("made",), format="table")
 
 
 def one_stage(lengths: list[float]) -> list[tuple[str, int, int, float, float]]:

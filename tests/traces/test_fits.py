@@ -8,7 +8,7 @@ import pytest
 from ppsolve.models.trace.check import checked
 from ppsolve.models.trace.table import FREE, KINDS, Trace
 from ppsolve.solver.traces.fits import fit, unusual_steps
-from ppsolve.solver.traces.instances import median_instance
+from ppsolve.solver.traces.replay import median_instance
 from tests.traces import cases
 
 
@@ -30,7 +30,7 @@ def columns(plan, step=0, lengths=None):
 
 def trace_of(*parts, **extra):
     joined = {name: [value for part in parts for value in part[name]] for name in parts[0]}
-    return checked(Trace.of({**joined, **extra}, unit="us", sources=["made"], format="table"))
+    return checked(Trace.of({**joined, **extra}, unit="us", sources=("made",), format="table"))
 
 
 def one_stage(durations, step=0, lengths=None, gap=0.0):

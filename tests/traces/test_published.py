@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from ppsolve.models.trace.table import Trace
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.optimize import api
 from ppsolve.solver.traces.clocks import recorded_span
-from ppsolve.solver.traces.detect import read_trace
 from ppsolve.solver.traces.fits import fit
-from ppsolve.solver.traces.instances import median_instance
-from ppsolve.solver.traces.recorded import recorded_step
-from ppsolve.solver.traces.replay import Recorded, least_span
+from ppsolve.solver.traces.replay import Recorded, least_span, median_instance, recorded_step
 from tests.paths import DATA
+from tests.traces import cases
 
 TRACES = DATA / "traces"
 RELATIVE = 1e-6
@@ -38,7 +37,7 @@ def test_straggler_study(name):
     found = {}
     for step, replica, part in read(f"{name}.parquet").parts():
         one = Recorded.of(part)
-        found[step, replica] = (one.span, one.replayed, least_span(part)), one.order
+        found[step, replica] = (one.span, one.replayed, least_span(part)), cases.order_of(one)
     rows = expected(name)
     assert len(found) == len(rows)
     for row in rows:

@@ -7,8 +7,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.optimize import api
-from ppsolve.solver.traces.recorded import recorded_step
-from ppsolve.solver.traces.replay import Recorded, least_span
+from ppsolve.solver.traces.replay import Recorded, least_span, recorded_step
 from tests.traces import cases
 
 
@@ -72,7 +71,7 @@ def test_moments_finer_than_durations_are_kept():
 def test_replay_of_the_recorded_order():
     """B0.0 recorded late: the replay starts it as soon as B1.0 ends."""
     recorded = Recorded.of(cases.trace(moved(B0_0=45, B0_1=75)))
-    assert recorded.order == ["F0 F1 B0 B1", "F0 B0 F1 B1"]
+    assert cases.order_of(recorded) == ["F0 F1 B0 B1", "F0 B0 F1 B1"]
     assert (recorded.span, recorded.replayed) == (95_000, 90_000)
 
 

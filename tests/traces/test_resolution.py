@@ -10,9 +10,9 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.check import resolution_of, tolerance_of
 from ppsolve.models.trace.table import KINDS, Trace
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.optimize import api
-from ppsolve.solver.traces.detect import read_trace
-from ppsolve.solver.traces.recorded import recorded_step
+from ppsolve.solver.traces.replay import recorded_step
 from tests.traces import cases
 
 STEP_OF_SINGLES = 2**-10
@@ -115,7 +115,7 @@ def a_trace(starts, length, unit="us", name="kineto"):
     columns = dict.fromkeys(("step", "replica", "stage", "chunk", "device"), [0] * count)
     columns |= {"kind": [KINDS.index("F")] * count, "microbatch": list(range(count))}
     columns |= {"start": starts, "end": [start + length for start in starts]}
-    return Trace.of(columns, unit=unit, sources=["made"], format=name)
+    return Trace.of(columns, unit=unit, sources=("made",), format=name)
 
 
 def test_the_tolerance_follows_from_numbers_and_durations():

@@ -10,32 +10,22 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.trace.table import KINDS, Trace
-from ppsolve.solver.structure.timing import time_orders
+from ppsolve.solver.flow.holds import memory_time
+from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.traces.clocks import op_table
-from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep, Variant, memory_bound
+from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep, Variant, replayed
 from ppsolve.solver.traces.diagnosis.verdict import mean_of
 from ppsolve.solver.traces.fits import one_way_of
 from ppsolve.solver.traces.replay import Recorded, least_span
 
-PARTS = ("fill and drain", "imbalance", "unequal", "memory", "order", "transfers", "unexplained")
-"""Parts of a bubble; they sum to it."""
-
-AHEAD, BACK = KINDS.index("TF"), KINDS.index("TB")
-
 
 @dataclass(frozen=True)
 class Transfers:
-    """Times of transfers between devices.
+    """Times of transfers between devices."""
 
-    Parameters
-    ----------
-    latency : int
-        Nanoseconds of a transfer that was not recorded.
-    recorded : dict of (int, int) to int64[kinds, stages, micro-batches]
-        Nanoseconds of those that were, by step and replica; `FREE` where there is none.
-    """
-
-    latency: int
+    latency: int  # nanoseconds of a transfer that was not recorded
+    # dict of (int, int) to int64[kinds, stages, micro-batches]: nanoseconds of those that were, by
+    # step and replica; `FREE` where there is none
     recorded: dict[tuple[int, int], IntArray]
 
     @classmethod
@@ -57,7 +47,8 @@ class Transfers:
         lags = np.full(len(sender), self.latency, dtype=np.int64)
         table = self.recorded.get((int(one.part.step[0]), int(one.part.replica[0])))
         if table is not None:
-            way = np.where(problem.kind[sender] == problem.kinds.index("F"), AHEAD, BACK)
+            is_forward = problem.kind[sender] == problem.kinds.index("F")
+            way = np.where(is_forward, KINDS.index("TF"), KINDS.index("TB"))
             known = table[way, problem.stage[sender], problem.microbatch[sender]]
             lags = np.where(known == FREE, lags, known)
         return np.where(away, lags, 0)
@@ -90,7 +81,7 @@ def bubble_of(
     """
     slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
     parts = [_parts(one, variant, transfers.lags(one)) for one in slowest]
-    return {name: mean_of(part[name] for part in parts) for name in PARTS}
+    return {name: mean_of(part[name] for part in parts) for name in parts[0]}
 
 
 def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
@@ -100,9 +91,12 @@ def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
     equal = replayed(one, stages)
     evened = _means(stages, one.problem.kind)
     even = replayed(one, evened)
-    part = _with_durations(one, evened)
+    lengths = np.zeros_like(evened)
+    lengths[one.row] = evened
+    part = replace(one.part, start=np.zeros_like(lengths), end=lengths)
     least = least_span(part)
-    roomy = max(least, memory_bound(variant, DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),))))
+    (flow,) = variant.flows(DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),)), is_free=False)
+    roomy = max(least, memory_time(Paths(flow)))
     work = float(duration.sum()) / one.instance.num_devices
     return {
         "fill and drain": least - work,
@@ -115,37 +109,9 @@ def _parts(one: Recorded, variant: Variant, lags: IntArray) -> dict[str, float]:
     }
 
 
-def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
-    """Return the makespan of the recorded order with other durations.
-
-    Parameters
-    ----------
-    one : Recorded
-        A replica-step in nanoseconds, n ops.
-    duration : int64[n]
-        Nanoseconds of each op.
-    lags : int64[edges] or int
-        Nanoseconds between ops that follow one another.
-
-    Returns
-    -------
-    int
-        Nanoseconds.
-    """
-    problem = one.problem
-    changed = replace(problem, duration=duration, lag=problem.lag + lags)
-    return time_orders(changed, one.orders).makespan
-
-
 def _means(duration: IntArray, *keys: IntArray) -> IntArray:
     """Return durations with the mean of all ops with the same keys in place of each."""
     _, group = np.unique(np.stack(keys), axis=1, return_inverse=True)
     group = group.ravel()
     means = np.bincount(group, weights=duration) / np.bincount(group)
     return np.rint(means[group]).astype(np.int64)
-
-
-def _with_durations(one: Recorded, duration: IntArray) -> Trace:
-    lengths = np.zeros_like(duration)
-    lengths[one.row] = duration
-    return replace(one.part, start=np.zeros_like(lengths), end=lengths)

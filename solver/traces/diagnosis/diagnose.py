@@ -1,4 +1,8 @@
-"""The verdict on a recorded run: how far from optimal it was, and what would help."""
+"""The verdict on a recorded run: how far from optimal it was, and what would help.
+
+Orders and exchanges of all steps are searched: a search ends where it gains no more, or with its
+time.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +11,36 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import Layers
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.flow.bounds import flow_bounds
+from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.kernels.compilation import answering_within
 from ppsolve.solver.traces.diagnosis.bubble import Transfers, bubble_of
-from ppsolve.solver.traces.diagnosis.helps import recorded_helps, searched_help, variants
-from ppsolve.solver.traces.diagnosis.passes import verdicts_of
-from ppsolve.solver.traces.diagnosis.resplit import other_split, refuse_other_stages
+from ppsolve.solver.traces.diagnosis.changes import (
+    other_split,
+    recorded_helps,
+    refuse_other_stages,
+    searched_help,
+    variants,
+)
 from ppsolve.solver.traces.diagnosis.steps import (
+    DIAGNOSIS,
     DiagnosedStep,
     Searches,
     Variant,
     held_by,
     steps_of,
 )
-from ppsolve.solver.traces.diagnosis.verdict import Diagnosis, Help, StepVerdict
+from ppsolve.solver.traces.diagnosis.verdict import Diagnosis, Help, ReplicaVerdict, StepVerdict
+from ppsolve.solver.traces.replay import least_span
 
 TIME_LIMIT = 45.0
-"""Wall seconds of a diagnosis by default. The 16 steps of 32 replicas of the straggler study's SE
-trace take 20 s of processor time until all orders are proved and no exchange gets better, what
-would help 17 s, and kernels that no cache holds 20 s on one of two processors."""
-
-WORK_SHARE = 0.95
-"""Part of the time limit in which all is computed; the rest is for loading and printing. With
-all of it the 512 replica-steps of SE took 0.14 s longer than a limit of 54 s."""
+"""Wall seconds of a diagnosis by default: enough for the straggler study's SE trace, 16 steps of 32
+replicas, on one of two processors."""
 
 
 def diagnose(
@@ -44,6 +52,9 @@ def diagnose(
     layers: Layers | None = None,
 ) -> Diagnosis:
     """Return the verdict on a recorded run.
+
+    Raises `InputError` where a recorded order is impossible or held more than the capacity, or
+    layers are of other stages.
 
     Parameters
     ----------
@@ -63,43 +74,29 @@ def diagnose(
     -------
     Diagnosis
         Of all steps and replicas.
-
-    Raises
-    ------
-    InputError
-        A recorded order is impossible or held more than the capacity, or layers are of other
-        stages.
     """
-    clock = Clock(WORK_SHARE * time_limit, began=began)
+    clock = Clock(DIAGNOSIS.work_share * time_limit, began=began)
     with answering_within(clock.left):
         steps = steps_of(trace)
         recorded = recorded_variant(steps, capacity)
         if layers is not None:
             refuse_other_stages(steps, layers)
-        return _diagnosed(trace, steps, recorded, layers, clock)
-
-
-def _diagnosed(
-    trace: Trace, steps: list[DiagnosedStep], recorded: Variant, layers: Layers | None, clock: Clock
-) -> Diagnosis:
-    bubble = bubble_of(steps, recorded, Transfers.of(trace))
-    searches = Searches()
-    verdicts = verdicts_of(steps, recorded, searches, clock)
-    helps = _helps(steps, verdicts, recorded, searches, clock)
-    if layers is not None:
-        helps.append(other_split(steps, verdicts, layers))
-    return Diagnosis(
-        tuple(verdicts),
-        tuple(helps),
-        bubble,
-        *_slowness(trace),
-    )
+        bubble = bubble_of(steps, recorded, Transfers.of(trace))
+        searches = Searches()
+        verdicts = _verdicts_of(steps, recorded, searches, clock)
+        helps = _helps(steps, verdicts, recorded, searches, clock)
+        if layers is not None:
+            helps.append(other_split(steps, verdicts, layers))
+        return Diagnosis(tuple(verdicts), tuple(helps), bubble, *_slowness(trace))
 
 
 def recorded_variant(
     steps: Sequence[DiagnosedStep], capacity: Sequence[int] | None = None
 ) -> Variant:
     """Return a run as it is: stages where they ran, memory as it was held or is given.
+
+    Raises `InputError` where a device held more than its capacity, or the number of capacities is
+    another one.
 
     Parameters
     ----------
@@ -112,11 +109,6 @@ def recorded_variant(
     -------
     Variant
         Without any change.
-
-    Raises
-    ------
-    InputError
-        A device held more than its capacity, or the number of capacities is another one.
     """
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
@@ -172,3 +164,134 @@ def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, .
     mean = (total / np.maximum(forwards, 1)).reshape(shape)
     scaled = mean / max(float(mean.mean()), 1.0)
     return tuple(tuple(row) for row in scaled.tolist()), tuple(replicas.tolist())
+
+
+class StepInProgress:
+    """What is known of one step: the best found, bounds, and searches that time cut off.
+
+    Parameters
+    ----------
+    step : DiagnosedStep
+        The step.
+    variant : Variant
+        The run as it is.
+    """
+
+    def __init__(self, step: DiagnosedStep, variant: Variant) -> None:
+        self.step, self._variant = step, variant
+        self._bounds = [least_span(one.part) for one in step.parts]
+        self._ordered = list(step.replays)
+        self._bound = self._least = max(self._bounds)
+        self._exchanged = max(step.replays)
+        self.unfinished = {False}
+        if len(step.parts) > 1:
+            self.unfinished = {False, True}
+            (flow,) = variant.flows(step, is_free=True)
+            self._least = exchange_bound(flow, len(step.counts), equal=len(set(step.counts)) == 1)
+
+    @property
+    def gap(self) -> float:
+        """Share by which the best that was found for an unfinished search is above its bound."""
+        if False in self.unfinished:
+            return max(self._ordered) / max(self._bound, 1) - 1
+        return self._exchanged / max(self._least, 1) - 1
+
+    def search(self, searches: Searches, clock: Clock, *, is_free: bool, seed: int) -> None:
+        """Search until nothing better is found for long, or the clock is over.
+
+        Parameters
+        ----------
+        searches : Searches
+            Searches that are kept between steps.
+        clock : Clock
+            Clock of the search; a search that it cuts off stays in `unfinished`.
+        is_free : bool
+            Micro-batches may be exchanged between replicas.
+        seed : int
+            Seed of the random numbers, from 1.
+        """
+        seconds, patience = clock.left, DIAGNOSIS.patience
+        if seconds <= 0:
+            return
+        answer = searches.answer(
+            self._variant, self.step, is_free=is_free, seconds=seconds, seed=seed
+        )
+        if answer is None:
+            self.unfinished.discard(is_free)
+            return
+        is_patient = patience <= answer.seconds < seconds - patience
+        if is_patient or answer.status is Status.OPTIMAL:
+            self.unfinished.discard(is_free)
+        if is_free:
+            self._exchanged = min(self._exchanged, int(answer.makespan))
+            self._least = max(self._least, int(answer.bound))
+        else:
+            self._ordered = list(map(min, self._ordered, _spans(self.step, answer.schedule)))
+            self._bound = max(self._bound, int(answer.bound))
+
+    def bound_replicas(self, clock: Clock) -> None:
+        """Bound the span of every replica; what the clock leaves no time for is weaker only."""
+        flows = self._variant.flows(self.step, is_free=False)
+        searched = [flow_bounds(flow, clock)[0].value for flow in flows]
+        self._bounds = list(map(max, self._bounds, searched))
+        self._bound = max(self._bound, *self._bounds)
+
+    @property
+    def verdict(self) -> StepVerdict:
+        """The verdict as far as it is known, nanoseconds."""
+        ordered, bounds, longest = self._ordered, list(self._bounds), max(self._ordered)
+        has_one = len(ordered) == 1
+        # The recorded assignment is one of all, so that no order of it beats their bound.
+        bound = self._bound if has_one else max(self._bound, self._least)
+        if bound == longest and ordered.count(longest) == 1:
+            # The bound of the step is met by one replica alone, so it is a bound of that replica.
+            bounds[ordered.index(longest)] = bound
+        rows = zip(self.step.replicas, self.step.parts, ordered, bounds, strict=True)
+        return StepVerdict(
+            self.step.number,
+            tuple(
+                ReplicaVerdict(replica, one.span, one.replayed, value, least)
+                for replica, one, value, least in rows
+            ),
+            bound,
+            longest if has_one else min(self._exchanged, longest),
+            bound if has_one else self._least,
+        )
+
+
+def _verdicts_of(
+    steps: Sequence[DiagnosedStep], variant: Variant, searches: Searches, clock: Clock
+) -> list[StepVerdict]:
+    """Return the verdict of every step.
+
+    Every step has its share of the time; what some do not need goes to those that were cut off,
+    largest gap first, then to bounds of all replicas.
+    """
+    # Else the first step pays for it with all its share, and its exchange has no time.
+    for is_free in (False, True):
+        if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
+            searches.prepare(variant, steps[0], is_free=is_free)
+    clock = clock.share(DIAGNOSIS.steps_share)
+    found: list[StepInProgress] = []
+    for number, step in enumerate(steps):
+        share = clock.share(1 / (len(steps) - number))
+        one = StepInProgress(step, variant)
+        found.append(one)
+        for is_free in sorted(one.unfinished):
+            part = share if is_free or len(one.unfinished) == 1 else share.share(0.5)
+            one.search(searches, part, is_free=is_free, seed=1)
+    cut = sorted((one for one in found if one.unfinished), key=lambda one: -one.gap)
+    jobs = [(one, is_free) for one in cut for is_free in sorted(one.unfinished)]
+    for number, (one, is_free) in enumerate(jobs):
+        one.search(searches, clock.share(1 / (len(jobs) - number)), is_free=is_free, seed=2)
+    for number, one in enumerate(found):
+        if not clock.is_over:
+            one.bound_replicas(clock.share(1 / (len(found) - number)))
+    return [one.verdict for one in found]
+
+
+def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
+    problem = schedule.problem
+    ends = schedule.start + problem.duration
+    replicas = (problem.replica == replica for replica in range(len(step.parts)))
+    return [int(ends[mine].max() - schedule.start[mine].min()) for mine in replicas]

@@ -4,45 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.lowering import lower_replicas
 from ppsolve.models.trace.table import Trace
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.flow.bounds import flow_bounds
-from ppsolve.solver.flow.exchange_bounds import exchange_bound
 from ppsolve.solver.flow.flow import Flow, flow_of
-from ppsolve.solver.flow.holds import memory_time
-from ppsolve.solver.flow.paths import Paths
 from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
 from ppsolve.solver.traces.clocks import F, op_table
-from ppsolve.solver.traces.instances import FIELDS
-from ppsolve.solver.traces.replay import Recorded, impossible
+from ppsolve.solver.traces.replay import FIELDS, Recorded
 
 Times = dict[str, IntArray]
 """Nanoseconds by field of the times of an instance, each int64[stages, micro-batches of all]."""
 
 
+@dataclass(frozen=True)
+class DiagnosisParams:
+    """How the time of a diagnosis is shared."""
+
+    work_share: float = 0.95  # of the time limit, for computing; the rest is for printing
+    steps_share: float = 0.75  # of what is left after preparing; the rest is for changes
+    patience: float = 0.2  # seconds without an answer better by 0.1 % that end a search
+    preparing: float = 1.5  # seconds that must be left for a change, else it is not computed
+    per_step: float = 0.5  # most seconds for the search of one step of a change
+
+
+DIAGNOSIS = DiagnosisParams()
+
+
 @dataclass(frozen=True, eq=False)
 class DiagnosedStep:
-    """The replicas of one recorded step.
-
-    Parameters
-    ----------
-    number : int
-        Number of the step.
-    replicas : tuple of int
-        Numbers of its replicas.
-    parts : tuple of Recorded
-        Each replica, in nanoseconds.
-    """
+    """The replicas of one recorded step, each recorded in nanoseconds."""
 
     number: int
     replicas: tuple[int, ...]
@@ -72,79 +71,76 @@ class DiagnosedStep:
 def steps_of(trace: Trace) -> list[DiagnosedStep]:
     """Return the steps of a checked trace, with their orders replayed.
 
-    Raises
-    ------
-    InputError
-        A recorded order is impossible; names file, step and replica.
+    Raises `InputError` where a recorded order is impossible; names file, step and replica.
     """
     found: dict[int, list[tuple[int, Recorded]]] = {}
     for number, replica, part in trace.parts():
         recorded = Recorded.of(part, "ns")
-        try:
-            assert recorded.replay.makespan >= 0
-        except DeadlockError as error:
-            raise impossible(recorded.part, error) from None
+        assert recorded.replay.makespan >= 0
         found.setdefault(number, []).append((replica, recorded))
-    return [
-        DiagnosedStep(
-            number, tuple(replica for replica, _ in pairs), tuple(one for _, one in pairs)
-        )
-        for number, pairs in found.items()
-    ]
+    return [DiagnosedStep(number, *zip(*pairs, strict=True)) for number, pairs in found.items()]
 
 
 def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
     """Return the most activations that each device held in any step: forwards without backward."""
-    most = np.zeros(max(one.instance.num_devices for step in steps for one in step.parts), np.int64)
-    for step in steps:
-        for one in step.parts:
-            kind = one.part.kind[one.row]
-            last = int(kind.max())  # a W where backwards are split, it gives back the activation
-            for device, order in enumerate(one.orders):
-                change = (kind[order] == F).astype(np.int64) - (kind[order] == last)
-                most[device] = max(most[device], int(np.cumsum(change).max(initial=0)))
-    return [int(count) for count in most]
+    parts = [one for step in steps for one in step.parts]
+    most = [0] * max(one.instance.num_devices for one in parts)
+    for one in parts:
+        kind = one.part.kind[one.row]
+        last = int(kind.max())  # a W where backwards are split, it gives back the activation
+        for device, order in enumerate(one.orders):
+            change = (kind[order] == F).astype(np.int64) - (kind[order] == last)
+            most[device] = max(most[device], int(np.cumsum(change).max(initial=0)))
+    return most
+
+
+def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
+    """Return the nanoseconds that the recorded order takes with other durations.
+
+    Parameters
+    ----------
+    one : Recorded
+        A replica-step in nanoseconds, n ops.
+    duration : int64[n]
+        Nanoseconds of each op.
+    lags : int64[edges] or int
+        Nanoseconds between ops that follow one another.
+
+    Returns
+    -------
+    int
+        The makespan.
+    """
+    changed = replace(one.problem, duration=duration, lag=one.problem.lag + lags)
+    return one.timed(changed).makespan
 
 
 @dataclass(frozen=True)
 class Variant:
-    """The run as it is, or with a change.
+    """The run as it is, or with a change."""
 
-    Parameters
-    ----------
-    name, assumes : str
-        The change, and what is assumed of it.
-    times : callable
-        Makes its times of the recorded ones.
-    capacity : tuple of int
-        Activations that each device has room for.
-    placement : dict of str to object
-        Fields of the instance that say which device runs which stage.
-    has_recorded : bool
-        Any schedule of the run as it is serves with the change too.
-    """
-
+    # the change, and what is assumed of it
     name: str
     assumes: str
-    times: Callable[[Times], Times]
-    capacity: tuple[int, ...]
-    placement: dict[str, Any]
-    has_recorded: bool = True
+    times: Callable[[Times], Times]  # makes its times of the recorded ones
+    capacity: tuple[int, ...]  # activations that each device has room for
+    placement: dict[str, Any]  # fields of the instance that say which device runs which stage
+    has_recorded: bool = True  # any schedule of the run as it is serves with the change too
 
     def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
-        """Return all replicas of a step as one pipeline.
+        """Return all replicas of a step as one pipeline in nanoseconds.
 
         Parameters
         ----------
         step : DiagnosedStep
-            The step.
+            The step; its micro-batches are numbered replica by replica.
         is_free : bool
             Micro-batches may be exchanged between replicas.
 
         Returns
         -------
         PipelineInstance
-            In nanoseconds; micro-batches are numbered replica by replica.
+            The pipeline.
         """
         counts = step.counts
         ends = np.cumsum(counts).tolist()
@@ -168,6 +164,30 @@ class Variant:
         }
         return PipelineInstance.parse(data, str(data["name"]))
 
+    def flows(self, step: DiagnosedStep, *, is_free: bool) -> list[Flow]:
+        """Return the flow of each replica, or that of all micro-batches on one.
+
+        Parameters
+        ----------
+        step : DiagnosedStep
+            The step.
+        is_free : bool
+            Micro-batches may be exchanged between replicas: all are in one flow.
+
+        Returns
+        -------
+        list of Flow
+            In nanoseconds.
+        """
+        pipeline = self.pipeline(step, is_free=is_free)
+        assert pipeline.replicas is not None
+        count = pipeline.num_microbatches
+        blocks = (tuple(range(count)),) if is_free else pipeline.replicas.blocks(count)
+        flows = [flow_of(problem) for problem in lower_replicas(pipeline, blocks)]
+        found = [flow for flow in flows if flow is not None]
+        assert len(found) == len(flows), "one pipe without transfers is a flow"
+        return found
+
 
 class Searches:
     """Searches over steps; what does not change between steps is worked out once."""
@@ -182,14 +202,7 @@ class Searches:
         return min(self._preparing, default=0.0)
 
     def answer(
-        self,
-        variant: Variant,
-        step: DiagnosedStep,
-        *,
-        is_free: bool,
-        seconds: float,
-        patience: float,
-        seed: int = 1,
+        self, variant: Variant, step: DiagnosedStep, *, is_free: bool, seconds: float, seed: int = 1
     ) -> StepAnswer | None:
         """Return the best schedule found for a step, checked, with its bound.
 
@@ -203,8 +216,6 @@ class Searches:
             Micro-batches may be exchanged between replicas.
         seconds : float
             Wall seconds; preparing the first step of a kind takes more.
-        patience : float
-            Seconds without an answer that is better by 0.1 % after which to stop.
         seed : int
             Seed of the random numbers, from 1.
 
@@ -213,6 +224,7 @@ class Searches:
         StepAnswer or None
             In nanoseconds; None where no order was found that fits the memory.
         """
+        patience = DIAGNOSIS.patience
         try:
             scheduler = self._scheduler(variant, step, is_free=is_free)
             times = variant.times(step.times)
@@ -223,18 +235,14 @@ class Searches:
             return None
 
     def prepare(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> None:
-        """Work out what does not change between steps.
+        """Work out what does not change between steps of as many micro-batches.
 
         Parameters
         ----------
-        variant : Variant
-            The run as it is, or with a change.
-        step : DiagnosedStep
-            A step with as many micro-batches in each replica as later ones.
-        is_free : bool
-            Micro-batches may be exchanged between replicas.
+        variant, step, is_free
+            As for `answer`, which tells errors.
         """
-        with suppress(InputError):  # told by `answer`
+        with suppress(InputError):
             self._scheduler(variant, step, is_free=is_free)
 
     def _scheduler(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> StepScheduler:
@@ -245,73 +253,3 @@ class Searches:
             self._known[key] = StepScheduler(pipeline, digits=0)
             self._preparing.append(clock.elapsed)
         return self._known[key]
-
-
-def replica_bounds(variant: Variant, step: DiagnosedStep, clock: Clock) -> list[int]:
-    """Return the least that each replica of a step can take with its micro-batches.
-
-    Parameters
-    ----------
-    variant : Variant
-        The run as it is, or with a change.
-    step : DiagnosedStep
-        The step.
-    clock : Clock
-        What it leaves no time for makes bounds weaker only.
-
-    Returns
-    -------
-    list of int
-        Nanoseconds.
-    """
-    pipeline = variant.pipeline(step, is_free=False)
-    assert pipeline.replicas is not None
-    problems = lower_replicas(pipeline, pipeline.replicas.blocks(pipeline.num_microbatches))
-    return [flow_bounds(_flow(problem), clock)[0].value for problem in problems]
-
-
-def memory_bound(variant: Variant, step: DiagnosedStep) -> int:
-    """Return the nanoseconds that activations of the only replica of a step are held at the least.
-
-    Parameters
-    ----------
-    variant : Variant
-        The run as it is; its memory counts.
-    step : DiagnosedStep
-        A step of one replica.
-
-    Returns
-    -------
-    int
-        A bound on its span, see `memory_time`.
-    """
-    pipeline = variant.pipeline(step, is_free=False)
-    (problem,) = lower_replicas(pipeline, (tuple(range(pipeline.num_microbatches)),))
-    return memory_time(Paths(_flow(problem)))
-
-
-def exchanged_bound(variant: Variant, step: DiagnosedStep) -> int:
-    """Return the least that a step can take where micro-batches are exchanged.
-
-    Parameters
-    ----------
-    variant : Variant
-        The run as it is, or with a change.
-    step : DiagnosedStep
-        The step.
-
-    Returns
-    -------
-    int
-        Nanoseconds.
-    """
-    pipeline = variant.pipeline(step, is_free=True)
-    (whole,) = lower_replicas(pipeline, (tuple(range(pipeline.num_microbatches)),))
-    counts = step.counts
-    return exchange_bound(_flow(whole), len(counts), equal=len(set(counts)) == 1)
-
-
-def _flow(problem: Any) -> Flow:
-    flow = flow_of(problem)
-    assert flow is not None, "one pipe without transfers is a flow"
-    return flow

@@ -14,8 +14,7 @@ SECOND = 10**9
 """Nanoseconds."""
 
 NEARLY = 0.005
-"""Share of the bound within which a recorded order is called optimal. With a larger one orders that
-could be better are praised; with 0 only those that are proved to the nanosecond."""
+"""Share of the bound within which a recorded order is called optimal."""
 
 FIGURES = ("recorded", "replay", "ordered", "ordered_bound", "exchanged", "exchanged_bound")
 """Figures of a step, in the order of documents and tables."""
@@ -23,27 +22,14 @@ FIGURES = ("recorded", "replay", "ordered", "ordered_bound", "exchanged", "excha
 
 @dataclass(frozen=True)
 class ReplicaVerdict:
-    """How far one replica of one step is from optimal, nanoseconds.
-
-    Parameters
-    ----------
-    replica : int
-        Number of the replica.
-    recorded : int
-        Its span as recorded.
-    replay : int
-        The recorded order with the recorded durations, as early as possible, transfers free.
-    ordered : int
-        The best order found for its micro-batches.
-    bound : int
-        The least that any order of them can take.
-    """
+    """How far one replica of one step is from optimal, nanoseconds."""
 
     replica: int
-    recorded: int
+    recorded: int  # its span as recorded
+    # the recorded order with the recorded durations, as early as possible, transfers free
     replay: int
-    ordered: int
-    bound: int
+    ordered: int  # the best order found for its micro-batches
+    bound: int  # the least that any order of them can take
 
     @property
     def status(self) -> Status:
@@ -53,23 +39,13 @@ class ReplicaVerdict:
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """How far one step is from optimal, nanoseconds; its figures are those of its slowest replica.
-
-    Parameters
-    ----------
-    step : int
-        Number of the step.
-    replicas : tuple of ReplicaVerdict
-        By number.
-    ordered_bound : int
-        The least that the slowest replica can take with the micro-batches that it has.
-    exchanged, exchanged_bound : int
-        The best found, and the least, where micro-batches are exchanged between replicas too.
-    """
+    """How far one step, that is its slowest replica, is from optimal, nanoseconds."""
 
     step: int
-    replicas: tuple[ReplicaVerdict, ...]
+    replicas: tuple[ReplicaVerdict, ...]  # by number
+    # the least that the slowest replica can take with the micro-batches that it has
     ordered_bound: int
+    # the best found, and the least, where micro-batches are exchanged between replicas too
     exchanged: int
     exchanged_bound: int
 
@@ -91,29 +67,16 @@ class StepVerdict:
 
 @dataclass(frozen=True)
 class Help:
-    """A change of the run, and what the mean step would take with it.
-
-    Parameters
-    ----------
-    change : str
-        Its name.
-    assumes : str
-        What is assumed of it, or why it was not computed.
-    value, bound : float or None
-        Mean nanoseconds of the slowest replica over `steps`, and a lower bound of it; None where
-        it was not computed, or has no bound.
-    replay : float
-        Mean nanoseconds of the replay of the same steps.
-    steps : tuple of int
-        The steps that it was computed on.
-    """
+    """A change of the run, and what the mean step would take with it."""
 
     change: str
-    assumes: str
+    assumes: str  # what is assumed of it, or why it was not computed
+    # mean nanoseconds of the slowest replica over `steps`, and a lower bound of it; None where it
+    # was not computed, or has no bound
     value: float | None = None
     bound: float | None = None
-    replay: float = 0.0
-    steps: tuple[int, ...] = ()
+    replay: float = 0.0  # mean nanoseconds of the replay of the same steps
+    steps: tuple[int, ...] = ()  # the steps that it was computed on
 
     @property
     def saved(self) -> float | None:
@@ -125,9 +88,9 @@ class Help:
         return {
             "change": self.change,
             "assumes": self.assumes,
-            "value": in_seconds(self.value),
-            "bound": in_seconds(self.bound),
-            "replay": in_seconds(self.replay) if self.steps else None,
+            "value": _seconds(self.value),
+            "bound": _seconds(self.bound),
+            "replay": _seconds(self.replay) if self.steps else None,
             "saved": self.saved,
             "steps": list(self.steps),
         }
@@ -135,27 +98,15 @@ class Help:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict on a run.
+    """The verdict on a run."""
 
-    Parameters
-    ----------
-    steps : tuple of StepVerdict
-        By number.
-    helps : tuple of Help
-        What would help, and what was not computed.
-    bubble : dict of str to float
-        Parts of the mean idle time of a device, nanoseconds, see `bubble_of`.
-    slowness : tuple of tuple of float
-        Mean time of a micro-batch by stage and replica, over the mean of all.
-    replicas : tuple of int
-        Numbers of the columns of `slowness`.
-    """
-
-    steps: tuple[StepVerdict, ...]
-    helps: tuple[Help, ...]
+    steps: tuple[StepVerdict, ...]  # by number
+    helps: tuple[Help, ...]  # what would help, and what was not computed
+    # parts of the mean idle time of a device, nanoseconds, see `bubble_of`
     bubble: dict[str, float]
+    # mean time of a micro-batch by stage and replica, over the mean of all
     slowness: tuple[tuple[float, ...], ...]
-    replicas: tuple[int, ...]
+    replicas: tuple[int, ...]  # numbers of the columns of `slowness`
 
     def mean(self, figure: str) -> float:
         """Return the mean of one of the `FIGURES` over all steps, nanoseconds."""
@@ -172,16 +123,15 @@ class Diagnosis:
             "schema": 1,
             "time_unit": "s",
             "steps": [_step_document(step) for step in self.steps],
-            "mean": {name: in_seconds(self.mean(name)) for name in FIGURES},
+            "mean": {name: _seconds(self.mean(name)) for name in FIGURES},
             "order_is_optimal": self.is_order_optimal,
             "helps": [one.document() for one in self.helps],
-            "bubble": {name: in_seconds(part) for name, part in self.bubble.items()},
+            "bubble": {name: _seconds(part) for name, part in self.bubble.items()},
             "slowness": {"replicas": self.replicas, "stages": self.slowness},
         }
 
 
-def in_seconds(nanoseconds: float | None) -> float | None:
-    """Return nanoseconds as seconds; None stays."""
+def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / SECOND
 
 
@@ -193,14 +143,12 @@ def mean_of(values: Iterable[float]) -> float:
 def _step_document(step: StepVerdict) -> dict[str, Any]:
     return {
         "step": step.step,
-        **{name: in_seconds(getattr(step, name)) for name in FIGURES},
+        **{name: _seconds(getattr(step, name)) for name in FIGURES},
         "replicas": [
             {
                 "replica": one.replica,
-                "recorded": in_seconds(one.recorded),
-                "replay": in_seconds(one.replay),
-                "ordered": in_seconds(one.ordered),
-                "bound": in_seconds(one.bound),
+                **{name: _seconds(getattr(one, name)) for name in FIGURES[:3]},
+                "bound": _seconds(one.bound),
                 "status": one.status.value,
             }
             for one in step.replicas

@@ -1,1 +1,0 @@
-"""Schedules and plans as files of training runtimes; what a runtime cannot say is refused."""

@@ -1,0 +1,83 @@
+"""ColossalAI's scheduler nodes: a V placement with split backwards.
+
+Read in ColossalAI main (2026-11), ``HybridParallelPlugin(pp_style="zbv", scheduler_nodes=...)``.
+The runtime reads the type and the chunk of a node and takes micro-batches from queues.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from ppsolve.solver.formats.placement import folded, refuse_elsewhere
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.pipeline import grammar
+from ppsolve.solver.pipeline.grammar import Action
+from ppsolve.solver.pipeline.programs.communications import with_communications
+
+NAME = "ColossalAI"
+TYPES = {
+    grammar.FORWARD: "F",
+    grammar.BACKWARD_INPUT: "B",
+    grammar.BACKWARD_WEIGHT: "W",
+    grammar.SEND_F: "SEND_FORWARD",
+    grammar.RECV_F: "RECV_FORWARD",
+    grammar.SEND_B: "SEND_BACKWARD",
+    grammar.RECV_B: "RECV_BACKWARD",
+}
+
+
+def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
+    """Write a program on a V placement as lists of nodes, one list per rank.
+
+    Raises `InputError` where the placement, an op or the order of micro-batches cannot be said.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program, each kind of op in index order per stage.
+    settings : Settings
+        Not used.
+
+    Returns
+    -------
+    str
+        JSON with the arguments ``pp_size``, ``num_model_chunks``, ``num_microbatches`` and
+        ``scheduler_nodes`` of the plugin; nodes are the fields of ``ScheduledNode``.
+    """
+    ranks, count = len(program.rows), program.num_microbatches
+    refuse_elsewhere(program, folded(ranks), f"{NAME} puts stages s and 2p - 1 - s on rank s")
+    _refuse_steps(program)
+    if count % ranks:
+        raise cannot_say(f"{NAME} needs a multiple of {ranks} micro-batches, got {count}")
+    rows: Any = with_communications(program.rows, program.ends)
+    nodes = [
+        [
+            {
+                "type": TYPES[step.kind],
+                "chunk": int(step.stage >= ranks),
+                "stage": rank,
+                "minibatch": step.microbatch,
+            }
+            for step in row
+            if step.kind in TYPES
+        ]
+        for rank, row in enumerate(rows)
+    ]
+    found: dict[str, Any] = {"pp_size": ranks, "pp_style": "zbv", "num_model_chunks": 2}
+    return json.dumps(found | {"num_microbatches": count, "scheduler_nodes": nodes}) + "\n"
+
+
+def _refuse_steps(program: RuntimeProgram) -> None:
+    counts: Counter[tuple[int, str]] = Counter()
+    for step in (step for row in program.rows for step in row):
+        if not isinstance(step, Action) or step.kind not in TYPES:
+            raise cannot_say(f"op: {NAME} runs I and W apart, it has no {step}")
+        key = step.stage, step.kind
+        if step.microbatch != counts[key]:
+            raise cannot_say(
+                f"order: {NAME} runs the {step.kind} of each stage in the order of "
+                f"micro-batches, {step} comes before {step._replace(microbatch=counts[key])}"
+            )
+        counts[key] += 1

@@ -1,0 +1,48 @@
+"""DeepSpeed: 1F1B with one stage per rank; where stages begin in the list of layers.
+
+Read in DeepSpeed master (2026-11): a subclass of ``PipelineModule`` overrides
+``_partition_layers``, sets ``self.parts`` and calls ``self._set_bounds``.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.formats.layers import counts_of
+from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
+
+
+def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
+    """Write a program in the order 1F1B as the parts of the layers of a ``PipelineModule``.
+
+    Raises `InputError` where the placement or the order is one that DeepSpeed does not run, or the
+    split is not known.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    settings : Settings
+        Not used.
+
+    Returns
+    -------
+    str
+        JSON with ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
+        stage s has the layers parts[s] to parts[s + 1] - 1.
+    """
+    ranks, count = len(program.rows), program.num_microbatches
+    if chunks_if_looped(program, "DeepSpeed") != 1:
+        raise cannot_say(f"placement: DeepSpeed has one stage per rank, stage {ranks} is on rank 0")
+    refuse_other_orders(program, one_forward_one_backward(ranks, count), "DeepSpeed runs 1F1B")
+    layers = counts_of(program)
+    if layers is None:
+        text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
+        raise InputError(text, field="--layers")
+    parts = list(accumulate(layers, initial=0))
+    found = {"num_stages": ranks, "gradient_accumulation_steps": count, "parts": parts}
+    return json.dumps(found) + "\n"

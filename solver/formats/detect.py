@@ -1,0 +1,151 @@
+"""Recorded runs of any format: which format it is, by names and beginnings of files."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.files import opened
+from ppsolve.models.trace.check import checked, clock_error_of, refuse_overlaps, resolution_of
+from ppsolve.models.trace.table import Trace
+from ppsolve.solver.formats.kineto.reader import read_kineto
+from ppsolve.solver.formats.kineto.stream import unpacked
+from ppsolve.solver.formats.megatron import CONFIG, RANK_FILE, read_megatron
+from ppsolve.solver.formats.pipefisher.files import human_key
+from ppsolve.solver.formats.straggler import read_straggler
+from ppsolve.solver.formats.table import read_table
+from ppsolve.solver.traces.clocks import kept_steps, refuse_early
+
+READERS: dict[str, Callable[[Sequence[str | Path]], Trace]] = {
+    "kineto": read_kineto,
+    "megatron": read_megatron,
+    "straggler": read_straggler,
+    "table": read_table,
+}
+"""Readers of trace formats by name."""
+
+MARKS = {
+    "megatron": (b'"fwd_start"',),
+    "table": (b"start_ns", b"start_us", b"start_ms", b"start_s"),
+    "kineto": (b'"traceEvents"', b'"ph"', b'"schemaVersion"', b'"distributedInfo"'),
+}
+"""Words in the beginnings of files that say the format."""
+
+
+def read_trace(
+    paths: Sequence[str | Path], format: str = "auto", *, tolerance: int | None = None
+) -> Trace:
+    """Read a trace of any format, and check that it is a whole run.
+
+    Steps whose times are impossible are left out, with a warning. Raises `InputError` where a file
+    cannot be read, is of no or another format, the run is not whole, or no step of it is possible.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        Files of one run, or folders of them.
+    format : str
+        A key of `READERS`, or ``auto``.
+    tolerance : int, optional
+        Nanoseconds by which clocks may be off; by default as `tolerance_of` says for each step.
+
+    Returns
+    -------
+    Trace
+        Its ops, sorted by step, replica, device and start.
+    """
+    if format not in {*READERS, "auto"}:
+        hint = did_you_mean(format, ("auto", *READERS))
+        raise InputError(f'unknown format "{format[:40]}"{hint}', field="--format")
+    files = files_of(paths)
+    name = format if format != "auto" else _format_of(files)
+    trace = checked(READERS[name](files))
+
+    def overlap(part: Trace) -> int:
+        refuse_early(part, tolerance)
+        most = refuse_overlaps(part, tolerance)
+        return most if most > clock_error_of(part) else 0
+
+    trace, overlaps = kept_steps(trace, overlap)
+    if tolerance is not None or not any(overlaps):
+        return trace
+    most, step = trace.times((max(overlaps), round(resolution_of(trace))))
+    return trace.warn(
+        f"ops of a device overlap by up to {most} {trace.unit}, which is within the clocks' error "
+        f"and the {step} {trace.unit} that the numbers cannot tell apart"
+    )
+
+
+def files_of(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files that paths name, folders replaced by the traces in them.
+
+    Raises `InputError` where there is no such file, one is named twice, or a folder holds no trace.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += _inside(path) if path.is_dir() else [path]
+    if not files:
+        raise InputError("expected at least one file")
+    seen: set[Path] = set()
+    for file in files:
+        if not file.exists():
+            raise InputError("no such file", source=str(file))
+        if file.resolve() in seen:
+            raise InputError("this file is given twice", source=str(file))
+        seen.add(file.resolve())
+    return files
+
+
+def _inside(folder: Path) -> list[Path]:
+    suffixes = (".parquet", ".json", ".json.gz", ".csv", ".jsonl")
+    files = (file for file in folder.iterdir() if file.is_file())
+    found = [file for file in files if file.name.lower().endswith(suffixes)]
+    if not found:
+        raise InputError(f"expected files that end in {', '.join(suffixes)}", source=str(folder))
+    ranks = [file for file in found if _is_of_megatron(file)]
+    return sorted(ranks if len(ranks) > 1 else found, key=lambda file: human_key(file.name))
+
+
+def _is_of_megatron(path: Path) -> bool:
+    return path.name == CONFIG or RANK_FILE.fullmatch(path.name) is not None
+
+
+def _format_of(files: Sequence[Path]) -> str:
+    found: dict[str, Path] = {}
+    for file in files:
+        found.setdefault(_guess(file), file)
+    if len(found) > 1:
+        (first, one), (second, other) = list(found.items())[:2]
+        text = f"is of format {second}, {one} of {first}; expected files of one run"
+        raise InputError(text, source=str(other))
+    return next(iter(found))
+
+
+def _guess(path: Path) -> str:
+    if _is_of_megatron(path):
+        return "megatron"
+    start = _beginning(path)
+    if not start:
+        raise InputError("the file is empty", source=str(path))
+    if start.startswith(b"PAR1") or path.suffix.lower() == ".parquet":
+        return "straggler"
+    for name, words in MARKS.items():
+        if any(word in start for word in words):
+            return name
+    if path.suffix.lower() in {".csv", ".jsonl"}:
+        return "table"
+    names = ", ".join(READERS)
+    raise InputError(f"this looks like none of {names}; give --format", source=str(path))
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with opened(path) as raw:
+            return unpacked(raw).read(2**16)  # the header of a profiler trace is far shorter
+    except EOFError:
+        raise InputError("the compressed file is cut off", source=str(path)) from None
+    except zlib.error as error:
+        raise InputError(f"cannot be read: {error}", source=str(path)) from None

@@ -1,0 +1,262 @@
+"""Layers of each stage: Megatron-LM's layout strings, splits of a plan, recomputed layers.
+
+A layout string (``--pipeline-model-parallel-layout``) is ``Et*3|(tt|)*29,m|L``: ``E`` is the
+embedding, ``t`` a decoder layer, ``m`` a layer of multi-token prediction, ``L`` the loss; bars
+separate stages, commas count for nothing. Repeats are text: first ``(...)*n``, then ``x*n`` of any
+one character. Accepted is what the layout class of Megatron-LM accepts (main, 2026-08-22).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+from typing import Any
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.formats.program import RuntimeProgram, Settings
+
+EMBEDDING, DECODER, MTP, LOSS = "E", "t", "m", "L"
+LAYERS = (EMBEDDING, DECODER, MTP, LOSS)
+RECOMPUTE = "--recompute"
+
+_GROUP = re.compile(r"\(([^)]+)\)\*([0-9]+)")
+_SINGLE = re.compile(r"(.)\*([0-9]+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class MegatronLayout:
+    """Layers of each stage; stage s is chunk s // p of rank s % p."""
+
+    stages: tuple[str, ...]  # letters of the layers of each stage; empty stages have none
+    num_ranks: int  # number p of pipeline ranks
+
+    @property
+    def chunks(self) -> int:
+        """Stages per rank (virtual pipeline size)."""
+        return len(self.stages) // self.num_ranks
+
+    @property
+    def layers(self) -> str:
+        """Letters of all layers, in the order of the model."""
+        return "".join(self.stages)
+
+    @property
+    def layers_per_stage(self) -> tuple[int, ...]:
+        """Decoder layers of each stage."""
+        return tuple(stage.count(DECODER) for stage in self.stages)
+
+    @property
+    def layer_ids(self) -> list[list[int]]:
+        """Decoder layers of each stage, counted from 0."""
+        bounds = accumulate(self.layers_per_stage, initial=0)
+        return [list(range(first, last)) for first, last in pairwise(bounds)]
+
+    @property
+    def mtp_standalone(self) -> bool:
+        """Whether multi-token prediction lies before the last rank."""
+        last = self.stages[-self.num_ranks :]
+        return any(MTP in stage for stage in last[:-1])
+
+    def by_rank(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Return values of stages as ``[rank][chunk]``."""
+        return [list(values[rank :: self.num_ranks]) for rank in range(self.num_ranks)]
+
+    def text(self) -> str:
+        """Return a string that stands for this layout; runs of a layer are written ``t*n``."""
+        return "|".join(map(_runs, self.stages))
+
+
+def _runs(stage: str) -> str:
+    runs = ((letter, len(list(group))) for letter, group in groupby(stage))
+    return "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in runs)
+
+
+def parse_layout(
+    text: str, num_ranks: int, *, num_layers: int | None = None, mtp_layers: int | None = None
+) -> MegatronLayout:
+    """Read a layout string.
+
+    Raises `InputError` where Megatron-LM refuses the string; says why.
+
+    Parameters
+    ----------
+    text : str
+        The string.
+    num_ranks : int
+        Pipeline ranks.
+    num_layers, mtp_layers : int, optional
+        Decoder layers, and layers of multi-token prediction, that it must have; by default any.
+
+    Returns
+    -------
+    MegatronLayout
+        The layers of each stage.
+    """
+    layout = MegatronLayout(tuple(_unrolled(text).split("|")), num_ranks)
+    for number, stage in enumerate(layout.stages):
+        wrong = next((letter for letter in stage if letter not in LAYERS), None)
+        if wrong is not None:
+            raise _wrong(f'expected layers E, t, m or L in stage {number}, got "{wrong}"')
+    if num_ranks < 1 or len(layout.stages) % num_ranks:
+        count = len(layout.stages)
+        raise _wrong(f"expected a multiple of {num_ranks} stages (pipeline ranks), got {count}")
+    layers = layout.layers
+    for letter, place, found in ((EMBEDDING, "first", layers[:1]), (LOSS, "last", layers[-1:])):
+        if found != letter:
+            raise _wrong(f'expected {letter} as the {place} layer, got "{found}"')
+        if layers.count(letter) != 1:
+            raise _wrong(f"expected {letter} once, it is there {layers.count(letter)} times")
+    for letter, wanted in ((DECODER, num_layers), (MTP, mtp_layers)):
+        if wanted is not None and layers.count(letter) != wanted:
+            raise _wrong(f"expected {wanted} layers {letter}, got {layers.count(letter)}")
+    _refuse_mtp(layout)
+    return layout
+
+
+def _wrong(message: str) -> InputError:
+    return InputError(message, field="layout")
+
+
+def _unrolled(text: str) -> str:
+    text = text.replace(",", "")
+    longest = 100_000  # characters: far more layers than any model has
+    for pattern in (_GROUP, _SINGLE):
+        length = len(text)
+        for found in pattern.finditer(text):
+            if len(found[2].lstrip("0")) > 9:
+                raise _wrong(f"expected a smaller repeat than {found[2][:40]}")
+            length += len(found[1]) * int(found[2])
+        if length > longest:
+            raise _wrong(f"expected at most {longest} layers and stages")
+        text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+    return text
+
+
+def _refuse_mtp(layout: MegatronLayout) -> None:
+    """Refuse multi-token prediction before a decoder layer, or elsewhere than in one last chunk."""
+    if MTP not in layout.layers:
+        return
+    if DECODER in layout.layers[layout.layers.index(MTP) :]:
+        raise _wrong("expected all t before the first m")
+    if any(MTP in stage for stage in layout.stages[: -layout.num_ranks]):
+        raise _wrong("expected m in the last chunk of its rank")
+    if sum(MTP in stage for stage in layout.stages) > 1:
+        raise _wrong("expected all m in one stage")
+
+
+def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
+    """Read the layers of each stage, ``4,3,3,2``.
+
+    Raises `InputError` where it is no list of numbers.
+
+    Parameters
+    ----------
+    text : str
+        The numbers.
+    option : str
+        Where they were given, for the error.
+
+    Returns
+    -------
+    tuple of int
+        One number per stage.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
+        raise InputError(
+            f'expected a number of layers for each stage, such as 4,3,3,2, got "{text[:40]}"',
+            field=option,
+        )
+    return tuple(map(int, parts))
+
+
+def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
+    """Return the layers of each stage, None where they are not known.
+
+    Raises `InputError` where there are more or fewer stages.
+    """
+    counts = program.layers
+    if counts is not None and len(counts) != program.num_stages:
+        text = f"expected the layers of {program.num_stages} stages, got {len(counts)} numbers"
+        raise InputError(text, field="--layers")
+    return counts
+
+
+def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | None:
+    """Return the layers of each stage as letters of Megatron-LM's layouts.
+
+    Raises `InputError` where the model has another number of layers, or is none.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program, with the number of layers of each stage where it is known.
+    model : str, optional
+        All layers in order, such as ``Et*10L``. By default all that are counted are decoder
+        layers; the first stage has the embedding and the last one the loss besides.
+
+    Returns
+    -------
+    tuple of str, or None
+        Letters of each stage; None where the split is not known.
+    """
+    counts = counts_of(program)
+    if counts is None:
+        return None
+    if model is None:
+        stages = [DECODER * count for count in counts]
+        stages[0] = EMBEDDING + stages[0]
+        stages[-1] += LOSS
+        return tuple(stages)
+    layers = layers_of(model)
+    if len(layers) != sum(counts):
+        text = f"expected the {sum(counts)} layers of the split, got {len(layers)}"
+        raise InputError(text, field="--model")
+    return tuple(layers[first:last] for first, last in pairwise(accumulate(counts, initial=0)))
+
+
+def layers_of(model: str) -> str:
+    """Return the letters of all layers of a model, such as ``Et*10L``, one for each.
+
+    Raises `InputError` where it is no such text.
+    """
+    try:
+        return parse_layout(model, 1).layers
+    except InputError as error:
+        raise error.about("--model") from None
+
+
+def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
+    """Return the decoder layers of each stage, some of which are recomputed.
+
+    Raises `InputError` where the split is not known, or a stage has fewer decoder layers than are
+    recomputed.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    settings : Settings
+        Says which layers the model has and how many are recomputed.
+
+    Returns
+    -------
+    tuple of int
+        One number per stage.
+    """
+    letters = letters_of(program, settings.model)
+    if letters is None:
+        text = "needs the layers of each stage: export a plan, or give --layers"
+        raise InputError(text, field=RECOMPUTE)
+    decoders = tuple(stage.count(DECODER) for stage in letters)
+    counts = settings.recomputed or ()
+    if len(counts) != len(decoders):
+        text = f"expected {len(decoders)} stages, got {len(counts)} numbers"
+        raise InputError(text, field=RECOMPUTE)
+    for stage, (count, there) in enumerate(zip(counts, decoders, strict=True)):
+        if count > there:
+            text = f"expected at most the {there} decoder layers of stage {stage}, got {count}"
+            raise InputError(text, field=RECOMPUTE)
+    return decoders

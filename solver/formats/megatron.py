@@ -1,0 +1,399 @@
+"""Megatron-LM: flags of a program, layouts with times as instances, and recorded runs.
+
+Its order is fixed, the split of layers and the size of groups are free. Read in Megatron-LM main
+(2026-08-22): 1F1B with p - r - 1 forwards first, or interleaved with 2 (p - r - 1) + (v - 1) N, for
+rank r of p, v chunks per rank and groups of N micro-batches. Recorded runs, also of Primus, are
+``pp_rank_<r>.json`` per pipeline rank, and ``config.json``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from ppsolve.models.documents.base import Number, StrictModel, Whole, as_clock, describe
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import read_json, source_name
+from ppsolve.models.pipeline.entries import check_backward
+from ppsolve.models.pipeline.instance import P2P, PipelineInstance
+from ppsolve.models.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
+from ppsolve.solver.formats import layers
+from ppsolve.solver.formats.layers import MegatronLayout
+from ppsolve.solver.formats.placement import chunks_if_looped, refuse_other_orders
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.pipeline.grammar import FORWARD
+from ppsolve.solver.pipeline.interleaved import interleaved_1f1b
+from ppsolve.solver.pipeline.one_stage import one_forward_one_backward
+
+NAME = "Megatron-LM"
+
+
+def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
+    """Write a program in the order of Megatron-LM as flags, one a line.
+
+    Raises `InputError` where the placement, the order or the split is one that no flags say.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    settings : Settings
+        Says which layers the model has.
+
+    Returns
+    -------
+    str
+        The flags.
+    """
+    ranks = len(program.rows)
+    chunks = chunks_if_looped(program, NAME)
+    flags = [f"--pipeline-model-parallel-size {ranks}"]
+    if chunks == 1:
+        orders = one_forward_one_backward(ranks, program.num_microbatches)
+        refuse_other_orders(program, orders, f"{NAME} runs 1F1B with one stage per rank")
+    else:
+        flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {_group(program)}")
+    letters = layers.letters_of(program, settings.model)
+    if letters is not None:
+        layout = layers.parse_layout("|".join(letters), ranks)
+        count = sum(layout.layers_per_stage)
+        flags += [f"--num-layers {count}", f'--pipeline-model-parallel-layout "{layout.text()}"']
+    elif chunks > 1:
+        flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
+    flags += _recomputation(program, settings)
+    size, batch = (program.chosen.get(name) for name in ("microbatch_size", "batch_size"))
+    if size is not None and batch is not None:
+        flags += [f"--micro-batch-size {size}", f"--global-batch-size {batch}"]
+    return "\n".join(flags) + "\n"
+
+
+def _group(program: RuntimeProgram) -> int:
+    """Return the micro-batches per group of an interleaved order; refuse other orders."""
+    ranks, count = len(program.rows), program.num_microbatches
+    if ranks == 1:
+        raise cannot_say(f"placement: {NAME} needs several ranks for several stages per rank")
+    leading = [a for a in program.actions(0) if a.kind == FORWARD]
+    size = next((n for n, action in enumerate(leading) if action.stage), len(leading))
+    if not ranks <= size <= count or 0 < count % size < ranks:
+        raise cannot_say(
+            f"order: {NAME} runs groups of {ranks} to {count} micro-batches, the last one not "
+            f"below {ranks}; rank 0 begins with {size} forwards of its first stage ({leading[0]})"
+        )
+    orders = interleaved_1f1b(ranks, program.num_stages // ranks, count, size)
+    refuse_other_orders(program, orders, f"{NAME} runs interleaved 1F1B in groups of {size}")
+    return size
+
+
+def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
+    """Return the flags of recomputed layers: one number for all stages.
+
+    Of each stage the first n layers are recomputed, or all where there are fewer (method
+    ``block`` of ``TransformerBlock``, which every virtual stage has one of).
+    """
+    if settings.recomputed is None:
+        return []
+    most = max(settings.recomputed)
+    decoders = layers.decoders_of(program, settings)
+    for stage, (count, there) in enumerate(zip(settings.recomputed, decoders, strict=True)):
+        if count != min(most, there):
+            raise InputError(
+                f"{NAME} recomputes as many layers of every stage: {min(most, there)} of stage "
+                f"{stage}, not {count}",
+                field=layers.RECOMPUTE,
+            )
+    names = {"granularity": "full", "method": "block", "num-layers": most}
+    return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
+
+
+class OneLayer(StrictModel):
+    """Times of one micro-batch in one layer."""
+
+    forward: Number
+    backward: Number | None = None
+    backward_input: Number | None = None
+    backward_weight: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_backward(self) -> Self:
+        check_backward(self.backward, self.backward_input, self.backward_weight)
+        return self
+
+
+NO_TIME = OneLayer(forward=Decimal(0), backward=Decimal(0))
+
+
+class LayerTimes(StrictModel):
+    """Times of the layers of a model, and what else an instance needs.
+
+    Parameters
+    ----------
+    num_microbatches : int
+        Micro-batches of a step.
+    decoder : OneLayer or list of OneLayer
+        Times of every decoder layer, or of each.
+    embedding, mtp, loss : OneLayer, optional
+        Times of the other layers; none by default.
+    p2p : P2P
+        Transfers between stages on different ranks.
+    """
+
+    name: str = "layout"
+    time_unit: str = "us"
+    num_microbatches: Annotated[Whole, Field(ge=1)]
+    decoder: OneLayer | tuple[OneLayer, ...]
+    embedding: OneLayer = NO_TIME
+    mtp: OneLayer = NO_TIME
+    loss: OneLayer = NO_TIME
+    p2p: P2P = P2P()
+
+
+def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
+    """Return the pipeline of a layout.
+
+    Raises `InputError` where there are other numbers of decoder layers.
+
+    Parameters
+    ----------
+    layout : MegatronLayout
+        Layers of each stage.
+    times : LayerTimes
+        Times of the layers; backwards are split where those of all given layers are.
+
+    Returns
+    -------
+    PipelineInstance
+        Stages take as long as their layers together; empty stages take no time.
+    """
+    stages = _layers_of_stages(layout, times)
+    given = [layer for stage in stages for layer in stage if layer is not NO_TIME]
+    halves = ("backward_input", "backward_weight")
+    is_split = all(layer.backward is None for layer in given)
+
+    def each(*names: str) -> list[Decimal]:
+        amounts = [[getattr(layer, name) for layer in stage for name in names] for stage in stages]
+        return [sum(filter(None, row), Decimal(0)) for row in amounts]
+
+    backwards = {name: each(name) for name in halves}
+    return PipelineInstance.parse(
+        {
+            "name": times.name,
+            "time_unit": times.time_unit,
+            "num_devices": layout.num_ranks,
+            "num_microbatches": times.num_microbatches,
+            "placement": "linear" if layout.chunks == 1 else "interleaved",
+            "stages_per_device": layout.chunks,
+            "times": {"forward": each("forward")}
+            | (backwards if is_split else {"backward": each("backward", *halves)}),
+            "p2p": times.p2p,
+        }
+    )
+
+
+def _layers_of_stages(layout: MegatronLayout, times: LayerTimes) -> list[list[OneLayer]]:
+    decoder, count = times.decoder, layout.layers.count(layers.DECODER)
+    decoder = (decoder,) * count if isinstance(decoder, OneLayer) else decoder
+    if len(decoder) != count:
+        text = f"expected one entry for each of {count} layers t, got {len(decoder)}"
+        raise InputError(text, field="decoder")
+    following = iter(decoder)
+    other = {layers.EMBEDDING: times.embedding, layers.MTP: times.mtp, layers.LOSS: times.loss}
+    return [
+        [next(following) if letter == layers.DECODER else other[letter] for letter in stage]
+        for stage in layout.stages
+    ]
+
+
+RANK_FILE = re.compile(r"pp_rank_(\d{1,6})\.json")
+CONFIG = "config.json"
+
+
+def read_megatron(paths: Sequence[str | Path]) -> Trace:
+    """Read the files of one run, with `config.json` among them or in their folder.
+
+    The k-th call of a list is micro-batch k. With virtual stages (`vp_size` > 1) it is the k-th
+    entry of Megatron's interleaved schedule: groups of `pp_size` micro-batches pass chunk after
+    chunk, backwards in reverse (Narayanan et al. 2021, arXiv 2104.04473). Times are milliseconds
+    from the start of the iteration on each rank. Raises `InputError` where a rank is missing or
+    twice, or a list has another length than the configuration says.
+    """
+    files, config_file = _sorted_files([Path(path) for path in paths])
+    with errors_in(source_name(config_file)):
+        config = _config(read_json(config_file))
+        absent = next((rank for rank in range(config.pp) if rank not in files), None)
+        if absent is not None:
+            text = f"pp_rank_{absent}.json is missing, pp_size is {config.pp}"
+            raise InputError(text, field="pp_size")
+        if len(files) > config.pp:
+            text = f"expected ranks below pp_size = {config.pp}, got {max(files)}"
+            raise InputError(text, field="pp_size")
+    sources = [source_name(files[rank]) for rank in range(config.pp)]
+    rows: list[tuple[int, ...]] = []
+    totals: list[list[tuple[int, int]]] = []
+    data = [_iterations(files[rank]) for rank in range(config.pp)]
+    for source, iterations in zip(sources, data, strict=True):
+        other = sorted(iterations.keys() ^ data[0].keys(), key=int)
+        if other:
+            text = f"is in one of this file and {sources[0]} only; are two runs mixed?"
+            raise InputError(text, source=source, field=f"iteration {other[0]}")
+    for rank, (source, iterations) in enumerate(zip(sources, data, strict=True)):
+        with errors_in(source):
+            totals.append([_read(rows, rank, *named, config) for named in iterations.items()])
+    warning = (
+        "the clocks of the ranks have no common zero: spans are those of each rank, and the "
+        "recorded schedule has clocks set so that transfers take as long in either direction"
+    )
+    return Trace.of(
+        dict(zip((*COLUMNS, "origin"), np.array(rows, dtype=np.int64).T, strict=True)),
+        unit="ms",
+        sources=tuple(sources),
+        format="megatron",
+        is_aligned=config.pp == 1,
+        notes=Notes(_outside(totals), (warning,) if config.pp > 1 else ()),
+    )
+
+
+@dataclass(frozen=True)
+class _Config:
+    pp: int
+    chunks: int
+    calls: tuple[tuple[int, int], ...]
+
+
+def _config(data: Any) -> _Config:
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}")
+
+    def count(name: str, default: int | None = None) -> int:
+        value = data.get(name)
+        value = default if value is None else value
+        if type(value) is not int or not 1 <= value <= 10**6:
+            raise InputError(f"expected a whole number from 1, got {_found(value)}", field=name)
+        return value
+
+    pp, chunks, microbatches = count("pp_size"), count("vp_size", 1), count("num_mbs")
+    return _Config(pp, chunks, tuple(interleaved_calls(pp, chunks, microbatches)))
+
+
+def _found(value: Any) -> str:
+    return "nothing" if value is None else describe(value)
+
+
+def interleaved_calls(devices: int, chunks: int, microbatches: int) -> Iterator[tuple[int, int]]:
+    """Yield chunk and micro-batch of every forward call of a device, in Megatron's order.
+
+    Parameters
+    ----------
+    devices : int
+        Pipeline ranks, which is also the size of a group of micro-batches.
+    chunks : int
+        Model chunks of each rank.
+    microbatches : int
+        Micro-batches of a step.
+
+    Yields
+    ------
+    (int, int)
+        Chunk and micro-batch; backwards come in the same order, with the chunks reversed.
+    """
+    size = devices if chunks > 1 else microbatches
+    for first in range(0, microbatches, size):
+        for chunk in range(chunks):
+            for microbatch in range(first, min(first + size, microbatches)):
+                yield chunk, microbatch
+
+
+def _sorted_files(paths: list[Path]) -> tuple[dict[int, Path], Path]:
+    files: dict[int, Path] = {}
+    config: Path | None = None
+    for path in paths:
+        match = RANK_FILE.fullmatch(path.name)
+        if match is None and path.name == CONFIG:
+            config = path
+            continue
+        if match is None:
+            raise InputError("expected pp_rank_<number>.json or config.json", source=str(path))
+        rank = int(match[1])
+        if rank in files:
+            text = f"rank {rank} is there twice, also as {files[rank]}; are two runs mixed?"
+            raise InputError(text, source=str(path))
+        files[rank] = path
+    if not files:
+        raise InputError("expected pp_rank_<number>.json, there is none", source=str(paths[0]))
+    folders = {path.parent for path in files.values()}
+    if len(folders) > 1:
+        text = "expected the ranks of one run in one folder; are two runs mixed?"
+        raise InputError(text, source=str(max(folders)))
+    return files, config or folders.pop() / CONFIG
+
+
+def _iterations(path: Path) -> dict[str, dict[str, Any]]:
+    with errors_in(source_name(path)):
+        data = read_json(path)
+        if not isinstance(data, dict) or not data:
+            raise InputError(f"expected iterations by number, got {describe(data)}")
+        for name, one in data.items():
+            if not name.isascii() or not name.isdigit() or len(name) > 15:
+                raise InputError(f'expected the number of an iteration, got "{name[:40]}"')
+            if not isinstance(one, dict):
+                text = f"expected an object, got {describe(one)}"
+                raise InputError(text, field=f"iteration {name}")
+    return data
+
+
+def _read(
+    rows: list[tuple[int, ...]], rank: int, name: str, one: dict[str, Any], config: _Config
+) -> tuple[int, int]:
+    """Append the ops of one iteration of a rank; return its total time and the span of its ops."""
+    where, count = f"iteration {name}", len(config.calls)
+    times = {
+        key: _times(one.get(key), count, f"{where}.{key}")
+        for key in ("fwd_start", "fwd_end", "bwd_start", "bwd_end")
+    }
+    total = _time(one.get("total"), f"{where}.total")
+    for kind, prefix in (("F", "fwd"), ("B", "bwd")):
+        moments = zip(times[f"{prefix}_start"], times[f"{prefix}_end"], strict=True)
+        for (called, microbatch), (start, end) in zip(config.calls, moments, strict=True):
+            chunk = config.chunks - 1 - called if kind == "B" else called
+            stage = chunk * config.pp + rank
+            op = (int(name), 0, stage, chunk, KINDS.index(kind), microbatch)
+            rows.append((*op, start, end, rank, rank))
+    ends, starts = times["fwd_end"] + times["bwd_end"], times["fwd_start"] + times["bwd_start"]
+    return total, max(ends) - min(starts)
+
+
+def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:
+    """Return the share of the iterations of each rank that lies outside the longest span of ops.
+
+    Within it a rank computes or waits for others; outside are optimizer, data and logging.
+    """
+    spans = [max(span for _, span in one) for one in zip(*totals, strict=True)]
+    return {
+        f"rank {rank}": max(0.0, 1 - sum(spans) / max(1, sum(total for total, _ in one)))
+        for rank, one in enumerate(totals)
+    }
+
+
+def _times(value: Any, count: int, field: str) -> list[int]:
+    if not isinstance(value, list):
+        raise InputError(f"expected a list of times, got {_found(value)}", field=field)
+    if len(value) != count:
+        text = f"expected {count} calls (micro-batches x chunks of config.json), got {len(value)}"
+        raise InputError(text, field=field)
+    return [_time(item, f"{field}[{index}]") for index, item in enumerate(value)]
+
+
+def _time(value: Any, field: str) -> int:
+    try:
+        number = as_clock(value) * NANOSECONDS["ms"]
+    except ValueError as error:
+        raise InputError(str(error), field=field) from None
+    if abs(number) > Decimal(10) ** 18:
+        raise InputError(f"expected milliseconds within 31 years, got {value}", field=field)
+    return int(number.to_integral_value())

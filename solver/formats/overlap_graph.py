@@ -1,0 +1,68 @@
+"""Graphs of compute, collectives and waits, as other tools dump them, to overlap instances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.documents.base import describe, field_names
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
+from ppsolve.models.overlap.instance import OverlapInstance, OverlapNode
+
+
+def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]:
+    """Read a graph ``{"name", "unit", "nodes": [{"name", "kind", "duration", "deps"}, ...]}``.
+
+    Nodes stand in program order. `deps` may be missing; so may `name`, then the file's name is
+    taken, and `unit`, then it is microseconds. Fields that overlap instances have are kept. Raises
+    `InputError` where the file cannot be read or is not JSON, a field is missing or wrong, or the
+    graph is no program: names twice, unknown or later dependencies, collectives without their wait.
+
+    Parameters
+    ----------
+    path : str or Path
+        JSON file; ``-`` is standard input.
+
+    Returns
+    -------
+    tuple of OverlapInstance and list of str
+        The instance, and a warning for every field that was left out.
+    """
+    source = source_name(path)
+    with errors_in(source):
+        known = _renamed(read_json(path))
+    known.setdefault("name", "overlap" if str(path) == STANDARD_STREAM else Path(path).stem)
+    fields, left_out = _split(known, field_names(OverlapInstance))
+    counts = Counter(left_out)
+    if isinstance(fields.get("nodes"), list):
+        fields["nodes"] = [_node(node, counts) for node in fields["nodes"]]
+    warnings = [
+        f'{source}: the field "{name}" is not used' + (f" ({count} nodes)" if count > 1 else "")
+        for name, count in counts.items()
+    ]
+    return OverlapInstance.parse(fields, source), warnings
+
+
+def _renamed(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InputError(f"expected an object, got {describe(data)}")
+    if "unit" in data and "time_unit" in data:
+        raise InputError("expected either unit or time_unit, got both", field="unit")
+    if not isinstance(data.get("unit", ""), str):
+        raise InputError(f"expected a text, got {describe(data['unit'])}", field="unit")
+    return {("time_unit" if name == "unit" else name): value for name, value in data.items()}
+
+
+def _split(given: dict[str, Any], known: list[str]) -> tuple[dict[str, Any], list[str]]:
+    kept = {name: value for name, value in given.items() if name in known}
+    return kept, [name for name in given if name not in known]
+
+
+def _node(node: Any, counts: Counter[str]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    kept, left_out = _split(node, field_names(OverlapNode))
+    counts.update(f"nodes[].{name}" for name in left_out)
+    return kept

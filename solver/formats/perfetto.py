@@ -1,0 +1,253 @@
+"""Schedules of any kind of instance as traces that Perfetto and ``chrome://tracing`` show.
+
+The format is the JSON of Chrome's trace events: devices are processes, their streams threads, ops
+complete slices, memory counters, arrows the way of a micro-batch through the stages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from ppsolve.models.core.metrics import usage
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
+from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import DeadlockError, InputError, errors_in
+from ppsolve.models.instances import Instance
+from ppsolve.models.trace.table import NANOSECONDS
+from ppsolve.solver.formats.program import entry_in, winner_in
+from ppsolve.solver.optimize.kinds import instance_in, kind_of, schedule_in
+from ppsolve.solver.structure.owners import number_in, owners
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TracedSchedule:
+    """A schedule in a trace."""
+
+    title: str  # what its processes are called, e.g. ``optimal``
+    schedule: Schedule  # the schedule
+    # proven lower bound in the instance's unit; marked where it is given
+    bound: float | None = None
+
+
+def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
+    """Return schedules, each a group of processes of its own, as the JSON text of a trace.
+
+    It is an object with ``traceEvents``, one event a line. Times are microseconds, rounded to
+    nanoseconds; a time unit that is no unit of seconds is shown as microseconds.
+    """
+    events = [event for group, each in enumerate(shown) for event in _Group(each, group).events()]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
+
+
+class _Group:
+    """The events of one schedule; numbers of processes begin at a multiple of 1000."""
+
+    def __init__(self, shown: TracedSchedule, group: int) -> None:
+        self.shown, self.schedule = shown, shown.schedule
+        self.problem: Problem = shown.schedule.problem
+        self.group, self.first = group, 1000 * group + 1
+        self.owner = owners(self.problem)
+        scale = self.problem.scale
+        self.unit = NANOSECONDS.get(scale.unit, NANOSECONDS["us"])
+        self.tick = scale.tick * self.unit
+
+    def events(self) -> Iterator[Event]:
+        yield from self._names()
+        yield from self._slices()
+        for pool in self.problem.pools:
+            yield from self._counter(pool)
+        if self.shown.bound is not None:
+            yield {
+                "ph": "i",
+                "s": "g",
+                "name": f"{self.shown.title}: lower bound",
+                "pid": self.first,
+                "tid": 0,
+                "ts": _microseconds(round(self.shown.bound * float(self.unit))),
+            }
+
+    def _names(self) -> Iterator[Event]:
+        for place, device in enumerate(sorted(set(self.owner))):
+            process = {"ph": "M", "pid": self.first + device, "tid": 0}
+            name = f"{self.shown.title}: device {device}"
+            yield process | {"name": "process_name", "args": {"name": name}}
+            order = self.first - 1 + place
+            yield process | {"name": "process_sort_index", "args": {"sort_index": order}}
+        for resource, (name, device) in enumerate(
+            zip(self.problem.resource_names, self.owner, strict=True)
+        ):
+            thread = {"ph": "M", "pid": self.first + device, "tid": resource + 1}
+            yield thread | {"name": "thread_name", "args": {"name": name}}
+            yield thread | {"name": "thread_sort_index", "args": {"sort_index": resource}}
+
+    def _slices(self) -> Iterator[Event]:
+        problem = self.problem
+        busy = np.flatnonzero((problem.duration > 0) & (np.diff(problem.resource_ptr) > 0))
+        ways = self._ways(busy)
+        starts, ends = (
+            [self._nanoseconds(moment) for moment in moments[busy].tolist()]
+            for moments in (self.schedule.start, self.schedule.end)
+        )
+        columns = {"stage": problem.stage, "micro-batch": problem.microbatch}
+        names = problem.op_names(busy)
+        for op, name, start, end in zip(busy.tolist(), names, starts, ends, strict=True):
+            kind = problem.kinds[problem.kind[op]]
+            labels = {key: int(each[op]) for key, each in columns.items() if each[op] != FREE}
+            slice_ = {
+                "ph": "X",
+                "name": name,
+                "cat": SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind,
+                "ts": _microseconds(start),
+                "dur": _microseconds(end - start),
+                "args": labels,
+            }
+            for place, resource in enumerate(problem.resources_of(op).tolist()):
+                way = ways.get(op, {}) if place == 0 else {}
+                place_of = {"pid": self.first + self.owner[resource], "tid": resource + 1}
+                yield slice_ | place_of | way
+
+    def _ways(self, busy: IntArray) -> dict[int, Event]:
+        """Return the fields of arrows of the ops on the way of each micro-batch.
+
+        A way follows the precedences of a micro-batch from stage to stage: the ops that have a
+        predecessor or a successor of the same micro-batch on another stream.
+        """
+        problem, before, after = self.problem, self.problem.before, self.problem.after
+        stream = np.full(problem.num_ops, FREE, dtype=np.int64)
+        stream[busy] = problem.resource_idx[problem.resource_ptr[busy]]
+        kept = (problem.microbatch[before] == problem.microbatch[after]) & (
+            problem.microbatch[before] != FREE
+        )
+        kept &= stream[before] != stream[after]
+        kept &= (stream[before] != FREE) & (stream[after] != FREE)
+        comes, goes = set(after[kept].tolist()), set(before[kept].tolist())
+        replica = problem.replica if len(problem.replica) else np.zeros(problem.num_ops, np.int64)
+        number = replica * (int(problem.microbatch.max(initial=0)) + 1) + problem.microbatch
+        return {
+            op: {"bind_id": hex(self.group * 2**32 + int(number[op]) + 1)}
+            | ({"flow_in": True} if op in comes else {})
+            | ({"flow_out": True} if op in goes else {})
+            for op in comes | goes
+        }
+
+    def _counter(self, pool: Pool) -> Iterator[Event]:
+        device = number_in(pool.name, max(self.owner, default=0))
+        counter = {"ph": "C", "name": "memory", "pid": self.first + device, "tid": 0}
+        for moment, held in usage(self.schedule, pool):
+            moment_of = {"ts": _microseconds(self._nanoseconds(moment))}
+            yield counter | moment_of | {"args": {"in use": float(held)}}
+
+    def _nanoseconds(self, ticks: int) -> int:
+        whole, parts = self.tick.numerator, self.tick.denominator
+        return (2 * ticks * whole + parts) // (2 * parts)
+
+
+def _microseconds(nanoseconds: int) -> int | float:
+    return nanoseconds // 1000 if nanoseconds % 1000 == 0 else nanoseconds / 1000
+
+
+PICTURES: Mapping[str, Callable[[Sequence[TracedSchedule]], str]] = {"perfetto": perfetto_json}
+"""Writers of files of viewers, by the name that ``--to`` says."""
+
+
+def shown_in(
+    data: Any, source: str, *, heuristic: str | None = None, otherwise: Instance | None = None
+) -> tuple[Instance, TracedSchedule]:
+    """Read the schedule of a document, for a picture.
+
+    Raises `InputError` where there is no instance or no whole schedule, or the result has no such
+    heuristic.
+
+    Parameters
+    ----------
+    data : object
+        A result, a heuristic's entry, a bare schedule or a plan, as read from JSON.
+    source : str
+        How errors name it.
+    heuristic : str, optional
+        Take the order of this heuristic of a result.
+    otherwise : Instance, optional
+        The instance of a document that carries none.
+
+    Returns
+    -------
+    Instance, TracedSchedule
+        What was solved, and its schedule under the name of the method, else of the status. The
+        bound is there where it is one of the makespan.
+    """
+    with errors_in(source):
+        if not isinstance(data, dict):
+            raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
+        if data.get("kind") == "plan-result":
+            data, otherwise, _, _ = winner_in(data)
+        if heuristic is not None:
+            otherwise = instance_in(data, otherwise=otherwise)
+            data = entry_in(data, heuristic)
+        instance, schedule = _read(data, otherwise)
+    title = data.get("name") or data.get("best_by") or data.get("status") or "schedule"
+    return instance, TracedSchedule(str(title), schedule, _makespan_bound(data))
+
+
+def picture(name: str, shown: Sequence[TracedSchedule], sources: Sequence[str]) -> str:
+    """Return schedules as the file of a viewer; those of one title are told apart by their sources.
+
+    Parameters
+    ----------
+    name : str
+        One of `PICTURES`.
+    shown : sequence of TracedSchedule
+        The schedules.
+    sources : sequence of str
+        Where each comes from.
+
+    Returns
+    -------
+    str
+        The text of the file.
+    """
+    count = Counter(each.title for each in shown)
+    named = [
+        replace(each, title=f"{each.title}, {source}") if count[each.title] > 1 else each
+        for each, source in zip(shown, sources, strict=True)
+    ]
+    return PICTURES[name](named)
+
+
+def _read(data: dict[str, Any], otherwise: Instance | None) -> tuple[Instance, Schedule]:
+    """Return the instance and the schedule of a document, or that of its orders."""
+    orders, reason = data.get("orders"), data.get("reason")
+    if data.get("schedule", data.get("ops")) is None and orders is None and reason:
+        raise InputError(f"there is no schedule in it: {reason}", field="schedule")
+    if data.get("schedule") is not None or orders is None:
+        return schedule_in(data, otherwise=otherwise)
+    instance = instance_in(data, otherwise=otherwise)
+    if not isinstance(orders, list) or not all(isinstance(row, list) for row in orders):
+        raise InputError("expected a list of ops for each device", field="orders")
+    kind = kind_of(instance)
+    try:
+        return instance, kind.follow(instance, kind.lower(instance), orders).schedule
+    except DeadlockError as error:
+        raise InputError(str(error), field="orders") from None
+
+
+def _makespan_bound(data: dict[str, Any]) -> float | None:
+    bound, unit = data.get("bound"), data.get("time_unit")
+    if data.get("objective") != Objective.MAKESPAN or data.get("value_unit") not in (None, unit):
+        return None
+    try:
+        found = float(bound)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if isfinite(found) else None

@@ -1,0 +1,281 @@
+"""Measured timelines of a PipeFisher run, one pickle per node, to a K-FAC instance."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.kfac.instance import KfacInstance
+from ppsolve.models.kfac.labels import PROFILED_STEP, UP_PIPE, Label, parse_label
+from ppsolve.solver.formats.pickles.timeline import Timeline, load_timeline_pickle, read_pickle_file
+from ppsolve.solver.formats.pipefisher.files import (
+    in_words,
+    instance_name,
+    node_numbers,
+    refuse_missing_nodes,
+    timeline_files,
+)
+
+CALLS = ("call_forward", "call_backward")
+PIPES = {"": "", UP_PIPE: " of the second pipe"}
+
+Syncs = dict[tuple[str, int], tuple[int | float, int | float]]
+
+
+class Converted(NamedTuple):
+    """A run as an instance, what is suspicious in it or was left out, and what else to know."""
+
+    instance: KfacInstance
+    warnings: list[str]
+    notes: list[str]
+
+
+def convert_pipefisher(
+    paths: Sequence[Path], *, allow_pickle: bool, couple_replicas: bool = False
+) -> Converted:
+    """Read the timeline pickles of a run, one per node, as one K-FAC instance.
+
+    Raises `InputError` without consent or files, and for a file that cannot be read or is no
+    timeline, the same node twice, a folder that lacks a node, or a timeline without a pipeline.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Pickles, or folders of them; they count in human order of names (node 2 before node 10).
+    allow_pickle : bool
+        Consent to reading pickles at all.
+    couple_replicas : bool
+        Let the syncs of devices with replicas of the same modules meet; PipeFisher schedules
+        each device alone.
+
+    Returns
+    -------
+    Converted
+        The last profiled step of every node in nanoseconds, with warnings and notes.
+    """
+    if not allow_pickle:
+        raise InputError(
+            "expected --allow-pickle: pickles can run code when other programs read them; "
+            "this reader runs none and takes numbers only, and reads them only when told to"
+        )
+    files, warnings = timeline_files(paths)
+    numbers = node_numbers(files)
+    folder = next((path for path in paths if os.path.isdir(path)), None)
+    if folder is not None and numbers is not None:
+        with errors_in(str(folder)):
+            refuse_missing_nodes(numbers)
+    names = [str(file) for file in files]
+    timelines = [_read_step(name, warnings) for name in names]
+    for call in CALLS:
+        if next(_starts(timelines[0], [call]), None) is None:
+            kind = call.removeprefix("call_")
+            text = f"expected {kind}s of node 0, whose times are the zero of all others; "
+            raise InputError(f"{text}there are none", source=names[0], field=call)
+    groups = sync_groups(timelines, numbers)
+    coupled = groups if couple_replicas else []
+    document = timelines_document(timelines, instance_name(files), coupled)
+    warnings += _node_warnings(numbers, timelines) + _timeline_warnings(names, timelines)
+    notes = []
+    if coupled != groups:
+        named = "; ".join(f"devices {in_words(group)}" for group in groups)
+        text = "hold replicas of the same modules; --couple-replicas makes their syncs meet"
+        notes.append(f"{named} {text}")
+    source = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return Converted(KfacInstance.parse(document, source), warnings, notes)
+
+
+def _read_step(name: str, warnings: list[str]) -> Timeline:
+    timeline, found = last_step(load_timeline_pickle(read_pickle_file(name), name))
+    warnings += [f"{name}: {warning}" for warning in found]
+    for label, pairs in timeline.items():
+        for place, (start, end) in enumerate(pairs):
+            if start is not None and end is not None and end < start:
+                text = f"expected an end at or after the start {start}, got {end}"
+                raise InputError(text, source=name, field=f"{label}[{place}]")
+    return timeline
+
+
+def timelines_document(
+    timelines: Sequence[Timeline], name: str, groups: Sequence[Sequence[int]] = ()
+) -> dict[str, Any]:
+    """Return the K-FAC instance of some timelines as it is written in JSON.
+
+    Parameters
+    ----------
+    timelines : sequence of Timeline
+        The profiled step of each node.
+    name : str
+        Name of the instance.
+    groups : sequence of sequences of int
+        Devices whose syncs meet.
+
+    Returns
+    -------
+    dict
+        Fields of the instance; ``sync_groups`` only where there are groups.
+    """
+    document: dict[str, Any] = {
+        "kind": "kfac",
+        "name": name,
+        "time_unit": "ns",
+        "timelines": [
+            {label: [list(pair) for pair in pairs] for label, pairs in timeline.items()}
+            for timeline in timelines
+        ],
+        # PipeFisher's margin: work of length d takes 1.05 d of a bubble.
+        "margin_ratio": 0.05,
+    }
+    return {**document, "sync_groups": [list(group) for group in groups]} if groups else document
+
+
+def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
+    """Return the known labels of the last profiled step, and warnings about what was left out.
+
+    The rule is PipeFisher's: with k pairs in `start_end` (k > 1), every list keeps its last
+    ``len // k`` items, all of them where that is 0.
+    """
+    steps = len(timeline.get(PROFILED_STEP, ()))
+    warnings = [] if steps else ["start_end: missing or empty, taken as one profiled step"]
+    known = {label: pairs for label, pairs in timeline.items() if parse_label(label) is not None}
+    unknown = [label for label in timeline if label not in known]
+    if unknown:
+        warnings.append(f"unknown labels dropped: {_listed(unknown)}")
+    uneven = [label for label, pairs in known.items() if steps > 1 and len(pairs) % steps]
+    if uneven:
+        warnings.append(
+            f"the number of intervals is no multiple of the {steps} profiled steps, "
+            f"the last step is a guess: {_listed(uneven)}"
+        )
+    if steps > 1:
+        known = {label: pairs[-(len(pairs) // steps) :] for label, pairs in known.items()}
+    return known, warnings
+
+
+def _listed(labels: list[str], most: int = 3) -> str:
+    shown = ", ".join(re.sub(r"\s", " ", label[:60]) for label in labels[:most])
+    return shown + (f" and {len(labels) - most} more" if len(labels) > most else "")
+
+
+def sync_groups(
+    timelines: Sequence[Timeline], numbers: Sequence[int] | None = None
+) -> list[list[int]]:
+    """Return the groups of two or more devices that share modules, in ascending order.
+
+    Module names are local to a stage (``encoder.layer.0`` is in all of them), so equal names
+    alone say nothing. Two nodes whose recorded syncs name the same modules share them if they are
+    mirror images in a Chimera (device d and the d-th from the end run the same two stages), or if
+    every one of their syncs overlaps the other's in time, as those of a collective do.
+
+    Parameters
+    ----------
+    timelines : sequence of Timeline
+        One profiled step of each node.
+    numbers : sequence of int, optional
+        Node numbers; mirror images are not known where they have holes.
+
+    Returns
+    -------
+    list of list of int
+        Devices of each group.
+    """
+    modules = [{label.module for label in _labels(timeline, "sync")} for timeline in timelines]
+    syncs = [_recorded_syncs(timeline) for timeline in timelines]
+    pipes = [{label.pipe for label in _labels(timeline, "forward")} for timeline in timelines]
+    mirrored = all(each == {0, 1} for each in pipes) and not (numbers and _has_holes(numbers))
+    group = list(range(len(timelines)))
+    for one, other in combinations(range(len(timelines)), 2):
+        if modules[one] != modules[other] or not (syncs[one] and syncs[other]):
+            continue
+        is_mirror = mirrored and one + other == len(timelines) - 1
+        if is_mirror or _meet(syncs[one], syncs[other]):
+            first, second = sorted((group[one], group[other]))
+            group = [first if each == second else each for each in group]
+    members = [[device for device, each in enumerate(group) if each == first] for first in group]
+    return [found for first, found in enumerate(members) if len(found) > 1 and found[0] == first]
+
+
+def _has_holes(numbers: Sequence[int]) -> bool:
+    steps = {right - left for left, right in pairwise(numbers)}
+    return numbers[0] != 0 or len(steps) > 1
+
+
+def _labels(timeline: Timeline, kind: str) -> Iterator[Label]:
+    labels = (label for text in timeline if (label := parse_label(text)) is not None)
+    return (label for label in labels if label.kind == kind)
+
+
+def _recorded_syncs(timeline: Timeline) -> Syncs:
+    return {
+        (label.text, place): (start, end)
+        for label in _labels(timeline, "sync")
+        for place, (start, end) in enumerate(timeline[label.text])
+        if start is not None and end is not None
+    }
+
+
+def _meet(one: Syncs, other: Syncs) -> bool:
+    return one.keys() == other.keys() and all(
+        one[key][0] <= other[key][1] and other[key][0] <= one[key][1] for key in one
+    )
+
+
+def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline]) -> list[str]:
+    """Return at most one warning, about nodes that seem to be missing.
+
+    Every second number alone is what a run with two replicas per stage gives, one file a stage.
+    """
+    if numbers is None:
+        return []
+    shown = ", ".join(map(str, numbers[:12])) + (", ..." if len(numbers) > 12 else "")
+    text = f"nodes seem to be missing: there are {shown}"
+    if _has_holes(numbers):
+        return [text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")]
+    if len(numbers) > 1 < numbers[1] and not any(map(_recorded_syncs, timelines)):
+        return [f"{text}, but no sync with replicas was recorded"]
+    return []
+
+
+def _timeline_warnings(names: Sequence[str], timelines: Sequence[Timeline]) -> list[str]:
+    """Return warnings about suspicious times and labels, those that compare nodes at the end."""
+    origin = min(_starts(timelines[0], CALLS[:1]))
+    pairs = zip(names, timelines, strict=True)
+    warnings = [f"{name}: {text}" for name, each in pairs for text in _suspicions(each, origin)]
+    for pipe, words in PIPES.items():
+        for kind in ("forward", "backward"):
+            counts = [_count(timeline, kind, pipe) for timeline in timelines]
+            odd = next((k for k, count in enumerate(counts) if count != counts[0]), None)
+            if odd is not None:
+                text = f"{counts[odd]} {kind}s{words}, node 0 has {counts[0]}"
+                warnings.append(f"{names[odd]}: {text}")
+    return warnings
+
+
+def _starts(timeline: Timeline, calls: Sequence[str]) -> Iterator[int | float]:
+    intervals = (timeline.get(call + pipe, ()) for call in calls for pipe in PIPES)
+    return (start for pairs in intervals for start, _ in pairs if start is not None)
+
+
+def _count(timeline: Timeline, kind: str, pipe: str) -> int:
+    return len(timeline.get(f"call_{kind}{pipe}", ()))
+
+
+def _suspicions(timeline: Timeline, origin: float) -> Iterator[str]:
+    first = min(_starts(timeline, CALLS), default=None)
+    if first is not None and first < origin:
+        text = f"its first op starts {origin - first} ns before node 0's first forward: "
+        yield f"{text}is its clock ahead?"
+    for pipe, words in PIPES.items():
+        forwards, backwards = _count(timeline, "forward", pipe), _count(timeline, "backward", pipe)
+        if forwards != backwards:
+            yield f"{forwards} forwards but {backwards} backwards{words}"
+    if first is None:
+        yield "no forwards and no backwards at all"
+    labels = {text: parse_label(text) for text in timeline}
+    bare = [text for text, label in labels.items() if label and label.factor and not label.module]
+    if bare:
+        yield f"without a module's name, taken for one more module: {', '.join(bare)}"

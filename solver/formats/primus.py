@@ -1,0 +1,131 @@
+"""Tables of nodes for Primus, run strictly in order by ``examples/primus_adapter.py``.
+
+Read in Primus main (2026-08-22): nodes F, B (input gradient), W, BW (whole backward) and their
+sends and receives, also between neighbouring stages on one rank.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from typing import Any
+
+from ppsolve.solver.formats.layers import decoders_of
+from ppsolve.solver.formats.placement import chunks_if_looped, is_folded
+from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.pipeline import grammar
+from ppsolve.solver.pipeline.grammar import FORWARD, Action, Communication, Overlap, Step
+from ppsolve.solver.pipeline.programs.communications import with_communications
+
+NAME = "Primus"
+TYPES = {
+    FORWARD: "F",
+    grammar.BACKWARD: "BW",
+    grammar.BACKWARD_INPUT: "B",
+    grammar.BACKWARD_WEIGHT: "W",
+    grammar.SEND_F: "SF",
+    grammar.RECV_F: "RF",
+    grammar.SEND_B: "SB",
+    grammar.RECV_B: "RB",
+}
+
+
+def primus_table(program: RuntimeProgram, settings: Settings) -> str:
+    """Write a program as a table of nodes, one list per rank.
+
+    Raises `InputError` where the placement, the order on the first stage or the layers recomputed
+    cannot be said.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program; its first stage must run micro-batches in order too, which Primus takes from
+        the data in the order of forwards.
+    settings : Settings
+        Says which layers are recomputed.
+
+    Returns
+    -------
+    str
+        JSON with ``pp_algorithm`` (the entry that the adapter replaces), ``pp_size``,
+        ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``; where
+        layers are recomputed also the settings ``recompute_granularity``, ``recompute_method`` and
+        ``recompute_layer_ids``.
+    """
+    is_v = is_folded(program)
+    chunks = 2 if is_v else chunks_if_looped(program, NAME)
+    algorithm = "zbv-formatted" if is_v else "zero-bubble" if chunks == 1 else "1f1b-interleaved"
+    _refuse_data_order(program)
+    rows = with_communications(program.rows, program.ends, local=True)
+    table = _Table(program.stage_to_rank)
+    found: dict[str, Any] = {
+        "pp_algorithm": algorithm,
+        "pp_size": len(rows),
+        "vpp_size": chunks,
+        "micro_batches": program.num_microbatches,
+        "stages": table.stages(len(rows)),
+        "table": [[node for step in row for node in table.nodes(step)] for row in rows],
+    }
+    return json.dumps(found | _recomputation(program, settings)) + "\n"
+
+
+def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
+    if settings.recomputed is None:
+        return {}
+    decoders = decoders_of(program, settings)
+    pairs = zip(accumulate(decoders, initial=0), settings.recomputed, strict=False)
+    ids = [str(begin + layer) for begin, count in pairs for layer in range(count)]
+    if not ids:
+        return {}
+    return {
+        "recompute_granularity": "full",
+        "recompute_method": None,
+        "recompute_layer_ids": ",".join(ids),
+    }
+
+
+def _refuse_data_order(program: RuntimeProgram) -> None:
+    actions = program.actions(program.stage_to_rank[0])
+    first = [action for action in actions if action.kind == FORWARD and action.stage == 0]
+    for index, action in enumerate(first):
+        if action.microbatch != index:
+            raise cannot_say(
+                f"data-order: {NAME} takes data in the order of forwards, on the first stage as "
+                f"on the last one; {action} is forward number {index}"
+            )
+
+
+class _Table:
+    """Writes steps as nodes; chunks are counted on each rank."""
+
+    def __init__(self, stage_to_rank: tuple[int, ...]) -> None:
+        self.ranks = stage_to_rank
+        self.chunk = [stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)]
+
+    def stages(self, num_ranks: int) -> list[list[int]]:
+        """Return the stages of each rank, by chunk."""
+        return [[s for s, r in enumerate(self.ranks) if r == rank] for rank in range(num_ranks)]
+
+    def nodes(self, step: Step) -> list[dict[str, Any]]:
+        """Return the nodes of a step; none for reductions, which Megatron-LM does itself."""
+        if isinstance(step, Overlap):
+            pair = [self._node(action) for action in step]
+            group = [f"({n['func_type']}|{n['mini_batch']}|{n['chunk']})" for n in pair]
+            return [{**node, "args": {"combined_group": group}} for node in pair]
+        return [] if step.kind == grammar.REDUCE_GRAD else [self._node(step)]
+
+    def _node(self, step: Action | Communication) -> dict[str, Any]:
+        return {
+            "func_type": TYPES[step.kind],
+            "mini_batch": step.microbatch,
+            "chunk": self.chunk[step.stage],
+            "args": self._transfer(step) if isinstance(step, Communication) else None,
+        }
+
+    def _transfer(self, step: Communication) -> dict[str, int]:
+        goes_up = step.kind in {grammar.SEND_F, grammar.RECV_B}
+        other = step.stage + (1 if goes_up else -1)
+        own, peer = self.ranks[step.stage], self.ranks[other]
+        if step.kind in {grammar.SEND_F, grammar.SEND_B}:
+            return {"from_pp_rank": own, "to_pp_rank": peer, "send_to_chunk": self.chunk[other]}
+        return {"from_pp_rank": peer, "to_pp_rank": own, "recv_from_chunk": self.chunk[other]}

@@ -1,0 +1,391 @@
+"""From a result to the program that its devices run: the one thing that every exporter reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from typing import Any, Literal
+
+from ppsolve.models.core.result import ScheduleDocument
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.optimize.kinds import CARRIED
+from ppsolve.solver.pipeline import grammar
+from ppsolve.solver.pipeline.grammar import Action, ComputeStep, actions_of
+from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.pipeline.programs.communications import Ends, stages_to_ranks
+from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.timing import shape_of, simulated
+from ppsolve.solver.pipeline.published import has_unequal_microbatches
+
+Rows = tuple[tuple[ComputeStep, ...], ...]
+
+Format = Literal["compute_only", "compute_comms"]
+
+FORMATS: tuple[Format, ...] = ("compute_only", "compute_comms")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of the caller that exporters read."""
+
+    form: Format = FORMATS[0]  # format of PyTorch's file
+    shards: bool = False  # gather and drop parameters, see `torch_csv`
+    model: str | None = None  # the layers of the model, see `letters_of`
+    # decoder layers of each stage whose forward is run again before their backward
+    recomputed: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RuntimeProgram:
+    """What each rank of a pipeline runs."""
+
+    name: str
+    # the steps of each rank, in order; every rule of `broken_rules` but ``data-order`` holds
+    rows: Rows
+    ends: Ends | None = None  # ends in the time unit of the result, where the result has a schedule
+    instance: PipelineInstance | None = None  # the pipeline, where it is known
+    layers: tuple[int, ...] | None = None  # layers of each stage, of a plan
+    # sizes of a plan: ``microbatch_size``, ``batch_size``
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    # the micro-batch of the result that stands at each index of the program
+    microbatches: tuple[int, ...] = ()
+
+    @property
+    def stage_to_rank(self) -> tuple[int, ...]:
+        """Rank of each stage."""
+        ranks = stages_to_ranks(self.rows)
+        return tuple(ranks[stage] for stage in range(len(ranks)))
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.stage_to_rank)
+
+    @property
+    def num_microbatches(self) -> int:
+        """Number of micro-batches."""
+        return len(self.microbatches)
+
+    @property
+    def is_renumbered(self) -> bool:
+        """Whether micro-batches have other numbers than in the result."""
+        return self.microbatches != tuple(range(self.num_microbatches))
+
+    def actions(self, rank: int) -> list[Action]:
+        """Return the actions of a rank one by one."""
+        return [action for step in self.rows[rank] for action in actions_of(step)]
+
+
+def cannot_say(message: str) -> InputError:
+    """Return the error for a schedule that no file, or not this one, can say."""
+    return InputError(message, field="schedule")
+
+
+def read_program(
+    data: Any,
+    instance: PipelineInstance | None = None,
+    *,
+    heuristic: str | None = None,
+    replica: int | None = None,
+) -> RuntimeProgram:
+    """Return the program of a result, a heuristic's entry, a bare schedule or a plan.
+
+    Raises `InputError` where there is no readable schedule of a pipeline with one rank per stage,
+    or it breaks a rule.
+
+    Parameters
+    ----------
+    data : object
+        The document as read from JSON.
+    instance : PipelineInstance, optional
+        The pipeline, by default the one that the result carries; the schedule must keep every
+        rule of it. A plan has its own.
+    heuristic : str, optional
+        Take the order of this heuristic of a result.
+    replica : int, optional
+        Take this replica of several, its devices and micro-batches counted from 0.
+
+    Returns
+    -------
+    RuntimeProgram
+        With the steps of every rank.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
+    layers: tuple[int, ...] | None = None
+    sizes: dict[str, int] = {}
+    if data.get("kind") == "plan-result":
+        data, instance, layers, sizes = winner_in(data)
+    instance = instance or _carried(data)
+    if heuristic is not None:
+        data = entry_in(data, heuristic)
+    if data.get("kind") not in (None, "pipeline"):
+        text = f"expected the result of a pipeline, got {describe(data['kind'])}"
+        raise InputError(text, field="kind")
+    if data.get("status") == "infeasible":
+        raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
+    alone, members = (data, None) if replica is None else _of_replica(data, replica)
+    rows, ends = _rows(alone)
+    _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
+    if instance is not None and ends is None:
+        ends = _simulated_ends(rows, instance)
+    elif instance is not None:
+        _refuse(PIPELINE.check(instance, data))
+    count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
+    name = str(data.get("instance") or (instance.name if instance else "pipeline"))
+    return RuntimeProgram(name, rows, ends, instance, layers, sizes, members or tuple(range(count)))
+
+
+def _refuse(violations: Iterable[Violation]) -> None:
+    first = next(iter(violations), None)
+    if first is not None:
+        raise cannot_say(str(first))
+
+
+def _carried(data: dict[str, Any]) -> PipelineInstance | None:
+    document = data.get(CARRIED)
+    if document is None or data.get("kind") != PIPELINE.name:
+        return None
+    try:
+        return PIPELINE.parse(document)
+    except InputError as error:
+        raise error.about(".".join(filter(None, (CARRIED, error.field)))) from None
+
+
+def _simulated_ends(rows: Rows, instance: PipelineInstance) -> Ends:
+    found = broken_rules(rows, shape_of(instance))
+    _refuse(broken for broken in found if broken.rule != "data-order")
+    proposal, violations = simulated(rows, instance)
+    _refuse(violations)
+    document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
+    try:
+        return _ends_of(rows, *_timed(document["ops"]))
+    except InputError as error:
+        raise InputError(error.message, field="orders") from None
+
+
+def winner_in(
+    plan: dict[str, Any],
+) -> tuple[dict[str, Any], PipelineInstance, tuple[int, ...], dict[str, int]]:
+    """Return the result, the pipeline, the split and the sizes of the winner of a plan.
+
+    Raises `InputError` where the plan has no winner, or its parts cannot be read.
+    """
+    parts: dict[str, Any] = {name: plan.get(name) for name in ("result", "instance", "winner")}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            status = f" (status {plan.get('status')})"
+            raise InputError(f"the plan has no winner{status}", field=name)
+    split = parts["winner"].get("layers_per_stage")
+    if not isinstance(split, list) or not all(type(count) is int for count in split):
+        text = f"expected a list of numbers, got {describe(split)}"
+        raise InputError(text, field="winner.layers_per_stage")
+    chosen = parts["winner"].get("configuration")
+    given = chosen if isinstance(chosen, dict) else {}
+    sizes = {name: size for name, size in given.items() if type(size) is int}
+    return parts["result"], PIPELINE.parse(parts["instance"]), tuple(split), sizes
+
+
+def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
+    """Return the entry of a heuristic of a result, with the name of the instance.
+
+    Raises `InputError` where the result has no such heuristic.
+
+    Parameters
+    ----------
+    data : dict
+        A result as read from JSON.
+    heuristic : str
+        Name of the heuristic.
+
+    Returns
+    -------
+    dict
+        The entry.
+    """
+    entries = data.get("heuristics")
+    rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
+    found = {str(row.get("name")): row for row in rows}
+    if heuristic not in found:
+        text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found)
+        raise InputError(text, field="--heuristic")
+    return {"instance": data.get("instance"), **found[heuristic]}
+
+
+def _ops_in(data: dict[str, Any]) -> list[Any] | None:
+    document = data.get("schedule", data)
+    ops = document.get("ops") if isinstance(document, dict) else None
+    return ops if isinstance(ops, list) else None
+
+
+def _of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the schedule of one replica, counted from 0, and its micro-batches in the step."""
+    own = [
+        op
+        for op in _ops_in(data) or ()
+        if isinstance(op, dict)
+        and op.get("replica") == replica
+        and type(op.get("device")) is int
+        and type(op.get("microbatch")) is int
+    ]
+    if not own:
+        raise InputError(f"the schedule has no replica {replica}", field="--replica")
+    first = min(op["device"] for op in own)
+    members = tuple(sorted({op["microbatch"] for op in own}))
+    index = {microbatch: place for place, microbatch in enumerate(members)}
+    alone = []
+    for op in own:
+        place = {"device": op["device"] - first, "microbatch": index[op["microbatch"]]}
+        alone.append({**op, "replica": None, **place})
+    return {"instance": data.get("instance"), "schedule": {"ops": alone}}, members
+
+
+def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
+    """Return the rows of a document, of its action strings if it has any, and the ends of ops."""
+    orders, ops = data.get("orders"), _ops_in(data)
+    rows = grammar.compute_rows(orders) if isinstance(orders, list) else None
+    if ops is not None:
+        timed, ends = _timed(ops)
+        return (timed, ends) if rows is None else (rows, _ends_of(rows, timed, ends))
+    if rows is None:
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        raise cannot_say(f"expected the schedule of a pipeline, there is none{reason}")
+    return rows, None
+
+
+def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
+    """Return the compute ops of a schedule by rank, in the order of starts, and their ends."""
+    placed: dict[int, list[tuple[Any, Any, Action]]] = {}
+    for index, op in enumerate(ops):
+        action = _action(op, f"schedule.ops[{index}]")
+        if action is not None:
+            placed.setdefault(op["device"], []).append((op["start"], op["end"], action))
+    if not placed:
+        raise cannot_say("expected ops of a pipeline (F, B, I, W), there are none")
+    empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
+    if empty is not None:
+        raise cannot_say(f"placement: rank {empty} has no op; every rank needs a stage")
+    timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
+    ends = {action: end for row in timed for _, end, action in row}
+    twice = next((one for row in timed for one, two in pairwise(row) if one == two), None)
+    if twice is not None:
+        raise cannot_say(f"twice: {twice[2]} is there more than once")
+    rows = tuple(tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed)
+    _refuse_pieces(rows)
+    return rows, ends
+
+
+def _by_start(timed: tuple[Any, Any, Action]) -> tuple[Any, ...]:
+    # Ops of no length at one moment come as a micro-batch passes the stages.
+    start, end, action = timed
+    is_forward = action.kind == grammar.FORWARD
+    is_last = action.kind == grammar.BACKWARD_WEIGHT
+    return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
+
+
+def _action(op: Any, where: str) -> Action | None:
+    """Return the action of an op, None for transfers, collectives and optimizer steps."""
+    if not isinstance(op, dict):
+        raise InputError(f"expected an object, got {describe(op)}", field=where)
+    if op.get("kind") not in grammar.COMPUTE_KINDS or op.get("microbatch") is None:
+        return None
+    if op.get("replica") is not None:
+        raise InputError(
+            f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
+            "--replica R exports one of them",
+            field=where,
+        )
+    for name in ("stage", "device", "microbatch", "start", "end"):
+        value, is_time = op.get(name), name in {"start", "end"}
+        if is_time and isinstance(value, bool | str | list | dict | None):
+            raise InputError(f"expected a number, got {describe(value)}", field=f"{where}.{name}")
+        if not is_time and (type(value) is not int or value < 0):
+            text = f"expected a number >= 0, got {describe(value)}"
+            raise InputError(text, field=f"{where}.{name}")
+    return Action(op["stage"], op["kind"], op["microbatch"])
+
+
+def _refuse_pieces(rows: Rows) -> None:
+    counts = Counter(action for row in rows for step in row for action in actions_of(step))
+    action, count = counts.most_common(1)[0]
+    if count > 1:
+        raise cannot_say(
+            f"one op per stage, kind and micro-batch: {action} runs in {count} pieces with others "
+            "between them, which no runtime's file can say"
+        )
+
+
+def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action, float]:
+    """Return the ends of the actions of an order; a full backward ends with its W.
+
+    Refuses an order that is another one than that of the schedule.
+    """
+    found: dict[Action, float] = {}
+    both = (grammar.BACKWARD_INPUT, grammar.BACKWARD_WEIGHT)
+    for rank, row in enumerate(rows):
+        halves: list[Action] = []
+        for action in (action for step in row for action in actions_of(step)):
+            parts = [action]
+            if action not in ends and action.kind == grammar.BACKWARD:
+                parts = [action._replace(kind=kind) for kind in both]
+            halves += parts
+            found[action] = ends.get(parts[-1], 0.0)
+        if rank >= len(timed) or sorted(halves) != sorted(timed[rank]):
+            raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
+        for one, two in pairwise(halves):
+            if ends[two] < ends[one]:
+                text = f"the schedule ends {two} before {one}, the order says otherwise"
+                raise InputError(text, field=f"orders[{rank}]")
+    return found
+
+
+def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
+    """Renumber micro-batches in the order in which the last stage runs them forwards.
+
+    Raises `InputError` where micro-batches would have to be renumbered, and may not be.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        The program.
+    may_permute : bool
+        Renumber micro-batches that may differ from each other: the data must then be fed in
+        another order, that of `RuntimeProgram.microbatches`.
+
+    Returns
+    -------
+    RuntimeProgram
+        Forwards of the last stage run in the order 0, 1, 2, ...
+    """
+    last = program.num_stages - 1
+    row = program.actions(program.stage_to_rank[last])
+    order = [a.microbatch for a in row if (a.stage, a.kind) == (last, grammar.FORWARD)]
+    wrong = next((index for index, each in enumerate(order) if index != each), None)
+    if wrong is None:
+        return program
+    alike = program.instance is not None and not has_unequal_microbatches(program.instance)
+    if not (alike or may_permute):
+        differ = "micro-batches differ" if program.instance else "micro-batches may differ"
+        hint = "" if program.instance else ", --instance says whether they do"
+        raise cannot_say(
+            f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
+            f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
+            "renumbers them and writes the order in which the data must be fed"
+        )
+    return _renumbered(program, order)
+
+
+def _renumbered(program: RuntimeProgram, order: Sequence[int]) -> RuntimeProgram:
+    index = {microbatch: place for place, microbatch in enumerate(order)}
+    ends = program.ends
+    return replace(
+        program,
+        rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
+        ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
+        microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
+    )

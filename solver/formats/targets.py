@@ -1,0 +1,127 @@
+"""The runtimes to which schedules are exported, in the order of the help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.formats.colossalai import colossalai_nodes
+from ppsolve.solver.formats.deepspeed import deepspeed_parts
+from ppsolve.solver.formats.layers import RECOMPUTE, counts_of, layers_of
+from ppsolve.solver.formats.megatron import megatron_flags
+from ppsolve.solver.formats.perfetto import PICTURES
+from ppsolve.solver.formats.primus import primus_table
+from ppsolve.solver.formats.program import FORMATS, Format, RuntimeProgram, Settings
+from ppsolve.solver.formats.torch_csv import torch_csv
+from ppsolve.solver.formats.torchtitan import torchtitan_files
+from ppsolve.solver.pipeline.programs.communications import with_communications
+
+Writer = Callable[[RuntimeProgram, Settings, Path], dict[Path, str]]
+
+NOT_TESTED = "not tested against the runtime"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A runtime, or our own format."""
+
+    name: str  # what ``--to`` says
+    # callable: returns the texts of the files for a `RuntimeProgram`, `Settings` and a path; raises
+    # `InputError` with the rule and the first op that the runtime cannot say
+    files: Writer
+    is_tested: bool = False  # whether its files were run by the runtime
+    formats: tuple[Format, ...] = ()  # what ``--format`` may say, the default first
+    recomputes: bool = False  # whether it can say how many layers of a stage are recomputed
+
+    def settings(
+        self,
+        form: str | None = None,
+        *,
+        fsdp: bool = False,
+        model: str | None = None,
+        recomputed: tuple[int, ...] | None = None,
+    ) -> Settings:
+        """Return settings for this runtime.
+
+        Raises `InputError` where the runtime has no such format, parameters or recomputed layers,
+        or `model` is none.
+
+        Parameters
+        ----------
+        form : str, optional
+            One of its formats; its first one by default.
+        fsdp, model, recomputed
+            As in `Settings`, which calls `fsdp` shards.
+
+        Returns
+        -------
+        Settings
+            The settings.
+        """
+        known = [each for each in self.formats if form in {None, each}]
+        if form is not None and not known:
+            hint = did_you_mean(form, self.formats) if self.formats else ""
+            raise InputError(f'{self.name} has no format "{form}"{hint}', field="--format")
+        if fsdp and self.name != "json" and known[:1] != ["compute_comms"]:
+            raise InputError("expected --to torch --format compute_comms", field="--fsdp")
+        if model is not None:
+            layers_of(model)
+        if recomputed is not None and not self.recomputes:
+            able = " or ".join(target.name for target in TARGETS if target.recomputes)
+            raise InputError(f"expected --to {able}", field=RECOMPUTE)
+        return Settings(known[0] if known else FORMATS[0], fsdp, model, recomputed)
+
+
+def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
+    """Write our own form: a program with and without communications, placement, split, data."""
+    comms = with_communications(program.rows, program.ends, shards=settings.shards)
+    found = {
+        "schema": 1,
+        "kind": "pipeline-program",
+        "name": program.name,
+        "num_ranks": len(program.rows),
+        "num_stages": program.num_stages,
+        "num_microbatches": program.num_microbatches,
+        "stage_to_rank": program.stage_to_rank,
+        "layers_per_stage": counts_of(program),
+        "data_order": program.microbatches,
+        "compute_only": [[str(step) for step in row] for row in program.rows],
+        "compute_comms": [[str(step) for step in row] for row in comms],
+    }
+    return json.dumps(found) + "\n"
+
+
+def _single(write: Callable[[RuntimeProgram, Settings], str]) -> Writer:
+    return lambda program, settings, path: {path: write(program, settings)}
+
+
+TARGETS = (
+    Target(
+        "torch",
+        _single(lambda p, settings: torch_csv(p, settings.form, shards=settings.shards)),
+        is_tested=True,
+        formats=FORMATS,
+    ),
+    Target("torchtitan", torchtitan_files),
+    Target("megatron", _single(megatron_flags), recomputes=True),
+    Target("colossalai", _single(colossalai_nodes)),
+    Target("primus", _single(primus_table), recomputes=True),
+    Target("deepspeed", _single(deepspeed_parts)),
+    Target("json", _single(_neutral_json), is_tested=True),
+)
+
+
+def chosen(name: str) -> Target:
+    """Return the target of this name.
+
+    Raises `InputError` where there is none of this name.
+    """
+    known = {target.name: target for target in TARGETS}
+    if name not in known:
+        hint = did_you_mean(name, [*known, *PICTURES])
+        raise InputError(f'unknown runtime "{name}"' + hint, field="--to")
+    return known[name]

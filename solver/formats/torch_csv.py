@@ -1,0 +1,245 @@
+"""PyTorch's schedule files, one row of actions per rank: written, read back, held to every rule.
+
+Read by ``_PipelineScheduleRuntime(stages, m, loss_fn=...)._load_csv(path, format=...)`` of
+``torch.distributed.pipelining`` 2.13.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ppsolve.models.core.result import HeuristicEntry
+from ppsolve.models.core.violation import Violation
+from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.files import read_json, read_text, source_name
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.models.pipeline.replicas import replica_of
+from ppsolve.solver.bounds.lower_bounds import best_bound, lower_bounds
+from ppsolve.solver.formats.program import Format, RuntimeProgram
+from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
+from ppsolve.solver.pipeline.programs.communications import with_communications
+from ppsolve.solver.pipeline.programs.exchanges import broken_exchanges
+from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulated_entry
+from ppsolve.solver.run.entries import relative_gap
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+DATA_ORDER = "--data-order"
+"""Option of commands that write and read a data order."""
+
+DataOrder = tuple[int, ...]
+"""The micro-batch of the pipeline at each index of the file."""
+
+Rows = list[list[Step]]
+
+
+def csv_text(rows: Iterable[Sequence[Step]]) -> str:
+    """Return a file with one row per rank: no header, no blank line, a newline at its end."""
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def torch_csv(
+    program: RuntimeProgram, form: Format = "compute_only", *, shards: bool = False
+) -> str:
+    """Write a program as PyTorch's schedule file.
+
+    Parameters
+    ----------
+    program : RuntimeProgram
+        A program whose last stage runs micro-batches in order.
+    form : str
+        ``compute_only``: the runtime adds sends, receives and reductions; ``compute_comms``: they
+        are in the file.
+    shards : bool
+        With ``compute_comms``, gather the parameters of each stage before its first op and drop
+        them after its last one, as stages that are FSDP modules need.
+
+    Returns
+    -------
+    str
+        The text of the file.
+    """
+    if form == "compute_only":
+        return csv_text(program.rows)
+    return csv_text(with_communications(program.rows, program.ends, shards=shards))
+
+
+def read_csv(path: str | Path) -> Rows:
+    """Return the steps of each rank of a file; empty cells are left out.
+
+    Raises `InputError` where the file cannot be read, a cell is no action, or a row or a cell
+    between communications is empty.
+    """
+    with errors_in(source_name(path)):
+        try:
+            texts = list(csv.reader(StringIO(read_text(path)), strict=True))
+        except csv.Error as error:
+            raise InputError(f"not usable CSV: {error}") from None
+        if not texts:
+            raise InputError("expected a row of actions per rank, the file is empty")
+        rows = [_row(cells, rank) for rank, cells in enumerate(texts, 1)]
+        if _has_communications(rows):
+            _refuse_empty(texts)
+        return rows
+
+
+def _row(cells: list[str], rank: int) -> list[Step]:
+    row = []
+    for column, cell in enumerate(cells, 1):
+        try:
+            row += [parse_step(cell)] if cell.strip() else []
+        except InputError as error:
+            raise InputError(error.message, field=f"row {rank}, column {column}") from None
+    if not row:
+        raise InputError("expected the actions of a rank, the row is empty", field=f"row {rank}")
+    return row
+
+
+def _refuse_empty(texts: list[list[str]]) -> None:
+    for rank, cells in enumerate(texts, 1):
+        for column, cell in enumerate(cells, 1):
+            if not cell.strip():
+                raise InputError(
+                    "expected an action, the cell is empty; files with sends and receives have "
+                    "no empty cells",
+                    field=f"row {rank}, column {column}",
+                )
+
+
+def _has_communications(rows: Rows) -> bool:
+    return any(isinstance(step, Communication) for row in rows for step in row)
+
+
+def check_csv(
+    path: str | Path,
+    instance: PipelineInstance,
+    order: DataOrder | None = None,
+    *,
+    exact: bool = False,
+) -> list[Violation]:
+    """Check a file against every rule of the runtime and of a pipeline.
+
+    Raises `InputError` where the file cannot be read, or no file can be of such a pipeline.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; ``-`` is standard input.
+    instance : PipelineInstance
+        The pipeline that it is for.
+    order : tuple of int, optional
+        The micro-batch of the pipeline that stands at each index of the file; as many, in their
+        own order, by default. A pipeline with replicas needs that of one replica.
+    exact : bool
+        Refuse times without a common tick within the limit instead of rounding them up.
+
+    Returns
+    -------
+    list of Violation
+        Broken rules of the program, see `broken_rules` and `broken_exchanges`; where there are
+        none, those of its schedule.
+    """
+    rows, fed = read_csv(path), _fed(instance, order)
+    return _broken(rows, fed) or simulated(_computing(rows), fed, exact=exact)[1]
+
+
+def convert_torch_csv(
+    path: str | Path,
+    instance: PipelineInstance,
+    order: DataOrder | None = None,
+    *,
+    exact: bool = False,
+) -> tuple[HeuristicEntry, float]:
+    """Run the order of a file on a pipeline.
+
+    Raises `InputError` where the program breaks a rule of the runtime, or as for `check_csv`.
+
+    Parameters
+    ----------
+    path, instance, order, exact
+        As for `check_csv`.
+
+    Returns
+    -------
+    entry : HeuristicEntry
+        Named ``torch-csv``, with the schedule that starts each op as early as the order allows,
+        infeasible where that breaks a rule of the pipeline such as memory. Its micro-batches have
+        the numbers of the pipeline; where that has replicas, those of the file.
+    excess : float
+        Share of the optimum by which the schedule is above it at most, by the analytic bounds.
+    """
+    rows, fed = read_csv(path), _fed(instance, order)
+    broken = _broken(rows, fed)
+    if broken:
+        raise InputError(str(broken[0]), source=source_name(path))
+    steps = _computing(rows)
+    if order is not None and instance.replicas is None:
+        steps, fed = [[step.renumbered(order) for step in row] for row in steps], instance
+    entry, proposal = simulated_entry(steps, fed, "torch-csv", exact=exact)
+    bound = best_bound(lower_bounds(ImpliedOrder(proposal.schedule.problem))).value
+    return entry, relative_gap(proposal.schedule.value, bound, bound)
+
+
+def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstance:
+    """Return the pipeline of one replica, whose micro-batches have the numbers of a file."""
+    if order is not None:
+        return replica_of(instance, order)
+    if instance.replicas is not None:
+        raise InputError(
+            f"expected {DATA_ORDER} with the micro-batches of one replica, as its export wrote "
+            f"them; the pipeline has {instance.replicas.count} replicas",
+            source=instance.name,
+            field="replicas",
+        )
+    return instance
+
+
+def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
+    violations = list(broken_rules(_computing(rows), shape_of(instance)))
+    if not violations and _has_communications(rows):
+        violations = list(broken_exchanges(rows))
+    return violations
+
+
+def _computing(rows: Rows) -> list[list[ComputeStep]]:
+    return [[step for step in row if not isinstance(step, Communication)] for row in rows]
+
+
+def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
+    """Return the data order that an export wrote.
+
+    Raises `InputError` where the file cannot be read, or holds no such list.
+
+    Parameters
+    ----------
+    path : str or Path
+        The JSON file; ``-`` is standard input.
+    instance : PipelineInstance
+        The pipeline.
+
+    Returns
+    -------
+    tuple of int
+        All micro-batches of the pipeline, those of one replica where it has several.
+    """
+    with errors_in(source_name(path)):
+        order: Any = read_json(path)
+        count = instance.num_microbatches
+        if not isinstance(order, list):
+            raise InputError(f"expected a list of micro-batches, got {describe(order)}")
+        seen: set[int] = set()
+        for each in order:
+            if type(each) is not int or not 0 <= each < count:
+                got = each if type(each) is int else describe(each)
+                raise InputError(f"expected micro-batches from 0 to {count - 1}, got {got}")
+            if each in seen:
+                raise InputError(f"expected every micro-batch once, got {each} twice")
+            seen.add(each)
+        if not order or (instance.replicas is None and len(order) < count):
+            raise InputError(f"expected {count} micro-batches, got {len(order)}")
+        return tuple(order)

@@ -1,0 +1,239 @@
+"""The command line: exit codes, notes, and files that are written whole or not at all."""
+
+import json
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from ppsolve.solver.cli.main import build
+from tests.formats.cases import FOLDED, TWO_RANKS, schedule
+
+TINY = {
+    "kind": "pipeline",
+    "name": "tiny",
+    "num_devices": 2,
+    "num_microbatches": 2,
+    "times": {"forward": 1, "backward": 1},
+}
+SWAPPED = schedule("0F1 0F0 . 0B1 . 0B0", ". 1F1 1B1 1F0 1B0")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    documents = {"tiny": TINY, "two": TWO_RANKS, "folded": FOLDED, "swapped": SWAPPED}
+    for name, data in documents.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+
+    def invoke(*args):
+        return CliRunner().invoke(build(), list(args))
+
+    return invoke
+
+
+def test_a_result_goes_to_a_file_and_comes_back(run, tmp_path):
+    assert run("optimize", "tiny.json", "-o", "result.json").exit_code == 0
+    for form in ("compute_only", "compute_comms"):
+        done = run("export", "result.json", "--to", "torch", "--format", form, "-o", "order.csv")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+        assert run("check", "tiny.json", "order.csv").exit_code == 0
+        text = (tmp_path / "order.csv").read_text()
+        done = run(
+            "convert", "torch-csv", "order.csv", "--instance", "tiny.json", "-o", "entry.json"
+        )
+        assert (done.exit_code, done.stderr) == (
+            0,
+            "note: makespan 6 us, at most 0.00% above the optimum\n",
+        )
+        assert run("check", "tiny.json", "entry.json").exit_code == 0
+        assert run("export", "entry.json", "--to", "torch", "--format", form).stdout == text
+
+
+def test_check_names_the_rule(run, tmp_path):
+    (tmp_path / "order.csv").write_text("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n")
+    done = run("check", "tiny.json", "order.csv", "--json")
+    assert done.exit_code == 5
+    assert [found["rule"] for found in json.loads(done.stdout)["violations"]] == ["missing"]
+
+
+def test_a_refusal_writes_nothing(run, tmp_path):
+    done = run("export", "folded.json", "--to", "megatron", "-o", "flags.txt")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: folded.json: schedule: placement: Megatron-LM puts")
+    assert not (tmp_path / "flags.txt").exists()
+
+
+def test_what_was_not_run_says_so(run):
+    done = run("export", "two.json", "--to", "primus")
+    assert done.stderr == "note: primus: not tested against the runtime\n"
+
+
+def test_the_data_order_is_written(run, tmp_path):
+    done = run("export", "swapped.json", "--to", "torch", "-o", "order.csv")
+    assert done.exit_code == 2
+    assert "data-order: 1F1 is forward number 0 of the last stage" in done.stderr
+    done = run("export", "swapped.json", "--to", "torch", "--data-order", "data.json")
+    assert done.stdout == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    assert done.stderr == "note: micro-batches are renumbered: 0, 1, 2, ... of the file are 1, 0\n"
+    assert json.loads((tmp_path / "data.json").read_text()) == [1, 0]
+
+
+def test_a_heuristic_of_a_result(run):
+    run("optimize", "tiny.json", "-o", "result.json")
+    done = run("export", "result.json", "--to", "torch", "--heuristic", "gpipe")
+    assert done.stdout == "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n"
+
+
+def test_a_tight_pipeline_refuses_an_order(run, tmp_path):
+    tight = {**TINY, "memory": {"capacity": 1, "activation": 1}}
+    (tmp_path / "tight.json").write_text(json.dumps(tight))
+    run("optimize", "tiny.json", "-o", "result.json")
+    options = "--to", "torch", "--heuristic", "gpipe", "--instance", "tight.json"
+    done = run("export", "result.json", *options)
+    assert done.exit_code == 2
+    assert "memory" in done.stderr
+
+
+def make_plan(run, tmp_path):
+    """Write plan.json: four layers on two devices."""
+    request = {
+        "kind": "plan",
+        "model": {
+            "microbatch_sizes": [1],
+            "layers": [{"count": 4, "forward": 10, "backward": 20}],
+        },
+        "cluster": {
+            "nodes": 1,
+            "devices_per_node": 2,
+            "memory": 1e9,
+            "within_node": {"latency": 1, "bandwidth": 1000},
+        },
+        "goodput": {"init_batch_size": 4},
+        "search": {"pipeline_depths": [2], "schedules": ["1f1b"]},
+    }
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    done = run("plan", "request.json", "-o", "plan.json")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_plan_has_its_split(run, tmp_path):
+    make_plan(run, tmp_path)
+    done = run("export", "plan.json", "--to", "megatron")
+    assert done.stdout.splitlines() == [
+        "--pipeline-model-parallel-size 2",
+        "--num-layers 4",
+        '--pipeline-model-parallel-layout "Et*2|t*2L"',
+        "--micro-batch-size 1",
+        "--global-batch-size 4",
+    ]
+    for runtime in ("torch", "primus", "deepspeed", "json"):
+        done = run("export", "plan.json", "--to", runtime, "-o", f"out.{runtime}")
+        assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "out.torch").read_text().startswith("0F0,")
+    assert json.loads((tmp_path / "out.deepspeed").read_text())["parts"] == [0, 2, 4]
+    assert json.loads((tmp_path / "out.json").read_text())["layers_per_stage"] == [2, 2]
+    assert json.loads((tmp_path / "out.primus").read_text())["pp_size"] == 2
+
+
+def test_a_plan_sets_up_torchtitan(run, tmp_path):
+    make_plan(run, tmp_path)
+    done = run("export", "plan.json", "--to", "torchtitan", "-o", "run.py")
+    assert done.exit_code == 0, done.stderr
+    text = (tmp_path / "run.py").read_text()
+    assert '    ["tok_embeddings", "layers.0", "layers.1"],\n' in text
+    assert '"PipelineScheduleMulti"' in text
+    old = tomllib.loads((tmp_path / "run.toml").read_text())
+    assert old["training"]["local_batch_size"] == 4
+    assert len((tmp_path / "run.csv").read_text().splitlines()) == 2
+
+
+def test_layers_are_recomputed(run):
+    given = "export", "two.json", "--to", "megatron", "--layers", "3,1", "--recompute"
+    done = run(*given, "2,1")
+    assert done.exit_code == 0, done.stderr
+    assert "--recompute-num-layers 2" in done.stdout.splitlines()
+    done = run(*given, "2,x")
+    assert done.exit_code == 2
+    assert "error: --recompute: expected a number of layers for each stage" in done.stderr
+    done = run("export", "two.json", "--to", "perfetto", "--recompute", "1,1")
+    assert done.exit_code == 2
+    assert "--recompute" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "expected a result or a plan (an object), got a list of 0"),
+        ({}, "schedule: expected the schedule of a pipeline, there is none"),
+        ({"schedule": {"ops": []}}, "expected ops of a pipeline (F, B, I, W), there are none"),
+        ({"schedule": {"ops": [3]}}, "schedule.ops[0]: expected an object, got 3"),
+        ({"orders": [["0F0", "0SEND_F0"]]}, "orders[0][1]: expected a compute action"),
+        ({"orders": [[7]]}, "orders[0][0]: expected a compute action, got 7"),
+        ({"orders": []}, "orders: expected the actions of each rank, there are none"),
+        ({"orders": [[]]}, "placement: rank 0 has no op"),
+        ({"kind": "plan-result", "status": "INFEASIBLE"}, "the plan has no winner"),
+        ({"schedule": None, "reason": "no room"}, "there is none: no room"),
+    ],
+)
+def test_other_documents_are_refused(run, tmp_path, data, message):
+    (tmp_path / "odd.json").write_text(json.dumps(data))
+    done = run("export", "odd.json", "--to", "torch", "-o", "order.csv")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: odd.json: ")
+    assert message in done.stderr
+    assert not (tmp_path / "order.csv").exists()
+
+
+ODD_NUMBERS = [None, "x", [1], True, -1]
+ODD_OPS = [
+    *((field, value) for field in ("stage", "device", "microbatch") for value in ODD_NUMBERS),
+    *((field, value) for field in ("start", "end") for value in ODD_NUMBERS[:-1]),
+    ("device", 10**12),
+    ("stage", 10**12),
+    ("microbatch", 10**12),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), ODD_OPS)
+def test_odd_ops_are_refused(run, tmp_path, field, value):
+    ops = [dict(op) for op in TWO_RANKS["schedule"]["ops"]]
+    ops[0][field] = value
+    (tmp_path / "odd.json").write_text(json.dumps({"schedule": {"ops": ops}}))
+    done = run("export", "odd.json", "--to", "torch", "-o", "order.csv")
+    assert done.exit_code == 2, done.stdout
+    assert done.stderr.startswith("error: odd.json: schedule")
+    assert not (tmp_path / "order.csv").exists()
+
+
+def test_one_file_is_standard_input(run):
+    for command in (
+        ("export", "-", "--to", "torch", "--instance", "-"),
+        ("convert", "torch-csv", "-", "--instance", "-"),
+    ):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert "only one of the two files can be standard input" in done.stderr
+
+
+@pytest.mark.parametrize("runtime", ["torch", "deepspeed", "json"])
+def test_layers_are_of_every_stage(run, tmp_path, runtime):
+    done = run("export", "two.json", "--to", runtime, "--layers", "1,2,3", "-o", "order.csv")
+    assert done.exit_code == 2
+    assert done.stderr == "error: --layers: expected the layers of 2 stages, got 3 numbers\n"
+    assert not (tmp_path / "order.csv").exists()
+
+
+@pytest.mark.parametrize("runtime", ["torch", "torchtitan", "megatron"])
+def test_a_model_that_is_none_is_refused_without_layers_too(run, runtime):
+    done = run("export", "two.json", "--to", runtime, "--model", "Exx")
+    assert done.exit_code == 2
+    assert "--model: expected layers E, t, m or L in stage 0" in done.stderr
+
+
+def test_a_broken_instance_in_a_result_is_named_with_the_file(run, tmp_path):
+    broken = {**TWO_RANKS, "kind": "pipeline", "instance_document": TINY | {"num_devices": "x"}}
+    (tmp_path / "broken.json").write_text(json.dumps(broken))
+    done = run("export", "broken.json", "--to", "torch")
+    assert done.exit_code == 2
+    assert "error: broken.json: instance_document.num_devices: expected a whole" in done.stderr
