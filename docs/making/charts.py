@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.figure_file import figure_bytes
+from ppsolve.solver.render.drawings import drawn_of
 from ppsolve.solver.render.gantt import Gantt
+from ppsolve.solver.render.line_chart import figure_bytes
 from ppsolve.solver.render.palette import SKY, VERMILION, lightened
-from ppsolve.solver.render.plot.amounts import Amount, amount_legend, set_rows, write_beside
-from ppsolve.solver.render.plot.drawn import drawn_of
-from ppsolve.solver.render.plot.gantt import (
+from ppsolve.solver.render.plot.schedule import (
+    Amount,
+    amount_legend,
     busy_shares,
     draw_bound,
     draw_gantt,
     legend_of,
+    set_rows,
     set_times,
+    write_beside,
 )
 from ppsolve.solver.render.plot.sheet import (
     LEGEND_LINE,

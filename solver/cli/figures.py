@@ -15,9 +15,9 @@ from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_bytes
 from ppsolve.solver.cli.charts import check_outputs
-from ppsolve.solver.render.figure_file import figure_bytes, require_matplotlib
+from ppsolve.solver.render.drawings import Drawn
+from ppsolve.solver.render.line_chart import figure_bytes, require_matplotlib
 from ppsolve.solver.render.plot import pictures as plot
-from ppsolve.solver.render.plot.drawn import Drawn
 from ppsolve.solver.render.plot.schedule import schedule_figure
 from ppsolve.solver.render.plot.sheet import COLUMN_INCHES, PAGE_INCHES, PAPER
 

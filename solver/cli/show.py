@@ -28,9 +28,8 @@ from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.drawing import ScheduleView, ViewOptions
-from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
+from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
-from ppsolve.solver.render.plot.drawn import Drawn
 from ppsolve.solver.render.schedule_view import Window
 
 Files = Annotated[

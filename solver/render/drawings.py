@@ -1,12 +1,27 @@
-"""How each kind is drawn, by its name."""
+"""A schedule and what is known of it, read from whatever a figure is asked for."""
 
 from __future__ import annotations
 
-from ppsolve.models.core.result import ScheduleDocument
-from ppsolve.solver.render.drawing import Drawing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ppsolve.models.core.problem import Objective
+from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import InputError
+from ppsolve.models.instances import Instance
+from ppsolve.models.plan.result import Plan
+from ppsolve.solver.optimize.kinds import kind_of, parse_instance
+from ppsolve.solver.render.curves import AmountCurve
+from ppsolve.solver.render.drawing import Drawing, ScheduleView, ViewOptions, reached
+from ppsolve.solver.render.figures import figure
+from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.drawing import KfacDrawing
 from ppsolve.solver.render.overlap.drawing import OverlapDrawing
-from ppsolve.solver.render.pipeline.drawing import PipelineDrawing
+from ppsolve.solver.render.page.strips import pool_strips
+from ppsolve.solver.render.pipeline import PipelineDrawing
+from ppsolve.solver.render.wording import separated
 
 DRAWINGS: dict[str, Drawing] = {
     "pipeline": PipelineDrawing(),
@@ -27,3 +42,218 @@ def drawing_of_document(document: ScheduleDocument) -> Drawing:
     """Return the drawing of a schedule without its instance, by the names of its ops."""
     known = DRAWINGS.values()
     return next((drawing for drawing in known if drawing.recognises(document)), ANY)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """An amount over time, in the unit of the schedule.
+
+    Parameters
+    ----------
+    curve : AmountCurve
+        Its name and its steps.
+    cap : float, optional
+        The most that is allowed.
+    """
+
+    curve: AmountCurve
+    cap: float | None = None
+
+    @property
+    def height(self) -> float:
+        """What the full height of its strip stands for."""
+        return max(self.curve.most, self.cap or 0) or 1.0
+
+
+def amounts_of(
+    found: Result | HeuristicEntry | None, schedule: Schedule, drawing: Drawing
+) -> list[Amount]:
+    """Return the amounts over time that belong to a schedule.
+
+    Parameters
+    ----------
+    found : Result or HeuristicEntry, optional
+        What the schedule is from.
+    schedule : Schedule
+        The schedule.
+    drawing : Drawing
+        How its kind is drawn.
+
+    Returns
+    -------
+    list of Amount
+        Memory in use by pool; what other kinds show instead.
+    """
+    tick = float(schedule.problem.scale.tick)
+    strips = pool_strips(schedule) if found is None else drawing.strips(found, schedule)
+    return [
+        Amount(
+            AmountCurve(strip.name, [(time * tick, amount) for time, amount in strip.steps]),
+            strip.cap,
+        )
+        for strip in strips
+    ]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A schedule that a figure shows.
+
+    Parameters
+    ----------
+    shown : ScheduleView
+        The schedule and what it is from.
+    drawing : Drawing
+        How its kind is drawn.
+    """
+
+    shown: ScheduleView
+    drawing: Drawing
+
+    @cached_property
+    def chart(self) -> Gantt:
+        """Its rows."""
+        return self.drawing.chart(self.shown)
+
+    def amounts(self, chart: Gantt) -> Sequence[Amount]:
+        """Return the amounts over time: by the schedule, else those that its file has."""
+        schedule = self.shown.schedule
+        if schedule is None or chart.curves:
+            return [Amount(curve) for curve in chart.curves]
+        return amounts_of(self.shown.source, schedule, self.drawing)
+
+    @property
+    def bound(self) -> float | None:
+        """The proven bound where it is one of the end of the schedule."""
+        found = self.shown.source
+        if not isinstance(found, Result) or found.objective is not Objective.MAKESPAN:
+            return None
+        is_time = found.value_unit in {None, found.time_unit}
+        return None if found.bound is None or not is_time else float(found.bound)
+
+    @property
+    def captions(self) -> list[str]:
+        """Value, bound and gap in one line, long and short; the end where no more is known."""
+        found = self.shown.source
+        if isinstance(found, Result):
+            return [caption_of(found), caption_of(found, with_methods=False)]
+        return [f"makespan {figure(self.shown.end)} {self.shown.unit}"]
+
+
+def caption_of(found: Result, *, with_methods: bool = True) -> str:
+    """Return value, bound and gap of a result in one line.
+
+    Parameters
+    ----------
+    found : Result
+        The result.
+    with_methods : bool
+        Also say what found the value and what proved the bound.
+
+    Returns
+    -------
+    str
+        A sentence without its full stop.
+    """
+    rows = list(reached(found))
+    if not with_methods:
+        rows = [(name, text.partition("  by ")[0]) for name, text in rows]
+    texts = [(name, " ".join(text.split())) for name, text in rows]
+    facts = [_fact(name, text, found) for name, text in texts]
+    if found.gap == 0 and found.bound_by:
+        facts[-2:] = ["proved optimal" + f" by {found.bound_by}" * with_methods]
+    return separated(", ".join(facts), found.time_unit)
+
+
+def _fact(name: str, text: str, found: Result) -> str:
+    """Return a fact in words: ``makespan 12 us``, but ``2 iterations by window``."""
+    if name != found.value_unit:
+        return f"{name} {text}"
+    number, _, rest = text.partition(" ")
+    return f"{number} {name} {rest}".strip()
+
+
+def drawn_of(
+    found: Result | HeuristicEntry | Plan,
+    instance: Instance | None = None,
+    frame: ViewOptions | None = None,
+) -> Drawn:
+    """Return the schedule of a result, of a heuristic, or of the winner of a plan.
+
+    Parameters
+    ----------
+    found : Result, HeuristicEntry or Plan
+        What has a schedule.
+    instance : Instance, optional
+        What it schedules; by default the one that the result carries.
+    frame : ViewOptions, optional
+        What of it is drawn; by default all, without links.
+
+    Returns
+    -------
+    Drawn
+        The schedule, with links and memory where the instance is known.
+
+    Raises
+    ------
+    InputError
+        There is no schedule in it, or it is none of the instance.
+    """
+    if isinstance(found, Plan):
+        return _of_winner(found, frame)
+    if found.schedule is None:
+        raise InputError("there is no schedule in it", field="schedule")
+    title = _title(found, instance)
+    if instance is None and isinstance(found, Result) and found.instance_document is not None:
+        instance = parse_instance(found.instance_document)
+    if instance is None:
+        shown = ScheduleView(title, found.schedule, found, frame or ViewOptions())
+        return Drawn(shown, drawing_of_document(found.schedule))
+    return drawn_by(instance, found, title, frame or ViewOptions())
+
+
+def drawn_by(
+    instance: Instance, found: Result | HeuristicEntry, title: str, frame: ViewOptions
+) -> Drawn:
+    """Return the schedule of a known instance.
+
+    Parameters
+    ----------
+    instance : Instance
+        What is scheduled.
+    found : Result or HeuristicEntry
+        Holds the schedule.
+    title : str
+        First line.
+    frame : ViewOptions
+        What of it is drawn.
+
+    Returns
+    -------
+    Drawn
+        The schedule.
+
+    Raises
+    ------
+    InputError
+        It is no schedule of the instance.
+    """
+    kind, data = kind_of(instance), found.model_dump(mode="json")
+    problem = kind.lower(instance, document=data)
+    schedule, violations = kind.read(instance, problem, data)
+    if schedule is None or found.schedule is None:
+        raise InputError(f"not a whole schedule: {violations[0]}", field="schedule")
+    shown = ScheduleView(title, found.schedule, found, frame, instance, schedule)
+    return Drawn(shown, drawing_of(instance.kind))
+
+
+def _title(found: Result | HeuristicEntry, instance: Instance | None) -> str:
+    if isinstance(found, Result):
+        return f"{found.instance}, {found.best_by}" if found.best_by else found.instance
+    return found.name if instance is None else f"{instance.name}, {found.name}"
+
+
+def _of_winner(plan: Plan, frame: ViewOptions | None) -> Drawn:
+    if plan.result is None or plan.instance is None:
+        raise InputError(f"the plan has no winner (status {plan.status})", field="winner")
+    return drawn_of(plan.result, plan.instance, frame)

@@ -12,7 +12,7 @@ from ppsolve.solver.bench.engine import Finished, wall_cap
 from ppsolve.solver.bench.item import BenchItem, History, thinned
 from ppsolve.solver.bench.suite import Shard, distinct
 from ppsolve.solver.optimize.progress import Progress
-from ppsolve.solver.render.tally import duration
+from ppsolve.solver.render.progress import duration
 
 
 def item(name: str = "a", forward: int = 10, **options: Any) -> BenchItem:

@@ -12,9 +12,9 @@ from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.display import display
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.notebook.frames import frame_of
-from ppsolve.solver.render.notebook.svg import MOST_ROWS, svg_of
+from ppsolve.solver.render.notebook import frame_of
 from ppsolve.solver.render.rows import Bar, Row
+from ppsolve.solver.render.svg_chart import MOST_ROWS, svg_of
 
 EVIL = "<script>alert(1)</script>&\x1b[31m"
 INSTANCE = {

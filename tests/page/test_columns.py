@@ -1,7 +1,7 @@
 """Columns say of a schedule what the schedule says."""
 
-from ppsolve.solver.render.page.causes import causes_of
 from ppsolve.solver.render.page.columns import columns_of
+from ppsolve.solver.render.page.idle import causes_of
 from ppsolve.solver.render.page.strips import pool_strips
 from tests.page.cases import pipeline, shipped, shown_of, two_streams
 from tests.small import at, holding, op, small

@@ -4,7 +4,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.render.figure_file import figure_bytes
+from ppsolve.solver.render.line_chart import figure_bytes
 from ppsolve.solver.render.palette import BLUE, colour_of, darker, ink_on, lightened
 from ppsolve.solver.render.plot.pictures import gantt
 from ppsolve.solver.render.plot.pieces import PADDING, labels_of, pieces_of

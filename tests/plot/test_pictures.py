@@ -8,9 +8,10 @@ from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.result import Plan, PlanCounts
 from ppsolve.solver.render.curves import AmountCurve as Steps
-from ppsolve.solver.render.plot.amounts import Amount, peak_of
-from ppsolve.solver.render.plot.drawn import caption_of
+from ppsolve.solver.render.drawings import caption_of
 from ppsolve.solver.render.plot.pictures import curve, gantt, gaps, memory
+from ppsolve.solver.render.drawings import Amount
+from ppsolve.solver.render.plot.schedule import peak_of
 from ppsolve.solver.render.plot.sheet import legend_lines
 from tests.paths import ROOT
 

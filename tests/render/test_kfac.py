@@ -14,14 +14,13 @@ from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntr
 from ppsolve.solver.kfac.heuristics import CAUSAL, refresh_entry, run_refresh_heuristic
 from ppsolve.solver.optimize.progress import Progress
 from ppsolve.solver.render.axis import Axis
-from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.drawing import impossible_devices, per_device
 from ppsolve.solver.render.kfac.ids import RefreshId
 from ppsolve.solver.render.kfac.view import repeats_of
 from ppsolve.solver.render.looks import KFAC, PIPELINE, letter_of
 from ppsolve.solver.render.progress import PlainProgress, plain_line
-from ppsolve.solver.render.reports import entry_line, report, summary_line
+from ppsolve.solver.render.reports import comparison, entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 from tests.kfac.cases import measured

@@ -13,19 +13,18 @@ from ppsolve.models.overlap.lowering import lower_overlap
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.optimize import api
 from ppsolve.solver.overlap.report import ProgramReport
-from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.curves import AmountCurve
 from ppsolve.solver.render.figures import compact
 from ppsolve.solver.render.looks import WAIT_KIND
 from ppsolve.solver.render.overlap.drawing import plain_failure
-from ppsolve.solver.render.overlap.rows import (
+from ppsolve.solver.render.overlap.view import (
     collective_kind,
     held,
     is_overlap_document,
+    program_of,
     stream_rows,
 )
-from ppsolve.solver.render.overlap.view import program_of
-from ppsolve.solver.render.reports import entry_line, entry_report, report, summary_line
+from ppsolve.solver.render.reports import comparison, entry_line, entry_report, report, summary_line
 from ppsolve.solver.render.rows import Bar
 from tests.overlap.cases import program, programs
 from tests.render.shorthands import describe_problem, view_of_document, view_of_schedule

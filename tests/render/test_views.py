@@ -19,11 +19,10 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.progress import Progress
-from ppsolve.solver.render.comparison import best_entry, comparison
 from ppsolve.solver.render.figures import figure, percent, ratio, seconds, shorten
 from ppsolve.solver.render.gantt import Gantt, columns
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
-from ppsolve.solver.render.reports import entry_line, report, summary_line
+from ppsolve.solver.render.reports import best_entry, comparison, entry_line, report, summary_line
 from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
 from ppsolve.solver.render.tables import TableColumn, table
 from ppsolve.solver.structure.timing import time_orders

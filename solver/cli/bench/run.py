@@ -26,7 +26,7 @@ from ppsolve.solver.cli.bench.recipes import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.kinds.options import default_workers
-from ppsolve.solver.render.tally import TallyProgress, tally
+from ppsolve.solver.render.progress import TallyProgress, tally
 
 INSTANCES, RUNNING = "Instances", "Running"
 instances = partial(typer.Option, rich_help_panel=INSTANCES)

@@ -8,8 +8,15 @@ from html import escape
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.report import Report
 from ppsolve.solver.render.bench.pictures import Picture
-from ppsolve.solver.render.bench.sections import FOOTER, origin, sections
-from ppsolve.solver.render.bench.sheets import Heading, Section, SortableTable, TableCell
+from ppsolve.solver.render.bench.sections import (
+    FOOTER,
+    Heading,
+    Section,
+    SortableTable,
+    TableCell,
+    origin,
+    sections,
+)
 from ppsolve.solver.render.bench.style import SCRIPT, STYLE
 from ppsolve.solver.render.figures import percent, seconds
 

@@ -17,20 +17,29 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
-from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
     ScheduleView,
     described,
+    distances,
+    heuristic_table,
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import KERNEL_KIND
-from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
-from ppsolve.solver.render.overlap.rows import collective_kind, is_overlap_document
-from ppsolve.solver.render.overlap.view import chart_of_program, program_of, view_of_program
+from ppsolve.solver.render.overlap.view import (
+    chart_of_program,
+    collective_kind,
+    exposed_text,
+    is_overlap_document,
+    program_facts,
+    program_of,
+    program_shape,
+    share_of,
+    view_of_program,
+)
 from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced

@@ -12,7 +12,7 @@ from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.looks import KERNEL_KIND, look_of
-from ppsolve.solver.render.page.causes import OpCauses
+from ppsolve.solver.render.page.idle import OpCauses
 from ppsolve.solver.render.page.strips import Strip
 from ppsolve.solver.render.palette import colour_of
 from ppsolve.solver.structure.dag import critical_path, slack

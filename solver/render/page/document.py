@@ -10,14 +10,15 @@ from importlib.resources import files
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.plan.result import Plan
-from ppsolve.solver.render.page.markup import embedded, text
-from ppsolve.solver.render.page.shown import PageSchedule, ratio_of_units
+from ppsolve.solver.render.page.schedules import PageSchedule, ratio_of_units
 from ppsolve.solver.render.page.tables import (
+    embedded,
     idle_table,
     memory_table,
     overview,
     plan_part,
     result_part,
+    text,
 )
 
 SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")

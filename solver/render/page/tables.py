@@ -2,19 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from typing import Any
 
 from rich.console import Console, RenderableType
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.documents.printable import printable
 from ppsolve.models.plan.result import Plan, PlanRow, Range
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.page.idle import Idle
-from ppsolve.solver.render.page.markup import facts, table, text
-from ppsolve.solver.render.page.shown import PageSchedule
+from ppsolve.solver.render.page.schedules import PageSchedule
 from ppsolve.solver.render.reports import bottleneck, ending, ranked
 from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
+
+
+def text(value: str) -> str:
+    """Return a text as HTML shows it, control characters written out."""
+    return escape(printable(value))
+
+
+def embedded(data: Any) -> str:
+    """Return data as JSON that no element around it can mistake for markup.
+
+    A script element ends at the first ``</``, whatever the JSON says; U+2028 and U+2029 end lines
+    of older scripts.
+    """
+    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: Sequence[int] = (0,)
+) -> str:
+    """Return a table.
+
+    Parameters
+    ----------
+    heads : sequence of str
+        Names of the columns.
+    rows : iterable of sequence of str
+        Cells as text.
+    caption : str
+        What it shows.
+    words : sequence of int
+        Columns of words, from 0; the others hold numbers.
+
+    Returns
+    -------
+    str
+        The element, in a box that scrolls sideways where it is too wide.
+    """
+    shown = "".join(_row(row, "td", words) for row in rows)
+    return (
+        f'<div class="wide" tabindex="0"><table><caption>{text(caption)}</caption>'
+        f"<thead>{_row(heads, 'th', words)}</thead><tbody>{shown}</tbody></table></div>\n"
+    )
+
+
+def _row(cells: Sequence[str], tag: str, words: Sequence[int]) -> str:
+    inner = []
+    for number, cell in enumerate(cells):
+        kind = ' class="word"' if number in words else ""
+        scope = ' scope="col"' if tag == "th" else ""
+        inner.append(f"<{tag}{kind}{scope}>{text(cell)}</{tag}>")
+    return f"<tr>{''.join(inner)}</tr>"
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names and values."""
+    items = "".join(f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in rows)
+    return f"<dl>{items}</dl>\n"
+
 
 PLAIN_WIDTH = 110
 """Columns of tables that are kept as the terminal shows them."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.figure_file import STYLE
 from ppsolve.solver.render.figures import shorten
+from ppsolve.solver.render.line_chart import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -21,9 +21,8 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.optimize.owners import schedule_of
 from ppsolve.solver.render.drawings import drawing_of
-from ppsolve.solver.render.page.causes import OpCauses, causes_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
-from ppsolve.solver.render.page.idle import Idle, idle_of
+from ppsolve.solver.render.page.idle import Idle, OpCauses, causes_of, idle_of
 
 
 @dataclass(frozen=True)

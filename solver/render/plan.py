@@ -12,9 +12,9 @@ from rich.text import Text
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule, Verdict
-from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
-from ppsolve.solver.render.plan.progress import PER_SECOND
+from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
+from ppsolve.solver.render.progress import PER_SECOND
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 

@@ -13,7 +13,7 @@ from ppsolve.solver.render.axis import round_step
 from ppsolve.solver.render.figures import figure, shorten
 from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.looks import look_of
-from ppsolve.solver.render.page.markup import text
+from ppsolve.solver.render.page.tables import text
 from ppsolve.solver.render.palette import GREY, colour_of, darker, ink_on
 from ppsolve.solver.render.plot.pieces import NARROW, Piece, labels_of, pieces_of
 from ppsolve.solver.render.rows import has_chunks, kinds_of

@@ -1,26 +1,28 @@
-"""Results, plans, curves and instances as parts of a notebook: static, escaped, bounded."""
+"""Rows as data frames of pandas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.curve.document import Curve
-from ppsolve.models.documents.errors import PpsolveError
+from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.short import counts_of
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
-from ppsolve.solver.render.beside import distances
 from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawings import drawing_of
+from ppsolve.solver.render.drawing import distances
+from ppsolve.solver.render.drawings import drawing_of, drawn_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, shorten
-from ppsolve.solver.render.notebook.svg import svg_of
-from ppsolve.solver.render.page.markup import table, text
-from ppsolve.solver.render.page.tables import plain, plan_part
-from ppsolve.solver.render.plot.drawn import drawn_of
+from ppsolve.solver.render.page.tables import plain, plan_part, table, text
 from ppsolve.solver.render.reports import ranked
+from ppsolve.solver.render.svg_chart import svg_of
 from ppsolve.solver.render.wording import unit_of, with_unit
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 MOST_ROWS = 30
 """Rows of a table: heuristics, configurations. A note counts the others."""
@@ -130,3 +132,36 @@ def _facts(rows: Iterable[tuple[str, str]]) -> str:
 def _cell(head: str, *parts: str) -> str:
     title = f"<strong>{text(shorten(printable(head), LONGEST))}</strong>"
     return f"<div>{title}<br>{''.join(parts)}</div>"
+
+
+COUNTED = ("stage", "device", "microbatch", "replica")
+"""Columns of whole numbers, some of which may be missing."""
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+    """Return rows as a data frame.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Values by column.
+    columns : sequence of str
+        The columns, also where there are no rows.
+
+    Returns
+    -------
+    DataFrame
+        One row each; stages, devices, micro-batches and replicas are ``Int64``, which knows
+        missing values.
+
+    Raises
+    ------
+    InputError
+        pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("needs pandas, which is not installed: pip install pandas") from None
+    found = pandas.DataFrame(rows, columns=list(columns))
+    return found.astype({name: "Int64" for name in COUNTED if name in found.columns})
