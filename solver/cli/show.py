@@ -27,10 +27,9 @@ from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawing import ScheduleView, ViewOptions
 from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
-from ppsolve.solver.render.schedule_view import Window
+from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions, Window
 
 Files = Annotated[
     list[Path],

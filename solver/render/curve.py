@@ -11,9 +11,9 @@ from ppsolve.models.core.result import Figure
 from ppsolve.models.curve.document import Curve, CurvePoint, Over
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
+from ppsolve.solver.render.colours import BLUE, VERMILION, lightened
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.palette import BLUE, VERMILION, lightened
-from ppsolve.solver.render.plot.sheet import AXIS, EDGE, LINE, NAME_SIZE, PROSE, Sheet, width_of
+from ppsolve.solver.render.plot.sheet import SHEET, Sheet, width_of
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.render.wording import spaced
 
@@ -26,8 +26,6 @@ NAMES = {
     Over.MICROBATCHES: "micro-batches",
     Over.CHUNKS: "chunks per device",
 }
-BAR_COLUMNS = 24
-"""Columns of the bars from the best value of all to the worst; half of them tell fewer apart."""
 
 
 def curve_report(found: Curve) -> RenderableType:
@@ -82,7 +80,7 @@ def _bar(height: float | None, low: float, high: float) -> str:
     if height is None:
         return ""
     share = (height - low) / (high - low) if high > low else 0.0
-    return "━" * (1 + round(share * (BAR_COLUMNS - 1)))
+    return "━" * (1 + round(share * 23))
 
 
 def _sentence(found: Curve) -> str:
@@ -98,13 +96,6 @@ def _sentence(found: Curve) -> str:
             saved = 1 - float(last.value) / float(first.value)
             text += f". From {_place(first)} to {_place(last)} memory buys {percent(saved)}"
     return text + "."
-
-
-HEIGHT = 0.62
-"""Height of the panel as a share of the figure's width: about the golden ratio."""
-
-MARGIN = 0.06
-"""Free share of the vertical axis above the largest figure and below the least one."""
 
 
 def curve_figure(found: Curve, title: str, inches: float) -> Figure:
@@ -131,37 +122,38 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
     """
     from matplotlib.ticker import MaxNLocator
 
-    points = [(place_of(point), point) for point in found.points]
+    points = [(_place_of(point), point) for point in found.points]
     heights = [float(y) for _, p in points for y in (p.value, p.bound) if y is not None]
     if not heights:
         raise InputError("no point has a value or a bound to draw", field="points")
-    ticks = max(width_of(figure(height)) for height in heights) * PROSE
-    top = EDGE + (LINE if title else 0) + NAME_SIZE
-    room = HEIGHT * inches * 72
-    sheet = Sheet.of(inches, top + room + AXIS + EDGE, ticks + 24, EDGE + NAME_SIZE)
+    ticks = max(width_of(figure(height)) for height in heights) * SHEET.prose
+    top = SHEET.edge + (SHEET.line if title else 0) + SHEET.name
+    room = 0.62 * inches * SHEET.inch  # about the golden ratio
+    sheet = Sheet.of(
+        inches, top + room + SHEET.axis + SHEET.edge, ticks + 24, SHEET.edge + SHEET.name
+    )
     sheet.title(title, "")
     axes = sheet.panel(top, room)
     _draw_curve(axes, points)
     low, high = min(heights), max(heights)
-    spare = MARGIN * ((high - low) or high or 1.0)
+    spare = 0.06 * ((high - low) or high or 1.0)
     axes.set_ylim(low - spare, high + spare)
     axes.yaxis.set_major_formatter(lambda y, _: figure(float(f"{y:.12g}")))
     axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda x, _: figure(float(f"{x:.12g}")))
-    axes.set_xlabel(axis_of(found), labelpad=1)
+    axes.set_xlabel(_axis_of(found), labelpad=1)
     axes.set_ylabel(f"{spaced(found.objective)} ({printable(found.time_unit)})", labelpad=2)
     axes.legend(loc="best", frameon=False)
     return sheet.figure
 
 
-def place_of(point: CurvePoint) -> float:
+def _place_of(point: CurvePoint) -> float:
     """Return where a point stands: its multiple of p where it has one, else the largest amount."""
     at = point.at if point.multiple is None else point.multiple
     return float(max(at) if isinstance(at, list) else at)
 
 
-def axis_of(found: Curve) -> str:
-    """Return the name of the horizontal axis of a curve."""
+def _axis_of(found: Curve) -> str:
     is_multiple = any(point.multiple is not None for point in found.points)
     return f"{NAMES[found.over]} (multiples of p)" if is_multiple else NAMES[found.over]
 

@@ -10,9 +10,9 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from ppsolve.solver.render.curves import BLOCKS, DIGITS
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
+from ppsolve.solver.render.terminal_chart import BLOCKS, DIGITS
 from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 
 MOST_STEPS = 20

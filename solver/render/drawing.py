@@ -18,12 +18,9 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
+from ppsolve.solver.render.chart import AmountCurve, Chart, pool_curves
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.page.strips import Strip, pool_strips
-from ppsolve.solver.render.schedule_view import ScheduleView as ScheduleView
-from ppsolve.solver.render.schedule_view import ViewOptions as ViewOptions
-from ppsolve.solver.render.schedule_view import chart_of_schedule, view_of_schedule
+from ppsolve.solver.render.schedule_view import ScheduleView, chart_of_schedule, view_of_schedule
 from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
@@ -34,6 +31,276 @@ from ppsolve.solver.render.wording import (
     unit_of,
     with_unit,
 )
+
+Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
+
+
+class Drawing:
+    """How a kind is drawn: facts and tables of its documents, and views of its schedules."""
+
+    def summary(self, result: Result) -> str:
+        """Return the figures that a summary names beside value, bound and gap."""
+        return ""
+
+    def facts(self, result: Result, instance: Instance | None) -> Facts:
+        """Yield the figures of a result.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        instance : Instance, optional
+            Gives caps that the result does not repeat.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact.
+        """
+        if result.objective is Objective.DEVICE_SPAN:
+            yield from reached(result, ("makespan", result.makespan))
+        else:
+            yield from reached(result, ("device span", result.device_span))
+        if result.bubble_ratio is not None:
+            over = result.bubble_over_compute
+            extra = f"  ({ratio(over)} of compute)" if over is not None else ""
+            yield bubble_name(result), ratio(result.bubble_ratio) + extra
+
+    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+        """Yield tables of the parts of a result or one heuristic, such as its devices.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What was reached.
+        unit : str
+            Unit of times.
+
+        Yields
+        ------
+        RenderableType
+            A table.
+        """
+        yield from ()
+
+    def heuristics(
+        self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
+    ) -> Iterator[RenderableType]:
+        """Yield the table of heuristics, then notes on it.
+
+        Parameters
+        ----------
+        entries : sequence of HeuristicEntry
+            The heuristics, the best first.
+        result : Result
+            What they are compared with.
+        verbose : bool
+            Leave nothing out.
+
+        Yields
+        ------
+        RenderableType
+            The table or a note.
+        """
+        shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
+        if shown:
+            status = [entry_status(e, result, verbose=verbose) for e in shown]
+            yield heuristic_table(
+                shown,
+                result,
+                *distances(shown, result),
+                TableColumn("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
+                TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
+            )
+        hidden = [e.name for e in entries if e not in shown]
+        if hidden:
+            text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
+            yield indented(Text(text, "dim"))
+
+    def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the notes below the table of heuristics.
+
+        Parameters
+        ----------
+        result : Result
+            The result.
+        verbose : bool
+            Leave nothing out.
+
+        Yields
+        ------
+        RenderableType
+            A note or table.
+        """
+        yield from ()
+
+    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
+        """Return the amounts over time that are drawn below a schedule.
+
+        Parameters
+        ----------
+        found : Result or HeuristicEntry
+            What the schedule is from.
+        schedule : Schedule
+            Its schedule.
+
+        Returns
+        -------
+        list of AmountCurve
+            Every memory pool, times in ticks; other kinds may show more or less.
+        """
+        return pool_curves(schedule)
+
+    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
+        """Return the kind as which a page draws each op.
+
+        Parameters
+        ----------
+        instance : Instance
+            What is scheduled.
+        problem : Problem
+            Its n ops.
+
+        Returns
+        -------
+        list of str
+            n names of kinds.
+        """
+        return [problem.kinds[kind] for kind in problem.kind.tolist()]
+
+    def period(self, instance: Instance) -> float | None:
+        """Return the time after which a schedule repeats, in the instance's unit, if it does."""
+        return None
+
+    def reason(self, entry: HeuristicEntry) -> str:
+        """Return in plain words why a heuristic has no valid schedule."""
+        return entry.reason or ""
+
+    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
+        """Yield the figures of one heuristic on an instance.
+
+        Parameters
+        ----------
+        entry : HeuristicEntry
+            What the heuristic reached.
+        instance : Instance
+            Gives unit and caps.
+
+        Yields
+        ------
+        (str, str)
+            Name and value of a fact.
+        """
+        unit = instance.time_unit
+        if entry.pattern:
+            yield "pattern", entry.pattern
+        if entry.reason:
+            yield "reason", separated(entry.reason, unit)
+        times = figures(entry.makespan, entry.device_span)
+        for name, text in zip(("makespan", "device span"), times, strict=True):
+            yield name, text if text == ABSENT else f"{text} {unit}"
+        yield bubble_name(entry), ratio(entry.bubble_ratio)
+        peaks = entry.peak_memory or {}
+        for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
+            yield f"peak, {pool}", peak
+
+    def describe(self, instance: Instance, problem: Problem) -> RenderableType:
+        """Return an instance in short, with a hint at further commands.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        problem : Problem
+            What it is lowered to.
+
+        Returns
+        -------
+        RenderableType
+            A title, facts and the hint.
+        """
+        return described(instance, [*self.shape(instance), *sizes(problem)])
+
+    def shape(self, instance: Instance) -> Facts:
+        """Yield facts of an instance that are known before it is lowered."""
+        yield from ()
+
+    def recognises(self, document: ScheduleDocument) -> bool:
+        """Return True if a schedule without its instance is of this kind."""
+        return False
+
+    def chart(self, shown: ScheduleView) -> Chart:
+        """Return the chart of a schedule, with or without its instance.
+
+        Raises
+        ------
+        InputError
+            Iterations are asked for that are not there.
+        """
+        shown.frame.refuse_iterations()
+        return chart_of_schedule(shown)
+
+    def drawn(self, shown: ScheduleView) -> RenderableType:
+        """Return title, chart, figures and tables of a schedule; errors as in `chart`."""
+        shown.frame.refuse_iterations()
+        return view_of_schedule(shown)
+
+    def warning(
+        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
+    ) -> str | None:
+        """Return a warning if a result contradicts its schedule.
+
+        Parameters
+        ----------
+        instance : Instance
+            The instance.
+        schedule : Schedule
+            The schedule that is drawn.
+        source : Result or HeuristicEntry, optional
+            What the schedule is from.
+
+        Returns
+        -------
+        str or None
+            The warning; None if nothing is odd.
+        """
+        return None
+
+    def comparison(
+        self, results: Sequence[Result], *, fold_names: bool
+    ) -> Iterator[RenderableType]:
+        """Yield tables over results of this kind.
+
+        Parameters
+        ----------
+        results : sequence of Result
+            One row each.
+        fold_names : bool
+            Continue long names on the next line instead of cutting them off.
+
+        Yields
+        ------
+        RenderableType
+            A table, or a note on it.
+        """
+        yield from ()
+
+    def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
+        """Return True if a variant reaches the same as its original on every instance.
+
+        Parameters
+        ----------
+        name : str
+            The heuristic, which is hidden then.
+        results : sequence of Result
+            All results that are compared.
+
+        Returns
+        -------
+        bool
+            The answer.
+        """
+        return False
 
 
 def heuristic_table(
@@ -85,389 +352,50 @@ def distances(
     list of TableColumn
         One column, two where the best is not proved to be optimal.
     """
-    over = TableColumn(
-        "over\nbest", [percent(entry.gap) for entry in entries], expendable=expendable
-    )
-    if result.bound is None or result.status is Status.OPTIMAL:
-        return [over]
-    gaps = [percent(_gap(entry, result.bound)) for entry in entries]
-    return [over, TableColumn("gap", gaps, expendable=expendable)]
+    over = [percent(entry.gap) for entry in entries]
+    found = [TableColumn("over\nbest", over, expendable=expendable)]
+    if result.bound is not None and result.status is not Status.OPTIMAL:
+        gaps = [percent(_gap(entry, result.bound)) for entry in entries]
+        found.append(TableColumn("gap", gaps, expendable=expendable))
+    return found
 
 
 def _gap(entry: HeuristicEntry, bound: float) -> float | None:
-    """Return the gap of a feasible heuristic to a bound; rounded figures never make it negative."""
     if entry.status is not HeuristicStatus.FEASIBLE or entry.value is None:
         return None
+    # Rounded figures never make it negative.
     return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
 
 
-Facts = Iterator[tuple[str, str]]
-"""Names and values, a line each."""
-
-HINT = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
-
-
-class Drawing:
-    """How a kind is drawn: facts and tables of its documents, and views of its schedules."""
-
-    def summary(self, result: Result) -> str:
-        """Return the figures that a summary names beside value, bound and gap."""
-        return ""
-
-    def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield the figures of a result; the instance, where known, gives its caps.
-
-        Parameters
-        ----------
-        result : Result
-            The result.
-        instance : Instance, optional
-            Gives caps that the result does not repeat.
-
-        Yields
-        ------
-        (str, str)
-            Name and value of a fact, with its unit.
-        """
-        if result.objective is Objective.DEVICE_SPAN:
-            yield from reached(result, ("makespan", result.makespan))
-        else:
-            yield from reached(result, ("device span", result.device_span))
-        if result.bubble_ratio is not None:
-            over = result.bubble_over_compute
-            extra = f"  ({ratio(over)} of compute)" if over is not None else ""
-            yield bubble_name(result), ratio(result.bubble_ratio) + extra
-
-    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
-        """Yield tables of the parts of a result or one heuristic, such as its devices.
-
-        Parameters
-        ----------
-        found : Result or HeuristicEntry
-            What was reached.
-        unit : str
-            Unit of times.
-
-        Yields
-        ------
-        RenderableType
-            A table.
-        """
-        yield from ()
-
-    def heuristics(
-        self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
-    ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, the best first.
-
-        Parameters
-        ----------
-        entries : sequence of HeuristicEntry
-            The heuristics, the best first.
-        result : Result
-            What they are compared with.
-        verbose : bool
-            Leave nothing out.
-
-        Yields
-        ------
-        RenderableType
-            The table, then notes on it.
-        """
-        shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
-        if shown:
-            yield heuristic_table(
-                shown,
-                result,
-                *distances(shown, result),
-                TableColumn("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
-                TableColumn(
-                    "status",
-                    [entry_status(e, result, verbose=verbose) for e in shown],
-                    is_text=True,
-                    wraps=verbose,
-                    is_cut=not verbose,
-                ),
-            )
-        hidden = [e.name for e in entries if e not in shown]
-        if hidden:
-            text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
-            yield indented(Text(text, "dim"))
-
-    def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the notes below the table of heuristics.
-
-        Parameters
-        ----------
-        result : Result
-            The result.
-        verbose : bool
-            Leave nothing out.
-
-        Yields
-        ------
-        RenderableType
-            A note or table.
-        """
-        yield from ()
-
-    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
-        """Return the amounts over time that a page shows below a schedule.
-
-        Parameters
-        ----------
-        found : Result or HeuristicEntry
-            What the schedule is from.
-        schedule : Schedule
-            Its schedule.
-
-        Returns
-        -------
-        list of Strip
-            Every memory pool; other kinds may show more or less.
-        """
-        return pool_strips(schedule)
-
-    def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
-        """Return the kind as which a page draws each op.
-
-        Parameters
-        ----------
-        instance : Instance
-            What is scheduled.
-        problem : Problem
-            Its n ops.
-
-        Returns
-        -------
-        list of str
-            n names of kinds.
-        """
-        return [problem.kinds[kind] for kind in problem.kind.tolist()]
-
-    def period(self, instance: Instance) -> float | None:
-        """Return the time after which a schedule repeats, in the instance's unit, if it does."""
-        return None
-
-    def reason(self, entry: HeuristicEntry) -> str:
-        """Return in plain words why a heuristic has no valid schedule."""
-        return entry.reason or ""
-
-    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield the figures of one heuristic on an instance.
-
-        Parameters
-        ----------
-        entry : HeuristicEntry
-            What the heuristic reached.
-        instance : Instance
-            Where; gives unit and caps.
-
-        Yields
-        ------
-        (str, str)
-            Name and value of a fact, with its unit.
-        """
-        unit = instance.time_unit
-        if entry.pattern:
-            yield "pattern", entry.pattern
-        if entry.reason:
-            yield "reason", separated(entry.reason, unit)
-        times = figures(entry.makespan, entry.device_span)
-        for name, text in zip(("makespan", "device span"), times, strict=True):
-            yield name, text if text == ABSENT else f"{text} {unit}"
-        yield bubble_name(entry), ratio(entry.bubble_ratio)
-        peaks = entry.peak_memory or {}
-        for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
-            yield f"peak, {pool}", peak
-
-    def describe(self, instance: Instance, problem: Problem) -> RenderableType:
-        """Return an instance in short, with a hint at further commands.
-
-        Parameters
-        ----------
-        instance : Instance
-            The instance.
-        problem : Problem
-            What it is lowered to.
-
-        Returns
-        -------
-        RenderableType
-            A title, facts and the hint.
-        """
-        return described(instance, [*self.shape(instance), *sizes(problem)])
-
-    def shape(self, instance: Instance) -> Facts:
-        """Yield what there is to say of an instance before it is lowered."""
-        yield from ()
-
-    def recognises(self, document: ScheduleDocument) -> bool:
-        """Whether a schedule without its instance is of this kind."""
-        return False
-
-    def view(
-        self,
-        title: str,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
-        frame: ViewOptions,
-    ) -> RenderableType:
-        """Return the view of a schedule of a known instance.
-
-        Parameters
-        ----------
-        title : str
-            First line.
-        instance : Instance
-            The instance.
-        schedule : Schedule
-            A schedule of it.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-        frame : ViewOptions
-            What is drawn.
-
-        Returns
-        -------
-        RenderableType
-            A title, a chart, figures and tables.
-
-        Raises
-        ------
-        InputError
-            Iterations are asked for that are not there.
-        """
-        document = ScheduleDocument.of(schedule)
-        return self.drawn(ScheduleView(title, document, source, frame, instance, schedule))
-
-    def view_alone(
-        self,
-        title: str,
-        document: ScheduleDocument,
-        source: Result | HeuristicEntry | None,
-        frame: ViewOptions,
-    ) -> RenderableType:
-        """Return the view of a schedule without its instance; as `view`.
-
-        Parameters
-        ----------
-        title : str
-            First line.
-        document : ScheduleDocument
-            The schedule.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-        frame : ViewOptions
-            What is drawn.
-
-        Returns
-        -------
-        RenderableType
-            A title, a chart, figures and tables.
-        """
-        return self.drawn(ScheduleView(title, document, source, frame))
-
-    def chart(self, shown: ScheduleView) -> Gantt:
-        """Return the chart of a schedule, with or without its instance; errors as in `view`."""
-        shown.frame.refuse_iterations()
-        return chart_of_schedule(shown)
-
-    def drawn(self, shown: ScheduleView) -> RenderableType:
-        """Return the view of a schedule, with or without its instance."""
-        shown.frame.refuse_iterations()
-        return view_of_schedule(shown)
-
-    def warning(
-        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
-    ) -> str | None:
-        """Return a warning if a result contradicts its schedule.
-
-        Parameters
-        ----------
-        instance : Instance
-            The instance.
-        schedule : Schedule
-            The schedule that is drawn.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-
-        Returns
-        -------
-        str or None
-            The warning; None if nothing is odd.
-        """
-        return None
-
-    def comparison(
-        self, results: Sequence[Result], *, fold_names: bool
-    ) -> Iterator[RenderableType]:
-        """Yield tables over results of this kind, beside those over all results.
-
-        Parameters
-        ----------
-        results : sequence of Result
-            One row each.
-        fold_names : bool
-            Continue long names on the next line instead of cutting them off.
-
-        Yields
-        ------
-        RenderableType
-            A table, or a note on it.
-        """
-        yield from ()
-
-    def is_repeated(self, name: str, results: Sequence[Result]) -> bool:
-        """Return True if a variant reaches the same as its original on every instance.
-
-        Parameters
-        ----------
-        name : str
-            The heuristic.
-        results : sequence of Result
-            All results that are compared.
-
-        Returns
-        -------
-        bool
-            True hides the heuristic.
-        """
-        return False
-
-
-def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
+def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
     """Yield value, bound and gap of a result.
 
     Parameters
     ----------
     result : Result
         The result.
-    *beside : (str, float or None)
+    *others : (str, float or None)
         Other times of the schedule and their names, which follow the value.
 
     Yields
     ------
     (str, str)
-        Name and value of a fact, with its unit.
+        Name and value of a fact.
     """
     name, unit = spaced(result.objective), unit_of(result)
-    value, bound, *others = figures(result.value, result.bound, *(time for _, time in beside))
+    value, bound, *times = figures(result.value, result.bound, *(time for _, time in others))
     if result.value is not None:
-        yield name, (value if name == unit else f"{value} {unit}") + by(result.best_by)
-        yield from (
-            (other, f"{text} {unit}") for (other, _), text in zip(beside, others, strict=True)
-        )
+        yield name, (value if name == unit else f"{value} {unit}") + _by(result.best_by)
+        for (other, _), text in zip(others, times, strict=True):
+            yield other, f"{text} {unit}"
     if result.bound is not None:
         twice = ", proved twice" if result.bound_verified else ""
-        yield "lower bound", with_unit(bound, unit) + by(result.bound_by) + twice
+        yield "lower bound", with_unit(bound, unit) + _by(result.bound_by) + twice
     if result.gap is not None:
         yield "gap", percent(result.gap)
 
 
-def by(name: str | None) -> str:
-    """Return who found something, to stand behind it."""
+def _by(name: str | None) -> str:
     return f"  by {name}" if name else ""
 
 
@@ -497,11 +425,12 @@ def described(
     """
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]
-    return Group(title, facts(rows), *below, HINT)
+    hint = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
+    return Group(title, facts(rows), *below, hint)
 
 
 def sizes(problem: Problem) -> Facts:
-    """Yield how large a problem is."""
+    """Yield the sizes of a problem."""
     unit = problem.scale.unit
     yield "objective", spaced(problem.objective)
     yield "ops", figure(problem.num_ops)
@@ -516,13 +445,8 @@ def sizes(problem: Problem) -> Facts:
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
         yield "longest op", f"{figure(longest)} {unit}"
-    yield from _memory(problem)
-
-
-def _memory(problem: Problem) -> Facts:
-    """Yield the capacity of all pools, or the least and the most."""
     if problem.pools:
         names = dict.fromkeys(pool.name for pool in (problem.pools[0], problem.pools[-1]))
         amounts = sorted({float(pool.capacity) for pool in problem.pools})
-        ends = dict.fromkeys(figures(amounts[0], amounts[-1]))
+        ends = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
         yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(ends)}"

@@ -8,19 +8,17 @@ from functools import cached_property
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.optimize.kinds import kind_of, parse_instance
-from ppsolve.solver.render.curves import AmountCurve
-from ppsolve.solver.render.drawing import Drawing, ScheduleView, ViewOptions, reached
+from ppsolve.solver.render.chart import AmountCurve, Chart, pool_curves
+from ppsolve.solver.render.drawing import Drawing, reached
 from ppsolve.solver.render.figures import figure
-from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.drawing import KfacDrawing
 from ppsolve.solver.render.overlap.drawing import OverlapDrawing
-from ppsolve.solver.render.page.strips import pool_strips
 from ppsolve.solver.render.pipeline import PipelineDrawing
+from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions
 from ppsolve.solver.render.wording import separated
 
 DRAWINGS: dict[str, Drawing] = {
@@ -44,92 +42,52 @@ def drawing_of_document(document: ScheduleDocument) -> Drawing:
     return next((drawing for drawing in known if drawing.recognises(document)), ANY)
 
 
-@dataclass(frozen=True)
-class Amount:
-    """An amount over time, in the unit of the schedule.
+def bound_of(found: object, objective: Objective) -> float | None:
+    """Return the proven bound of a result where it is one of a time of its schedule.
 
     Parameters
     ----------
-    curve : AmountCurve
-        Its name and its steps.
-    cap : float, optional
-        The most that is allowed.
-    """
-
-    curve: AmountCurve
-    cap: float | None = None
-
-    @property
-    def height(self) -> float:
-        """What the full height of its strip stands for."""
-        return max(self.curve.most, self.cap or 0) or 1.0
-
-
-def amounts_of(
-    found: Result | HeuristicEntry | None, schedule: Schedule, drawing: Drawing
-) -> list[Amount]:
-    """Return the amounts over time that belong to a schedule.
-
-    Parameters
-    ----------
-    found : Result or HeuristicEntry, optional
-        What the schedule is from.
-    schedule : Schedule
-        The schedule.
-    drawing : Drawing
-        How its kind is drawn.
+    found : object
+        The result; others have no bound.
+    objective : Objective
+        Which time.
 
     Returns
     -------
-    list of Amount
-        Memory in use by pool; what other kinds show instead.
+    float or None
+        The bound, in the instance's unit.
     """
-    tick = float(schedule.problem.scale.tick)
-    strips = pool_strips(schedule) if found is None else drawing.strips(found, schedule)
-    return [
-        Amount(
-            AmountCurve(strip.name, [(time * tick, amount) for time, amount in strip.steps]),
-            strip.cap,
-        )
-        for strip in strips
-    ]
+    if not isinstance(found, Result) or found.objective is not objective or found.bound is None:
+        return None
+    return float(found.bound) if found.value_unit in {None, found.time_unit} else None
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A schedule that a figure shows.
-
-    Parameters
-    ----------
-    shown : ScheduleView
-        The schedule and what it is from.
-    drawing : Drawing
-        How its kind is drawn.
-    """
+    """A schedule that a figure shows, and how its kind is drawn."""
 
     shown: ScheduleView
     drawing: Drawing
 
     @cached_property
-    def chart(self) -> Gantt:
+    def chart(self) -> Chart:
         """Its rows."""
         return self.drawing.chart(self.shown)
 
-    def amounts(self, chart: Gantt) -> Sequence[Amount]:
-        """Return the amounts over time: by the schedule, else those that its file has."""
-        schedule = self.shown.schedule
-        if schedule is None or chart.curves:
-            return [Amount(curve) for curve in chart.curves]
-        return amounts_of(self.shown.source, schedule, self.drawing)
+    @property
+    def curves(self) -> Sequence[AmountCurve]:
+        """The amounts over time: by the schedule, else those that its file has."""
+        schedule, source = self.shown.schedule, self.shown.source
+        if schedule is None or self.chart.curves:
+            return self.chart.curves
+        found = pool_curves(schedule) if source is None else self.drawing.curves(source, schedule)
+        tick = float(schedule.problem.scale.tick)
+        return [curve.scaled(tick) for curve in found]
 
     @property
     def bound(self) -> float | None:
         """The proven bound where it is one of the end of the schedule."""
-        found = self.shown.source
-        if not isinstance(found, Result) or found.objective is not Objective.MAKESPAN:
-            return None
-        is_time = found.value_unit in {None, found.time_unit}
-        return None if found.bound is None or not is_time else float(found.bound)
+        return bound_of(self.shown.source, Objective.MAKESPAN)
 
     @property
     def captions(self) -> list[str]:

@@ -16,8 +16,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.render.colours import SERIES
 from ppsolve.solver.render.figures import ABSENT, figure, figures
-from ppsolve.solver.render.palette import SERIES
 from ppsolve.solver.render.tables import FittingTable, TableColumn
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND
+from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows
+from ppsolve.solver.render.colours import COLLECTIVES
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.looks import COLLECTIVES
-from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
 from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import bubble_name
 
@@ -102,7 +101,7 @@ class ScheduleView:
 
     def laid_out(
         self,
-        chart: Gantt,
+        chart: Chart,
         rows: Iterable[tuple[str, str]],
         below: RenderableType,
         hidden: Sequence[str] = (),
@@ -111,7 +110,7 @@ class ScheduleView:
 
         Parameters
         ----------
-        chart : Gantt
+        chart : Chart
             The chart.
         rows : iterable of (str, str)
             Names and values of the figures.
@@ -133,10 +132,10 @@ class ScheduleView:
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
 
 
-def chart_of_schedule(shown: ScheduleView) -> Gantt:
+def chart_of_schedule(shown: ScheduleView) -> Chart:
     """Return the chart of a schedule of any kind."""
     rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
-    return Gantt(rows, shown.end, shown.unit, shown.frame.window)
+    return Chart(rows, shown.end, shown.unit, shown.frame.window)
 
 
 def view_of_schedule(shown: ScheduleView) -> RenderableType:

@@ -16,7 +16,6 @@ from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Range, Rule
 from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.service import plan
-from ppsolve.solver.render.axis import round_step
 from ppsolve.solver.render.line_chart import (
     LineChart,
     Point,
@@ -32,6 +31,7 @@ from ppsolve.solver.render.progress import (
     plain_plan_line,
     plan_progress,
 )
+from ppsolve.solver.render.terminal_chart import round_step
 
 BLOCK = {
     "name": "block",

@@ -14,9 +14,9 @@ from ppsolve.solver.bench.report.cases import Role
 from ppsolve.solver.bench.report.curves import GapCurve, PerformanceProfile
 from ppsolve.solver.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.render.bench.sections import ANYTIME, PROFILES
+from ppsolve.solver.render.colours import SERIES
 from ppsolve.solver.render.figures import shorten
 from ppsolve.solver.render.line_chart import PANEL_INCHES, STYLE, figure_bytes
-from ppsolve.solver.render.palette import SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

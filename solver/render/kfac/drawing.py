@@ -24,10 +24,10 @@ from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.kind import is_refresh
 from ppsolve.solver.kfac.pattern import pattern_of
+from ppsolve.solver.render.chart import Chart
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
-    ScheduleView,
     described,
     distances,
     heuristic_table,
@@ -35,7 +35,6 @@ from ppsolve.solver.render.drawing import (
     sizes,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.view import (
     PipelineRepeats,
     chart_of_refresh,
@@ -44,6 +43,7 @@ from ppsolve.solver.render.kfac.view import (
     view_of_refresh,
 )
 from ppsolve.solver.render.pipeline import pipeline_shape
+from ppsolve.solver.render.schedule_view import ScheduleView
 from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
@@ -305,7 +305,7 @@ class KfacDrawing(Drawing):
         """Whether ops of the schedule are repeated by iteration."""
         return repeats_of(document) is not None
 
-    def chart(self, shown: ScheduleView) -> Gantt:
+    def chart(self, shown: ScheduleView) -> Chart:
         """Return the chart of the iterations of a refresh, or of a cycle."""
         repeats = _repeats(shown)
         return super().chart(shown) if repeats is None else chart_of_refresh(shown, repeats)

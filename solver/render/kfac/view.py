@@ -12,10 +12,9 @@ from rich.console import RenderableType
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.result import RefreshEntry, RefreshFigures, RefreshResult, broken_rules
+from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows, kinds_of
 from ppsolve.solver.render.figures import ABSENT, figure
-from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows, kinds_of
 from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, ScheduleView, ViewOptions, Window
 from ppsolve.solver.render.tables import TableColumn, each, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
@@ -101,7 +100,7 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Pipel
     return PipelineRepeats(counts, period or float(whole) or 1.0)
 
 
-def chart_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Gantt:
+def chart_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Chart:
     """Return the chart of a refresh, its iterations side by side.
 
     Parameters
@@ -114,7 +113,7 @@ def chart_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Gantt:
 
     Returns
     -------
-    Gantt
+    Chart
         Rows of devices, and of links where they are asked for.
 
     Raises
@@ -161,8 +160,8 @@ def _given(shown: ScheduleView) -> RefreshFigures | None:
     return source if isinstance(source, RefreshResult | RefreshEntry) else None
 
 
-def _chart(shown: ScheduleView, repeats: PipelineRepeats, rows: list[Row]) -> Gantt:
-    return Gantt(
+def _chart(shown: ScheduleView, repeats: PipelineRepeats, rows: list[Row]) -> Chart:
+    return Chart(
         [row for row in rows if row.is_device or (shown.frame.links and row.bars)],
         max(repeats.most * repeats.period, shown.end),
         shown.unit,

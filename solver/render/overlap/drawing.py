@@ -17,18 +17,17 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
+from ppsolve.solver.render.chart import AmountCurve, Chart
+from ppsolve.solver.render.colours import KERNEL_KIND
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
-    ScheduleView,
     described,
     distances,
     heuristic_table,
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.looks import KERNEL_KIND
 from ppsolve.solver.render.overlap.view import (
     chart_of_program,
     collective_kind,
@@ -40,7 +39,7 @@ from ppsolve.solver.render.overlap.view import (
     share_of,
     view_of_program,
 )
-from ppsolve.solver.render.page.strips import Strip
+from ppsolve.solver.render.schedule_view import ScheduleView
 from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
@@ -84,14 +83,14 @@ class OverlapDrawing(Drawing):
                 found[op] = collective_kind(node.collective or node.name)
         return found
 
-    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
+    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
         """Return the curves of collectives in flight and bytes held, counted along the program."""
         if not isinstance(found, OverlapResult):
             return []
         tick = schedule.problem.scale.tick
         curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
         return [
-            Strip(name, 0, [(float(time) / float(tick), amount) for time, amount in curve])
+            AmountCurve(name, [(float(time) / float(tick), amount) for time, amount in curve])
             for name, curve in curves.items()
             if curve
         ]
@@ -165,7 +164,7 @@ class OverlapDrawing(Drawing):
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
 
-    def chart(self, shown: ScheduleView) -> Gantt:
+    def chart(self, shown: ScheduleView) -> Chart:
         """Return the chart of the streams, what is in flight and what is held."""
         shown.frame.refuse_iterations()
         return chart_of_program(shown)

@@ -20,11 +20,9 @@ from ppsolve.models.overlap.lowering import LAUNCH_KIND, RELEASE_KIND
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
 from ppsolve.solver.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.overlap.report import ProgramReport
-from ppsolve.solver.render.curves import AmountCurve
+from ppsolve.solver.render.chart import AmountCurve, Bar, Chart, Row
+from ppsolve.solver.render.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.looks import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
-from ppsolve.solver.render.rows import Bar, Row
 from ppsolve.solver.render.schedule_view import ScheduleView, busy_table
 
 NODE_KINDS = frozenset(NodeKind)
@@ -334,7 +332,7 @@ Points = Sequence[tuple[float, float]] | None
 """An amount from each time on, if it is known."""
 
 
-def chart_of_program(shown: ScheduleView) -> Gantt:
+def chart_of_program(shown: ScheduleView) -> Chart:
     """Return the chart of a program: its streams, what is in flight and what is held.
 
     Without the instance its file says what is in flight and held. With it, but without a source
@@ -361,7 +359,7 @@ def view_of_program(shown: ScheduleView) -> RenderableType:
     )
 
 
-def _drawn(shown: ScheduleView) -> tuple[Gantt, ProgramFigures]:
+def _drawn(shown: ScheduleView) -> tuple[Chart, ProgramFigures]:
     instance = cast("OverlapInstance | None", shown.instance)
     rows = stream_rows(shown.document, instance)
     waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
@@ -370,7 +368,7 @@ def _drawn(shown: ScheduleView) -> tuple[Gantt, ProgramFigures]:
     else:
         found, *points = _written(shown.source, waited)
     curves, window = list(_curves(*points)), shown.frame.window
-    chart = Gantt(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle")
+    chart = Chart(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle")
     return chart, found
 
 

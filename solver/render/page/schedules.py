@@ -90,13 +90,13 @@ class PageSchedule:
         drawing = drawing_of(self.instance.kind)
         period = drawing.period(self.instance)
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
-        strips = drawing.strips(self.entry or self.result, self.schedule)
+        curves = drawing.curves(self.entry or self.result, self.schedule)
         return {
             "tick": float(scale.tick) * factor,
             "bound": _scaled(self.bound, factor),
             "spanBound": _scaled(self.span_bound, factor),
             "period": _scaled(period, factor),
-            **columns_of(self.schedule, self.causes, strips, kinds),
+            **columns_of(self.schedule, self.causes, curves, kinds),
         }
 
 
