@@ -1,14 +1,15 @@
-"""Progress of a run of many items: what is done, the rate, the time left."""
+"""Progress on stderr: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from rich.live import Live
 from rich.spinner import Spinner
@@ -23,8 +24,56 @@ from ppsolve.solver.render.figures import figures, percent, seconds
 from ppsolve.solver.render.terminal import TerminalConsole
 from ppsolve.solver.render.wording import with_unit
 
-QUIET_EVENTS = frozenset({"heuristic"})
-"""Events that plain output leaves out unless asked for everything."""
+PER_SECOND = "samples/s"
+ERASE = "\r\x1b[K"  # puts the next text in the place of the line, on a terminal
+
+
+def _write(stream: TextIO, line: str) -> None:
+    # Called on solver threads, where nobody could handle that stderr has been closed.
+    with suppress(OSError, ValueError):
+        stream.write(f"{printable(line, LONGEST_LINE)}\n")
+        stream.flush()
+
+
+class LiveLine:
+    """The state of a run as one line that is drawn anew several times a second."""
+
+    def __init__(self, title: str, time_limit: float | None) -> None:
+        self._title, self._limit = title, time_limit
+        self._began = time.monotonic()
+        self._spinner = Spinner("dots")
+
+    def __rich__(self) -> Text:
+        """Return the line as it is now."""
+        line = Text(no_wrap=True, overflow="ellipsis")
+        frame = self._spinner.render(time.monotonic())
+        line.append_text(frame if isinstance(frame, Text) else Text())
+        self.append_state(line)
+        return line
+
+    @abstractmethod
+    def append_state(self, line: Text) -> None:
+        """Append everything behind the spinner."""
+
+    def append_time(self, line: Text) -> None:
+        """Append the time that has passed, and the limit."""
+        line.append(seconds(time.monotonic() - self._began), "bold")
+        line.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
+
+
+LineT = TypeVar("LineT", bound=LiveLine)
+PlainT = TypeVar("PlainT")
+
+
+@contextmanager
+def _shown(live: LineT, plain: Callable[[TextIO], PlainT]) -> Iterator[LineT | PlainT]:
+    """Yield the listener that suits stderr, and tidy up afterwards."""
+    console = TerminalConsole(stderr=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield plain(console.file)  # type: ignore[arg-type]
+        return
+    with Live(live, console=console, refresh_per_second=8, transient=True):
+        yield live
 
 
 def plain_line(event: Progress, unit: str) -> str:
@@ -56,18 +105,8 @@ def plain_line(event: Progress, unit: str) -> str:
 class PlainProgress:
     """Writes each event as a line; the lines of several threads do not mix.
 
-    Of events in a row that say nothing new, the first is enough.
-
-    Parameters
-    ----------
-    stream : text stream
-        Where to write, usually stderr.
-    unit : str
-        Unit of the figures.
-    everything : bool
-        Also write the events of `QUIET_EVENTS`.
-    label : str
-        Beginning of every line.
+    Of events in a row that say nothing new, the first is enough. Those of heuristics are written
+    only if `everything` is asked for. Each line begins with the label.
     """
 
     def __init__(
@@ -80,68 +119,50 @@ class PlainProgress:
 
     def __call__(self, event: Progress) -> None:
         """Write one event."""
-        if event.event in QUIET_EVENTS and not self._everything:
+        if event.event == "heuristic" and not self._everything:
             return
-        # Called on solver threads, where nobody could handle that stderr has been closed.
-        with self._lock, suppress(OSError, ValueError):
+        with self._lock:
             if self._latest is not None and replace(self._latest, seconds=event.seconds) == event:
                 return
             self._latest = event
-            line = f"{self._label}{plain_line(event, self._unit)}"
-            self._stream.write(f"{printable(line, LONGEST_LINE)}\n")
-            self._stream.flush()
+            _write(self._stream, f"{self._label}{plain_line(event, self._unit)}")
 
 
-class LiveProgress:
-    """The state of a run as one line that is drawn anew several times a second.
-
-    The line ends with `title`, or begins with `label` if there is one.
-    """
+class LiveProgress(LiveLine):
+    """The state of a run as a live line, which ends with the title or begins with the label."""
 
     def __init__(self, title: str, unit: str, time_limit: float | None, label: str = "") -> None:
-        self._title, self._unit, self._limit = title, unit, time_limit
-        self._label = label
-        self._began = time.monotonic()
+        super().__init__(title, time_limit)
+        self._unit, self._label = unit, label
         self._latest: Progress | None = None
         self._best_by: str | None = None
         self._phase = "starting"
-        self._spinner = Spinner("dots")
 
     def __call__(self, event: Progress) -> None:
         """Take note of an event."""
         if event.event == "phase":
             self._phase = event.source
-        if event.event in {"incumbent", "heuristic"} and self._improves(event):
+        before = self._latest.incumbent if self._latest else None
+        improves = event.incumbent is not None and (before is None or event.incumbent < before)
+        if event.event in {"incumbent", "heuristic"} and improves:
             self._best_by = event.source
         self._latest = event
 
-    def _improves(self, event: Progress) -> bool:
-        before = self._latest.incumbent if self._latest else None
-        return event.incumbent is not None and (before is None or event.incumbent < before)
-
-    def __rich__(self) -> Text:
-        """Return the line as it is now."""
-        elapsed = time.monotonic() - self._began
-        line = Text(no_wrap=True, overflow="ellipsis")
-        frame = self._spinner.render(time.monotonic())
-        line.append_text(frame if isinstance(frame, Text) else Text())
+    def append_state(self, line: Text) -> None:
+        """Append label, time, best value, bound, gap and phase."""
         line.append(f" {self._label} " if self._label else "")
-        line.append(f" {seconds(elapsed)}", "bold")
-        line.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
-        if self._latest is not None:
-            self._append_state(line, self._latest)
+        line.append(" ")
+        self.append_time(line)
+        if (event := self._latest) is not None:
+            best, bound = figures(event.incumbent, event.bound)
+            if event.incumbent is not None:
+                line.append(f"  best {with_unit(best, self._unit)}", "green")
+                line.append(f" ({self._best_by})" if self._best_by else "", "dim")
+            if event.bound is not None:
+                line.append(f"  bound {bound}", "cyan")
+            if event.gap is not None:
+                line.append(f"  gap {percent(event.gap)}", "yellow")
         line.append(f"  {self._phase}" + ("" if self._label else f"  {self._title}"), "dim")
-        return line
-
-    def _append_state(self, line: Text, event: Progress) -> None:
-        best, bound = figures(event.incumbent, event.bound)
-        if event.incumbent is not None:
-            line.append(f"  best {with_unit(best, self._unit)}", "green")
-            line.append(f" ({self._best_by})" if self._best_by else "", "dim")
-        if event.bound is not None:
-            line.append(f"  bound {bound}", "cyan")
-        if event.gap is not None:
-            line.append(f"  gap {percent(event.gap)}", "yellow")
 
 
 @contextmanager
@@ -163,9 +184,9 @@ def progress(
     unit : str
         Unit of the figures.
     time_limit : float or None
-        Seconds of the run, to be told beside those that have passed.
+        Seconds of the run.
     quiet, everything : bool
-        Tell nothing; or also the events of `QUIET_EVENTS`.
+        Tell nothing; or also what every heuristic reaches.
     label : str
         Beginning of every line.
 
@@ -177,21 +198,11 @@ def progress(
     if quiet:
         yield None
         return
-    console = TerminalConsole(stderr=True)
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield PlainProgress(console.file, unit, everything=everything, label=label)  # type: ignore[arg-type]
-        return
-    state = LiveProgress(title, unit, time_limit, label)
-    with Live(state, console=console, refresh_per_second=8, transient=True):
-        yield state
-
-
-PER_SECOND = "samples/s"
-LEAST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
-"""Seconds between plain lines: at least where the phase changes, at most where it does not."""
-
-BAR_WIDTH = 12
-"""Columns of the bar."""
+    live = LiveProgress(title, unit, time_limit, label)
+    with _shown(
+        live, lambda stream: PlainProgress(stream, unit, everything=everything, label=label)
+    ) as listener:
+        yield listener
 
 
 def plain_plan_line(event: PlanProgress) -> str:
@@ -200,30 +211,22 @@ def plain_plan_line(event: PlanProgress) -> str:
         f"[{event.seconds:8.2f} s] {event.phase}",
         f"{event.examined:,} of {event.enumerated:,} examined",
     ]
-    best, bound = figures_of(event)
+    best, bound = _plan_figures(event)
     if event.best is not None:
         parts.append(f"best {best} {PER_SECOND}")
-    parts.append(f"at most {bound}")
-    return "  ".join(parts)
+    return "  ".join([*parts, f"at most {bound}"])
 
 
-def figures_of(event: PlanProgress) -> tuple[str, str]:
+def _plan_figures(event: PlanProgress) -> list[str]:
     """Return the best goodput and what may still be reached, which is never below it."""
     best = event.best
-    bound = event.bound if best is None else max(event.bound, best)
-    first, second = figures(best, bound)
-    return first, second
+    return figures(best, event.bound if best is None else max(event.bound, best))
 
 
 class PlainPlanProgress:
-    """Writes a line where the phase changes or much time has passed.
+    """Writes a line where the phase or the best goodput changes or much time has passed.
 
-    Parameters
-    ----------
-    stream : text stream
-        Where to write, usually stderr.
-    everything : bool
-        Also write improvements of the best goodput.
+    If `everything` is asked for, no improvement of the best goodput waits.
     """
 
     def __init__(self, stream: TextIO, *, everything: bool = False) -> None:
@@ -232,63 +235,45 @@ class PlainPlanProgress:
 
     def __call__(self, event: PlanProgress) -> None:
         """Write a line if there is something to say."""
-        if not self._is_due(event):
-            return
-        self._latest = event
-        with suppress(OSError, ValueError):
-            self._stream.write(f"{plain_plan_line(event)}\n")
-            self._stream.flush()
+        if self._is_due(event):
+            self._latest = event
+            _write(self._stream, plain_plan_line(event))
 
     def _is_due(self, event: PlanProgress) -> bool:
         latest = self._latest
         if latest is None or (self._everything and event.best != latest.best):
             return True
-        pause = event.seconds - latest.seconds
         is_new = event.phase != latest.phase or event.best != latest.best
-        return pause >= (LEAST_PAUSE if is_new else LONGEST_PAUSE)
+        return event.seconds - latest.seconds >= (1.0 if is_new else 10.0)
 
 
-class LivePlanProgress:
-    """The state of a plan as a bar and a line, drawn anew several times a second."""
+class LivePlanProgress(LiveLine):
+    """The state of a plan as a bar and a line."""
 
-    def __init__(self, title: str, time_limit: float | None) -> None:
-        self._title, self._limit = title, time_limit
-        self._began = time.monotonic()
-        self._latest: PlanProgress | None = None
-        self._spinner = Spinner("dots")
+    _latest: PlanProgress | None = None
 
     def __call__(self, event: PlanProgress) -> None:
         """Take note of the state."""
         self._latest = event
 
-    def __rich__(self) -> Text:
-        """Return the line as it is now."""
-        line = Text(no_wrap=True, overflow="ellipsis")
-        frame = self._spinner.render(time.monotonic())
-        line.append_text(frame if isinstance(frame, Text) else Text())
-        event = self._latest
-        done = 0 if event is None else round(event.examined / max(event.enumerated, 1) * BAR_WIDTH)
+    def append_state(self, line: Text) -> None:
+        """Append bar, time, best goodput, bound, gap and phase."""
+        event, width = self._latest, 12
+        done = 0 if event is None else round(event.examined / max(event.enumerated, 1) * width)
         line.append(" " + "\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green")
-        line.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (BAR_WIDTH - done) + " ", "dim")
-        return line.append_text(self._state())
-
-    def _state(self) -> Text:
-        state = Text()
-        state.append(seconds(time.monotonic() - self._began), "bold")
-        state.append(f" of {seconds(self._limit)}" if self._limit else "", "dim")
-        event = self._latest
+        line.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done) + " ", "dim")
+        self.append_time(line)
         if event is None:
-            state.append(f"  starting  {self._title}", "dim")
-            return state
-        best, bound = figures_of(event)
-        state.append(f"  {event.examined:,}/{event.enumerated:,}")
+            line.append(f"  starting  {self._title}", "dim")
+            return
+        best, bound = _plan_figures(event)
+        line.append(f"  {event.examined:,}/{event.enumerated:,}")
         if event.best is not None:
-            state.append(f"  best {best}", "green")
-        state.append(f"  at most {bound}", "cyan")
+            line.append(f"  best {best}", "green")
+        line.append(f"  at most {bound}", "cyan")
         if event.best is not None and event.bound > 0:
-            state.append(f"  gap {percent(max(1 - event.best / event.bound, 0.0))}", "yellow")
-        state.append(f"  {event.phase}  {self._title}", "dim")
-        return state
+            line.append(f"  gap {percent(max(1 - event.best / event.bound, 0.0))}", "yellow")
+        line.append(f"  {event.phase}  {self._title}", "dim")
 
 
 @contextmanager
@@ -302,7 +287,7 @@ def plan_progress(
     title : str
         The name of the request.
     time_limit : float or None
-        Seconds of the plan, to be told beside those that have passed.
+        Seconds of the plan.
     quiet, everything : bool
         Tell nothing; or also every improvement.
 
@@ -314,20 +299,9 @@ def plan_progress(
     if quiet:
         yield None
         return
-    console = TerminalConsole(stderr=True)
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield PlainPlanProgress(console.file, everything=everything)  # type: ignore[arg-type]
-        return
-    state = LivePlanProgress(title, time_limit)
-    with Live(state, console=console, refresh_per_second=8, transient=True):
-        yield state
-
-
-EVERY_SECONDS = 10.0
-"""Seconds between two lines of progress where they stay: a log of a day has 8,640."""
-
-ERASE = "\r\x1b[K"
-"""Puts the next text in the place of the line, on a terminal."""
+    live = LivePlanProgress(title, time_limit)
+    with _shown(live, lambda file: PlainPlanProgress(file, everything=everything)) as listener:
+        yield listener
 
 
 def tally(records: Iterable[BenchRecord]) -> str:
@@ -342,12 +316,8 @@ def tally(records: Iterable[BenchRecord]) -> str:
 def _outcome(record: BenchRecord) -> str:
     if record.failure is not None:
         return f"failed ({record.failure.value})"
-    return {
-        Status.OPTIMAL: "proved",
-        Status.FEASIBLE: "feasible",
-        Status.INFEASIBLE: "infeasible",
-        Status.UNKNOWN: "nothing found",
-    }[record.status]
+    words = {Status.OPTIMAL: "proved", Status.UNKNOWN: "nothing found"}
+    return words.get(record.status, record.status.value.lower())
 
 
 def duration(seconds: float) -> str:
@@ -360,16 +330,7 @@ def duration(seconds: float) -> str:
 class TallyProgress:
     """Writes the state of a run: one line that is rewritten on a terminal, else a line at times.
 
-    Parameters
-    ----------
-    stream : text stream
-        Where to write, usually stderr.
-    total, done : int
-        Items in all, and those that earlier runs have done.
-    everything : bool
-        Write a line for each item too.
-    clock : callable
-        Returns seconds.
+    Of `total` items earlier runs have done some; `everything` writes a line for each item too.
     """
 
     def __init__(
@@ -396,7 +357,7 @@ class TallyProgress:
         if self._is_live:
             self._stream.write(ERASE + printable(self.line(), LONGEST_LINE))
             self._stream.flush()
-        elif now - self._told >= EVERY_SECONDS:
+        elif now - self._told >= 10.0:  # a log of a day has 8,640 lines
             self._told = now
             self._write(self.line())
 

@@ -1,4 +1,4 @@
-"""A report as CSV: one line for each method and each bound of each family."""
+"""A report as tables on the terminal, as Markdown, and as CSV."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from ppsolve.solver.render.bench.sections import (
 )
 from ppsolve.solver.render.tables import TableColumn, table
 
-WRAPPED = frozenset(
-    {"reason", "remark", "contradiction", "processor", "worst on", "instance", "before", "after"}
-)
-"""Columns of texts without a known length: they go on below instead of widening the table."""
+# Columns of texts without a known length go on below instead of widening the table.
+_WRAPPED = {"reason", "remark", "contradiction", "processor", "worst on", "instance"}
+_WRAPPED |= {"before", "after"}
 
 
 def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
@@ -78,10 +77,10 @@ def _table(sheet: SortableTable) -> RenderableType:
                 heading.name.replace(", ", ",\n").replace("mean ", "mean\n"),
                 [row[place].text for row in sheet.rows],
                 is_text=heading.is_text,
-                wraps=heading.name in WRAPPED,
+                wraps=heading.name in _WRAPPED,
                 expendable=heading.expendable,
             )
-            for place, heading in enumerate(sheet.headings)
+            for place, heading in enumerate(sheet.fields)
         )
     )
 
@@ -94,7 +93,7 @@ def markdown_report(report: Report) -> str:
     return "\n".join(_lines(report)) + "\n"
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     """Return a text of any origin so that Markdown shows it as it is, on one line."""
     return _SPECIAL.sub(r"\\\1", printable(text))
 
@@ -102,38 +101,38 @@ def escaped(text: str) -> str:
 def _lines(report: Report) -> Iterator[str]:
     yield "# Benchmark report"
     yield ""
-    yield escaped(origin(report))
+    yield _escaped(origin(report))
     yield ""
-    yield f"**{escaped(headline(report))}**"
+    yield f"**{_escaped(headline(report))}**"
     for section in sections(report):
         if section.sheet is not None or section.notes:
             yield from _markdown_section(section)
     yield ""
     yield "## Words"
     yield ""
-    yield from (f"- {escaped(line)}" for line in FOOTER)
+    yield from (f"- {_escaped(line)}" for line in FOOTER)
 
 
 def _markdown_section(section: Section) -> Iterator[str]:
     yield ""
-    yield f"{'##' if section.family is None else '###'} {escaped(section.title)}"
+    yield f"{'##' if section.family is None else '###'} {_escaped(section.title)}"
     for note in section.notes:
         yield ""
-        yield escaped(note)
+        yield _escaped(note)
     if section.sheet is not None:
         yield ""
         yield from _markdown_table(section.sheet)
 
 
 def _markdown_table(sheet: SortableTable) -> Iterator[str]:
-    yield _markdown_row(heading.name for heading in sheet.headings)
-    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.headings)} |"
+    yield _markdown_row(heading.name for heading in sheet.fields)
+    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.fields)} |"
     for row in sheet.rows:
         yield _markdown_row(cell.text for cell in row)
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(escaped, cells))} |"
+    return f"| {' | '.join(map(_escaped, cells))} |"
 
 
 COUNTS = ("instances", "solved", "proved", "wins", "infeasible", "failed", "not_applicable")

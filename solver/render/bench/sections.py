@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ppsolve.models.bench.record import Machine
@@ -20,211 +21,65 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a table.
-
-    Parameters
-    ----------
-    text : str
-        What it shows.
-    order : float, optional
-        Figure by which readers may sort it; None where it is no figure.
-    """
+    """A cell of a table: its text, and the figure by which readers may sort it, if it is one."""
 
     text: str
     order: float | None = None
 
 
 @dataclass(frozen=True)
-class Heading:
-    """The heading of a column; texts are left-aligned, and the most expendable leave first."""
+class Field(Generic[Row]):
+    """A column: its heading, the text or figure of a row, and how figures are written."""
 
     name: str
-    is_text: bool = False
-    expendable: int = 0
+    get: Callable[[Row], Any]
+    expendable: int = 0  # columns with the largest number leave first
+    show: Callable[[Any], str] | None = None  # of figures; columns of texts have none
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a column of texts, which are left-aligned."""
+        return self.show is None
+
+    def cell(self, row: Row) -> TableCell:
+        """Return the cell of a row."""
+        value = self.get(row)
+        if self.show is None:
+            return TableCell(value)
+        return TableCell(ABSENT) if value is None else TableCell(self.show(value), float(value))
+
+
+texts = Field
+counts = partial(Field, show="{:,}".format)
+shares = partial(Field, show=percent)
+times = partial(Field, show=seconds)
 
 
 @dataclass(frozen=True)
 class SortableTable:
-    """A table: headings, and rows with a cell for each."""
+    """A table: its columns, and rows with a cell for each."""
 
-    headings: tuple[Heading, ...]
+    fields: Sequence[Field[Any]]
     rows: tuple[tuple[TableCell, ...], ...]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report.
-
-    Parameters
-    ----------
-    title : str
-        Its heading.
-    notes : tuple of str
-        Sentences below the heading.
-    sheet : SortableTable, optional
-        Its table.
-    is_alarm : bool
-        Something is wrong, which readers should see first.
-    family : str, optional
-        The family that it is about; None where it is about all of them.
-    picture : str, optional
-        Name of the picture that belongs to it.
-    """
+    """A part of a report."""
 
     title: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences below the title
     sheet: SortableTable | None = None
-    is_alarm: bool = False
-    family: str | None = None
-    picture: str | None = None
+    is_alarm: bool = False  # something is wrong, which readers should see first
+    family: str | None = None  # that it is about; None where it is about all of them
+    picture: str | None = None  # name of the picture that belongs to it
 
 
-@dataclass(frozen=True)
-class Field(Generic[Row]):
-    """A column, by its heading and the cell that it makes of a row."""
-
-    heading: Heading
-    cell: Callable[[Row], TableCell]
-
-
-def sheet(fields: Sequence[Field[Row]], rows: Sequence[Row]) -> SortableTable:
-    """Return the table of some rows.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-        Columns from left to right.
-    rows : sequence
-        What the rows are about.
-
-    Returns
-    -------
-    SortableTable
-        One row each.
-    """
-    cells = tuple(tuple(field.cell(row) for field in fields) for row in rows)
-    return SortableTable(tuple(field.heading for field in fields), cells)
-
-
-def texts(name: str, get: Callable[[Row], str], expendable: int = 0) -> Field[Row]:
-    """Return a column of texts.
-
-    Parameters
-    ----------
-    name : str
-        Its heading.
-    get : callable
-        Returns the text of a row.
-    expendable : int
-        As `Heading` has it.
-
-    Returns
-    -------
-    Field
-        The column.
-    """
-    return Field(Heading(name, True, expendable), lambda row: TableCell(get(row)))
-
-
-def counts(name: str, get: Callable[[Row], int], expendable: int = 0) -> Field[Row]:
-    """Return a column of whole numbers; parameters as for `texts`.
-
-    Parameters
-    ----------
-    name : str
-        Its heading.
-    get : callable
-        Returns the number of a row.
-    expendable : int
-        As `Heading` has it.
-
-    Returns
-    -------
-    Field
-        The column.
-    """
-    return figures(name, get, expendable, lambda value: f"{value:,}")
-
-
-def shares(name: str, get: Callable[[Row], float | None], expendable: int = 0) -> Field[Row]:
-    """Return a column of shares, written as percentages.
-
-    Parameters
-    ----------
-    name : str
-        Its heading.
-    get : callable
-        Returns the share of a row, None where there is none.
-    expendable : int
-        As `Heading` has it.
-
-    Returns
-    -------
-    Field
-        The column.
-    """
-    return figures(name, get, expendable, percent)
-
-
-def times(name: str, get: Callable[[Row], float | None], expendable: int = 0) -> Field[Row]:
-    """Return a column of wall times in seconds.
-
-    Parameters
-    ----------
-    name : str
-        Its heading.
-    get : callable
-        Returns the seconds of a row, None where there are none.
-    expendable : int
-        As `Heading` has it.
-
-    Returns
-    -------
-    Field
-        The column.
-    """
-    return figures(name, get, expendable, seconds)
-
-
-def figures(
-    name: str,
-    get: Callable[[Row], Any],
-    expendable: int,
-    show: Callable[[Any], str],
-) -> Field[Row]:
-    """Return a column of figures.
-
-    Parameters
-    ----------
-    name : str
-        Its heading.
-    get : callable
-        Returns the figure of a row, None where there is none.
-    expendable : int
-        As `Heading` has it.
-    show : callable
-        Returns the text of a figure.
-
-    Returns
-    -------
-    Field
-        The column.
-    """
-
-    def cell(row: Row) -> TableCell:
-        value = get(row)
-        return TableCell(ABSENT) if value is None else TableCell(show(value), float(value))
-
-    return Field(Heading(name, False, expendable), cell)
+def _sheet(fields: Sequence[Field[Row]], rows: Iterable[Row]) -> SortableTable:
+    return SortableTable(fields, tuple(tuple(f.cell(row) for f in fields) for row in rows))
 
 
 PROFILES, ANYTIME = "profiles", "anytime"
-
-MOST_LISTED = 10
-"""Names that a sentence lists; it says how many more there are."""
-
-WIDEST_REASON = 3
-"""Methods that are named beside a reason; the rest is counted."""
 
 FOOTER = (
     "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
@@ -246,21 +101,21 @@ def sections(report: Report) -> Iterator[Section]:
     """Yield the sections of a report; those about single families come last but for machines."""
     yield from _alarms(report)
     every = report.every
-    yield Section("Families", sheet=sheet(FAMILIES, _totals(report)))
+    yield Section("Families", sheet=_sheet(FAMILIES, _totals(report)))
     yield _methods("Methods", every)
     if within := _ordered(every):
-        yield Section("Near the best", sheet=sheet(WITHIN_FIELDS, within), picture=PROFILES)
+        yield Section("Near the best", sheet=_sheet(WITHIN_FIELDS, within), picture=PROFILES)
     yield Section("Mean gap over time", picture=ANYTIME)
     if every.bounds:
-        yield Section("Bounds", sheet=sheet(BOUNDS, every.bounds))
+        yield Section("Bounds", sheet=_sheet(BOUNDS, every.bounds))
     yield from _outliers(report)
     if report.reasons:
-        yield Section("Why methods have no schedule", sheet=sheet(REASONS, report.reasons))
+        yield Section("Why methods have no schedule", sheet=_sheet(REASONS, report.reasons))
     if len(report.families) > 1:
         for part in report.families:
             yield from _family(part)
     if report.machines:
-        yield Section("Machines", sheet=sheet(MACHINES, sorted(report.machines.items())))
+        yield Section("Machines", sheet=_sheet(MACHINES, sorted(report.machines.items())))
 
 
 def headline(report: Report) -> str:
@@ -296,7 +151,7 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
     notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
-    return Section(title, notes, sheet(METHODS, shown))
+    return Section(title, notes, _sheet(METHODS, shown))
 
 
 def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
@@ -310,7 +165,7 @@ def _family(part: FamilyFigures) -> Iterator[Section]:
     found = _methods(f"Methods on {name}", part)
     yield replace(found, family=name, picture=f"{PROFILES}-{name}")
     if part.bounds:
-        yield Section(f"Bounds on {name}", sheet=sheet(BOUNDS, part.bounds), family=name)
+        yield Section(f"Bounds on {name}", sheet=_sheet(BOUNDS, part.bounds), family=name)
 
 
 def _alarms(report: Report) -> Iterator[Section]:
@@ -318,7 +173,7 @@ def _alarms(report: Report) -> Iterator[Section]:
         yield Section(
             "Contradictions",
             ("These answers cannot all be right: please report them with their instances.",),
-            sheet(CONTRADICTIONS, report.contradictions),
+            _sheet(CONTRADICTIONS, report.contradictions),
             is_alarm=True,
         )
     if report.comparison is not None:
@@ -339,15 +194,15 @@ def _compared(comparison: Comparison) -> Iterator[Section]:
             notes.append(f"Only in the {which} file: {_listed(names)}.")
     if not worse:
         notes.append("No regression.")
-    table = sheet(CHANGES, worse) if worse else None
+    table = _sheet(CHANGES, worse) if worse else None
     yield Section("Regressions", tuple(notes), table, is_alarm=bool(worse))
     if better:
-        yield Section("Improvements", sheet=sheet(CHANGES, better))
+        yield Section("Improvements", sheet=_sheet(CHANGES, better))
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_LISTED
-    return ", ".join(names[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _outliers(report: Report) -> Iterator[Section]:
@@ -360,7 +215,7 @@ def _outliers(report: Report) -> Iterator[Section]:
         for sort, count in found.count.items()
         if count > shown[sort]
     ]
-    yield Section("Outliers", tuple(cut), sheet(OUTLIERS, found.named))
+    yield Section("Outliers", tuple(cut), _sheet(OUTLIERS, found.named))
 
 
 SORTS = {
@@ -382,11 +237,6 @@ def _outlier_figure(outlier: Outlier) -> str:
 def _worst_at(spread: Spread) -> str:
     """Return the instance of the worst figure; where that is 0 none is worse than others."""
     return (spread.worst_at or ABSENT) if spread.worst else ABSENT
-
-
-def _reason_methods(row: ReasonRow) -> str:
-    more = len(row.methods) - WIDEST_REASON
-    return ", ".join(row.methods[:WIDEST_REASON]) + (f" and {more} more" if more > 0 else "")
 
 
 def _place(found: Outlier | Contradiction | Difference) -> str:
@@ -439,7 +289,7 @@ BOUNDS: tuple[Field[BoundRow], ...] = (
 def _within(excess: float) -> Field[PerformanceProfile]:
     name = "best" if excess == 0 else f"{excess:.0%} over"
     place = WITHIN.index(excess) // 4
-    return figures(name, lambda profile: profile.share(excess), place, lambda x: f"{100 * x:.3g} %")
+    return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g} %")
 
 
 WITHIN_FIELDS: tuple[Field[PerformanceProfile], ...] = (
@@ -450,7 +300,7 @@ REASONS: tuple[Field[ReasonRow], ...] = (
     counts("times", lambda row: row.count),
     texts("status", lambda row: spaced(row.state.value)),
     texts("reason", lambda row: row.reason),
-    texts("methods", _reason_methods, 1),
+    texts("methods", lambda row: _listed(row.methods, 3), 1),
 )
 OUTLIERS: tuple[Field[Outlier], ...] = (
     texts("why", lambda one: SORTS[one.sort]),

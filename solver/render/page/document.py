@@ -5,13 +5,13 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib.resources import files
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.page.schedules import PageSchedule, ratio_of_units
 from ppsolve.solver.render.page.tables import (
+    asset,
     embedded,
     idle_table,
     memory_table,
@@ -49,10 +49,10 @@ def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
     names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
     script = _script()
     chart = _chart(shown) if shown else ""
-    return _PAGE.format(
+    return asset("page.html").format(
         title=text(", ".join(names)),
         policy=_policy(script),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         chart=chart,
         tables="".join([*map(_plan_section, plans), *_sections(shown)]),
         script=f"<script>{script}</script>" if shown else "",
@@ -74,12 +74,8 @@ def _refuse_other_units(shown: Sequence[PageSchedule]) -> None:
             )
 
 
-def _asset(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
-
-
 def _script() -> str:
-    parts = "\n".join(_asset(name) for name in SCRIPTS)
+    parts = "\n".join(asset(name) for name in SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
 
 
@@ -99,7 +95,7 @@ def _chart(shown: Sequence[PageSchedule]) -> str:
         "titles": [printable(each.title) for each in shown],
         "shown": [each.columns(unit) for each in shown],
     }
-    return _asset("chart.html").replace("{data}", embedded(data))
+    return asset("chart.html").replace("{data}", embedded(data))
 
 
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:
@@ -113,25 +109,3 @@ def _sections(shown: Sequence[PageSchedule]) -> list[str]:
 
 def _plan_section(plan: Plan) -> str:
     return f"<section><h2>{text(plan.request)}</h2>{plan_part(plan)}</section>\n"
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{title}</h1></header>
-<main>
-{chart}{tables}</main>
-<footer>Written by ppsolve. This page loads nothing and sends nothing.</footer>
-{script}
-</body>
-</html>
-"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -18,6 +19,11 @@ from ppsolve.solver.render.page.idle import Idle
 from ppsolve.solver.render.page.schedules import PageSchedule
 from ppsolve.solver.render.reports import bottleneck, ending, ranked
 from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
+
+
+def asset(name: str) -> str:
+    """Return the text of a file that pages are made of."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def text(value: str) -> str:
