@@ -256,7 +256,6 @@ _Chunks = dict[tuple[int | None, int | None], int]
 
 
 def _chunks(document: ScheduleDocument) -> _Chunks:
-    """Return the chunk of each (device, stage): 0 for the lowest stage that the device holds."""
     held: dict[int, set[int]] = {}
     for op in document.ops:
         if op.device is not None and op.stage is not None and op.kind in COMPUTE_KINDS:

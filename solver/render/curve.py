@@ -148,7 +148,6 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
 
 
 def _place_of(point: CurvePoint) -> float:
-    """Return where a point stands: its multiple of p where it has one, else the largest amount."""
     at = point.at if point.multiple is None else point.multiple
     return float(max(at) if isinstance(at, list) else at)
 

@@ -31,18 +31,10 @@ LAYOUT = DiagnosisLayout()
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Slowness by stage and replica: time of a micro-batch over the mean of all.
+    """Slowness by stage and replica: time of a micro-batch over the mean of all."""
 
-    Parameters
-    ----------
-    rows : sequence of sequence of float
-        By stage and replica.
-    names : sequence of int
-        Numbers of the replicas.
-    """
-
-    rows: Sequence[Sequence[float]]
-    names: Sequence[int]
+    rows: Sequence[Sequence[float]]  # by stage and replica
+    names: Sequence[int]  # numbers of the replicas
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield a line for each stage: figures where they fit, else one block for each replica."""
@@ -82,7 +74,6 @@ class HeatMap:
 
 
 def _style(value: float) -> str:
-    """Return the style of a slowness; colours only point, the figures say it."""
     return "red" if value > LAYOUT.hot else "yellow" if value > LAYOUT.warm else ""
 
 
@@ -122,7 +113,6 @@ def _sentence(found: Diagnosis) -> Text:
 
 
 def _steps(found: Diagnosis) -> RenderableType:
-    """Return the table of steps: seconds of the slowest replica of each."""
     table = FittingTable(
         TableColumn("step (s)", is_text=True),
         TableColumn("recorded", expendable=2),

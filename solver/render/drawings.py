@@ -21,12 +21,12 @@ from ppsolve.solver.render.pipeline import PipelineDrawing
 from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions
 from ppsolve.solver.render.wording import separated
 
+# Kinds that are not here are drawn as any kind can be.
 DRAWINGS: dict[str, Drawing] = {
     "pipeline": PipelineDrawing(),
     "kfac": KfacDrawing(),
     "overlap": OverlapDrawing(),
 }
-"""Kinds that are not here are drawn as any kind can be."""
 
 ANY = Drawing()
 
@@ -124,7 +124,6 @@ def caption_of(found: Result, *, with_methods: bool = True) -> str:
 
 
 def _fact(name: str, text: str, found: Result) -> str:
-    """Return a fact in words: ``makespan 12 us``, but ``2 iterations by window``."""
     if name != found.value_unit:
         return f"{name} {text}"
     number, _, rest = text.partition(" ")

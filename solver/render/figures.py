@@ -7,8 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 
 ABSENT = "-"
 
+# Digits that a figure has, and that it has at most before it is written out as it is.
 SIGNIFICANT, MOST_SIGNIFICANT = 6, 16
-"""Digits that a figure has, and that it has at most before it is written out as it is."""
 
 
 def figure(value: float | None, significant: int = SIGNIFICANT) -> str:

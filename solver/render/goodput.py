@@ -17,6 +17,7 @@ from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 
+# What the parameters of a step time stand for.
 MEANING = {
     "alpha_c": "start of a micro-batch",
     "beta_c": "each sample of it",
@@ -26,7 +27,6 @@ MEANING = {
     "beta_r": "each replica beyond 2 there",
     "gamma": "overlap, 1: none",
 }
-"""What the parameters of a step time stand for."""
 
 
 def fit_report(title: str, fit: Fit) -> RenderableType:
@@ -92,7 +92,6 @@ def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
 
 
 def _errors(fit: Fit) -> Iterator[tuple[str, str]]:
-    """Yield by how much the predictions are off: half of them, and the worst."""
     off = np.abs(np.expm1(fit.residuals))
     for name, errors in zip(("accumulation step", "optimizer step"), off.T, strict=True):
         half, worst = float(np.median(errors)), float(np.max(errors))
@@ -171,18 +170,15 @@ def _grid_cell(row: GoodputRow | None) -> str:
     return f"{figure(row.goodput)} ({figure(row.batch_size)})"
 
 
-STEPS = 160
-"""Batch sizes along a line, in geometric steps: enough that a picture shows no corners."""
+STEPS = 160  # batch sizes along a line, in geometric steps: enough that a picture shows no corners
 
+# Samples of a replica in a step beyond which no line is drawn: finding the divisors of a thousand
+# larger numbers would take more than a second.
 MOST_SAMPLES = 2**34
-"""Samples of a replica in a step beyond which no line is drawn: finding the divisors of a thousand
-larger numbers would take more than a second."""
 
-LEAST_PLACES = 3
-"""Fewer numbers of replicas are told by the table well enough."""
+LEAST_PLACES = 3  # fewer numbers of replicas are told by the table well enough
 
-MOST_MARKS = 8
-"""A line with more points has no marks: they would hide it."""
+MOST_MARKS = 8  # a line with more points has no marks: they would hide it
 
 GOODPUT = "goodput (samples/s)"
 
@@ -246,7 +242,6 @@ def _over_batches(
 
 
 def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
-    """Return as many rows as a chart can show, the first and the last among them."""
     count = min(len(rows), MOST_SERIES)
     places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
     return [rows[place] for place in places.tolist()]
@@ -255,7 +250,6 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
 def _line(
     model: GoodputModel, row: GoodputRow, listed: Sequence[int], limits: BatchLimits
 ) -> Series:
-    """Return the best goodput at each batch size of a line, and at those that are listed."""
     replicas, best = row.num_replicas, row.goodput or 0.0
     batches = sorted({*_grid(replicas, limits), *_powers(limits), *listed})
     steps = np.array([_steps(batch, replicas, limits) for batch in batches], dtype=np.float64)
@@ -271,7 +265,6 @@ def _line(
 
 
 def _grid(replicas: int, limits: BatchLimits) -> list[int]:
-    """Return batch sizes in geometric steps that take few accumulation steps."""
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
     local = np.geomspace(first, max(first, last), STEPS) / replicas
@@ -280,7 +273,6 @@ def _grid(replicas: int, limits: BatchLimits) -> list[int]:
 
 
 def _powers(limits: BatchLimits) -> list[int]:
-    """Return the powers of two within the limits, which tables list."""
     first, last = math.ceil(limits.least), math.floor(limits.most)
     return [1 << power for power in range((first - 1).bit_length(), last.bit_length())]
 
@@ -302,7 +294,6 @@ def _steps(batch: int, replicas: int, limits: BatchLimits) -> int:
 
 
 def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
-    """Return the best goodput over replicas: on one node, and on several, which are all alike."""
     alone = [row for row in rows if row.num_nodes == 1]
     spread = [row for row in rows if row.num_nodes > 1]
     named = (("on one node", alone), ("on several nodes", spread))

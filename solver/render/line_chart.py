@@ -24,32 +24,51 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_SERIES = 6
-"""Lines of one chart at most: as many colours as most colour-blind people tell apart."""
+MOST_SERIES = len(SERIES)  # as many colours as most colour-blind people tell apart
+FORMATS = {".png": "png", ".svg": "svg"}
+PANEL_INCHES = (6.4, 4.6)
+MARKERS = ("o", "s", "^", "D", "*", "v")
 
-MOST_TICKS = 12
-"""Beyond so many figures the horizontal axis names powers of two instead of them all."""
+STYLE = {
+    "svg.hashsalt": "ppsolve",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 150,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e0e0e0",
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "font.size": 9.5,
+}
 
-NEAR = math.sqrt(2)
-"""A figure is listed beside a power of two if it is nearer to that than to the next one."""
+
+@dataclass(frozen=True)
+class LineChartLayout:
+    """How much line charts name, and where."""
+
+    most_ticks: int = 12  # beyond, the horizontal axis names powers of two instead of all places
+    near: float = math.sqrt(2)  # figures are listed with the nearest power of two
+    shift: float = 0.018  # of the axis, between series that stand side by side
+    headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
+    letter: float = 5.6  # points of a letter of a legend, on average
+    gap: float = 42.0  # points of a mark of a legend with its gaps
+
+
+LAYOUT = LineChartLayout()
 
 
 @dataclass(frozen=True)
 class Point:
-    """One figure of a series.
+    """One figure of a series."""
 
-    Parameters
-    ----------
-    x : float
-        Where it is.
-    high : float
-        The figure, or what it is proved to be at most.
-    low : float or None
-        What is reached; None where nothing is. Equal to `high` where all is known.
-    """
-
-    x: float
-    high: float
+    x: float  # where it is
+    high: float  # the figure, or what it is proved to be at most
+    # What is reached; None where nothing is. Equal to `high` where all is known.
     low: float | None = None
 
     def __str__(self) -> str:
@@ -62,20 +81,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart, with marks at some of its points.
+    """A line of a chart, with marks at some of its points."""
 
-    Parameters
-    ----------
-    name : str
-        What it is called in the legend.
-    line : sequence of (x, y)
-        Drawn from point to point, x ascending; may be empty.
-    marked : sequence of Point
-        Points with a mark: filled where reached, hollow where only proved to be at most there.
-    """
-
-    name: str
-    line: Sequence[tuple[float, float]]
+    name: str  # what it is called in the legend
+    line: Sequence[tuple[float, float]]  # drawn from point to point, x ascending; may be empty
+    # Points with a mark: filled where reached, hollow where only proved to be at most there.
     marked: Sequence[Point]
 
     @property
@@ -94,30 +104,19 @@ class Series:
             if point.x == x:
                 return f"{point} *" if self.has_choice else str(point)
         near = min(self.line, key=lambda point: abs(math.log(point[0] / x)), default=None)
-        if near is None or not 1 / NEAR <= near[0] / x < NEAR:
+        if near is None or not 1 / LAYOUT.near <= near[0] / x < LAYOUT.near:
             return ABSENT
         return figure(near[1]) if near[0] == x else f"{figure(near[1])} ({figure(near[0])})"
 
 
 @dataclass(frozen=True)
 class LineChart:
-    """Series over one logarithmic axis; figures from 0 up.
+    """Series over one logarithmic axis; figures from 0 up."""
 
-    Parameters
-    ----------
-    title : str
-        What is drawn, with its unit.
-    x_name : str
-        What the horizontal axis counts.
-    series : sequence of Series
-        At least one, with at least one point; at most `MOST_SERIES`.
-    is_shifted : bool
-        Series stand side by side in the picture where they have figures of the same place.
-    """
-
-    title: str
-    x_name: str
-    series: Sequence[Series]
+    title: str  # what is drawn, with its unit
+    x_name: str  # what the horizontal axis counts
+    series: Sequence[Series]  # at least one, with at least one point; at most `MOST_SERIES`
+    # Series stand side by side in the picture where they have figures of the same place.
     is_shifted: bool = False
 
     @cached_property
@@ -137,7 +136,7 @@ class LineChart:
 
     def x_ticks(self) -> list[float]:
         """Return the places to name: all if they are few, else powers of two."""
-        if len(self.xs) <= 8 or len(self.xs) == len(self.marks) <= MOST_TICKS:
+        if len(self.xs) <= 8 or len(self.xs) == len(self.marks) <= LAYOUT.most_ticks:
             return self.xs
         first, last = self.xs[0], self.xs[-1]
         powers = (2.0**power for power in range(math.floor(math.log2(first)), 64))
@@ -146,7 +145,7 @@ class LineChart:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the title and a table: a row for each named or marked place, a column a series."""
-        few = self.marks if len(self.marks) <= MOST_TICKS else []
+        few = self.marks if len(self.marks) <= LAYOUT.most_ticks else []
         table = FittingTable(
             TableColumn(self.x_name),
             *(
@@ -173,46 +172,6 @@ class LineChart:
             "*: the choice": any(series.has_choice for series in self.series),
         }
         return "; ".join(text for text, occurs in parts.items() if occurs)
-
-
-FORMATS = {".png": "png", ".svg": "svg"}
-PANEL_INCHES = (6.4, 4.6)
-SHIFT = 0.018
-"""Of the length of the horizontal axis: how far apart series stand that are side by side."""
-
-HEADROOM = 1.05
-"""The vertical axis ends above the largest figure by this, so that no mark is cut."""
-
-LETTER, GAP = 5.6, 42.0
-"""Points that a letter of a legend takes on average at 9.5 points, and a mark with its gaps."""
-
-SHAPES = ("o", "s", "^", "D", "*", "v")
-LIMITS = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
-
-STYLE = {
-    "svg.hashsalt": "ppsolve",
-    "svg.fonttype": "path",
-    "pdf.fonttype": 42,
-    "savefig.dpi": 150,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e0e0e0",
-    "axes.axisbelow": True,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "font.size": 9.5,
-}
-
-
-UNDATED = {
-    "png": {"Software": None},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
-"""What is left out of files of each format, so that equal pictures give equal bytes."""
 
 
 def has_matplotlib() -> bool:
@@ -296,7 +255,9 @@ def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any]
     with styled(style), warnings.catch_warnings():
         # Names may hold letters that the font lacks: they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph")
-        draw().savefig(stream, format=kind, metadata=UNDATED[kind])
+        # Undated, so that equal pictures give equal bytes.
+        undated = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}[kind]
+        draw().savefig(stream, format=kind, metadata={undated: None})
     return stream.getvalue()
 
 
@@ -341,28 +302,28 @@ def _draw_chart(axes: Axes, chart: LineChart) -> None:
     axes.set_xticks(ticks, [figure(x) for x in ticks])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda y, _: figure(y))
-    apart = (chart.xs[-1] / chart.xs[0]) ** SHIFT if chart.is_shifted else 1.0
+    apart = (chart.xs[-1] / chart.xs[0]) ** LAYOUT.shift if chart.is_shifted else 1.0
     for number, series in enumerate(chart.series):
         _draw_series(axes, series, number, apart ** (number - (len(chart.series) - 1) / 2))
-    for name, face in LIMITS if chart.has_limits else ():
+    limits = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
+    for name, face in limits if chart.has_limits else ():
         look: dict[str, Any] = {"color": "#555555", "markerfacecolor": face, "linestyle": "none"}
         axes.plot([], [], marker="o", label=name, **look)
-    axes.set_ylim(0, HEADROOM * max(series.most for series in chart.series) or 1.0)
+    axes.set_ylim(0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0)
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
     columns = _legend_columns([str(label) for label in axes.get_legend_handles_labels()[1]])
     axes.legend(ncols=columns or (2 if chart.has_limits else 3), **below)
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
-    """Return the number of entries of a legend that fits into one line, else 0."""
-    width = sum(LETTER * len(label) + GAP for label in labels)
+    width = sum(LAYOUT.letter * len(label) + LAYOUT.gap for label in labels)
     return len(labels) if width <= 72 * PANEL_INCHES[0] else 0
 
 
 def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:
     """Draw the line, the ranges, and above them the marks; places are multiplied by a factor."""
     colour = SERIES[number]
-    marks: dict[str, Any] = {"marker": SHAPES[number], "color": colour, "markersize": 7}
+    marks: dict[str, Any] = {"marker": MARKERS[number], "color": colour, "markersize": 7}
     axes.plot([x * factor for x, _ in series.line], [y for _, y in series.line], color=colour)
     reached = [(p.x * factor, p.low) for p in series.marked if p.low is not None]
     limits = [(p.x * factor, p.high, p.low) for p in series.marked if p.low != p.high]

@@ -24,11 +24,9 @@ from ppsolve.solver.render.wording import unit_of, with_unit
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MOST_ROWS = 30
-"""Rows of a table: heuristics, configurations. A note counts the others."""
+MOST_ROWS = 30  # rows of a table: heuristics, configurations. A note counts the others
 
-LONGEST = 200
-"""Characters of one text."""
+LONGEST = 200  # characters of one text
 
 
 def html_of(document: object) -> str | None:
@@ -64,7 +62,6 @@ def _result(result: Result) -> str:
 
 
 def _heuristics(result: Result) -> str:
-    """Return the table of heuristics, folded up: what ran, and how far it is over the best."""
     ran = [e for e in ranked(result.heuristics) if e.status is not HeuristicStatus.NOT_APPLICABLE]
     if not ran:
         return ""
@@ -112,7 +109,6 @@ def _instance(instance: Instance) -> str:
 
 
 def _chart(found: Result | HeuristicEntry | Plan) -> str:
-    """Return the chart of a schedule; empty where there is none that can be drawn."""
     try:
         drawn = drawn_of(found)
         return svg_of(drawn.chart, drawn.bound)
@@ -134,8 +130,8 @@ def _cell(head: str, *parts: str) -> str:
     return f"<div>{title}<br>{''.join(parts)}</div>"
 
 
+# Columns of whole numbers, some of which may be missing.
 COUNTED = ("stage", "device", "microbatch", "replica")
-"""Columns of whole numbers, some of which may be missing."""
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:

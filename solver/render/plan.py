@@ -18,12 +18,11 @@ from ppsolve.solver.render.progress import PER_SECOND
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
-ROWS = 10
-"""Rows of the ranked table, unless asked for more."""
+ROWS = 10  # rows of the ranked table, unless asked for more
 
-LONG_RUN = 3
-"""Stages with equally many layers that are written as one figure from so many on."""
+LONG_RUN = 3  # stages with equally many layers that are written as one figure from so many on
 
+# What decided: as it is called in the table, and in words.
 RULES = {
     Rule.MEASURED: ("measured", "decided by heuristics"),
     Rule.SOLVED: ("solved", "decided by the exact solver"),
@@ -34,8 +33,8 @@ RULES = {
     Rule.LIMIT: ("undecided", "undecided when the limits ended"),
     Rule.MEMORY: ("memory", "proved not to fit the memory"),
 }
-"""What decided: as it is called in the table, and in words."""
 
+# Counts of a plan, and the rule that each is about.
 COUNTED = {
     "measured": Rule.MEASURED,
     "solved": Rule.SOLVED,
@@ -44,7 +43,6 @@ COUNTED = {
     "not_applicable": Rule.NOT_APPLICABLE,
     "undecided": Rule.LIMIT,
 }
-"""Counts of a plan, and the rule that each is about."""
 
 
 def plan_line(plan: Plan) -> Text:
@@ -217,7 +215,6 @@ def run_lengths(layers: Iterable[int]) -> str:
 
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
-    """Return the ranked table; what is the same in all rows has no column."""
     chosen = [row.configuration for row in rows]
     shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
     features = [feature for feature in _FEATURES if feature not in shared]
@@ -273,7 +270,6 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
 
 
 def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
-    """Yield a line for each rule about the rows that are not in the table."""
     for rule, (_, words) in RULES.items():
         high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
         if high:
@@ -285,7 +281,6 @@ def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
 
 
 def _by_depth(rows: Sequence[PlanRow], lacking: Sequence[PlanRow]) -> str:
-    """Return the number of rows of each pipeline depth that do not fit."""
     total = Counter(row.configuration.pipeline_depth for row in rows)
     found = Counter(row.configuration.pipeline_depth for row in lacking)
     return ", ".join(
@@ -321,7 +316,6 @@ def plan_chart(plan: Plan) -> LineChart | None:
 
 
 def _series(name: str, placed: Iterable[tuple[int, Range]]) -> Series:
-    """Return the best that is reached and that is possible at each place."""
     reached, most = defaultdict[int, float](float), defaultdict[int, float](float)
     for x, goodput in placed:
         reached[x] = max(reached[x], goodput.low)

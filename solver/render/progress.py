@@ -67,7 +67,6 @@ PlainT = TypeVar("PlainT")
 
 @contextmanager
 def _shown(live: LineT, plain: Callable[[TextIO], PlainT]) -> Iterator[LineT | PlainT]:
-    """Yield the listener that suits stderr, and tidy up afterwards."""
     console = TerminalConsole(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield plain(console.file)  # type: ignore[arg-type]
@@ -218,7 +217,6 @@ def plain_plan_line(event: PlanProgress) -> str:
 
 
 def _plan_figures(event: PlanProgress) -> list[str]:
-    """Return the best goodput and what may still be reached, which is never below it."""
     best = event.best
     return figures(best, event.bound if best is None else max(event.bound, best))
 

@@ -188,8 +188,7 @@ def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield from (Text(), part)
 
 
-Pair = tuple[Result, HeuristicEntry]
-"""A heuristic's entry, and the result that it is in."""
+Pair = tuple[Result, HeuristicEntry]  # a heuristic's entry, and the result that it is in
 
 
 def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:

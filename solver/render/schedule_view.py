@@ -26,21 +26,11 @@ Window = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What of a schedule is drawn.
+    """What of a schedule is drawn."""
 
-    Parameters
-    ----------
-    links : bool
-        Also draw links and comm streams.
-    window : (float, float or None)
-        Part of the time axis, in the schedule's unit; ``None`` is its end.
-    iterations : (int, int), optional
-        First and last iteration, of schedules that repeat.
-    """
-
-    links: bool = False
-    window: Window = (0, None)
-    iterations: tuple[int, int] | None = None
+    links: bool = False  # also draw links and comm streams
+    window: Window = (0, None)  # part of the time axis, in the schedule's unit; `None` is its end
+    iterations: tuple[int, int] | None = None  # first and last iteration, of schedules that repeat
 
     def refuse_iterations(self) -> None:
         """Refuse iterations where nothing repeats.
@@ -59,29 +49,14 @@ class ViewOptions:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """A schedule that is drawn, and what is known of it.
+    """A schedule that is drawn, and what is known of it."""
 
-    Parameters
-    ----------
-    title : str
-        First line.
-    document : ScheduleDocument
-        Its ops with their times.
-    source : Result or HeuristicEntry, optional
-        What it is from.
-    frame : ViewOptions
-        What of it is drawn.
-    instance : Instance, optional
-        What it schedules.
-    schedule : Schedule, optional
-        The schedule of the instance's problem; with the instance only.
-    """
-
-    title: str
-    document: ScheduleDocument
-    source: Result | HeuristicEntry | None
-    frame: ViewOptions
-    instance: Instance | None = None
+    title: str  # first line
+    document: ScheduleDocument  # its ops with their times
+    source: Result | HeuristicEntry | None  # what it is from
+    frame: ViewOptions  # what of it is drawn
+    instance: Instance | None = None  # what it schedules
+    # The schedule of the instance's problem; with the instance only.
     schedule: Schedule | None = None
 
     @property
@@ -160,7 +135,6 @@ def _hidden(kinds: set[str | None]) -> Iterator[str]:
 
 
 def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
-    """Return bubble ratios and peak memory; without the instance, what the file says of them."""
     source = shown.source
     if shown.schedule is not None:
         metrics, pools = measure(shown.schedule), shown.schedule.problem.pools

@@ -9,8 +9,8 @@ from ppsolve.models.stress.report import StressEntry, StressReport
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 
+# Columns of the bars from the 5th to the 99th percentile; half of them tell fewer apart.
 BAR_COLUMNS = 24
-"""Columns of the bars from the 5th to the 99th percentile; half of them tell fewer apart."""
 
 
 def stress_report(found: StressReport) -> RenderableType:
@@ -55,8 +55,6 @@ def _sentence(found: StressReport) -> Text:
 
 
 def _bar(entry: StressEntry, low: float, high: float) -> str:
-    """Return a line from the 5th to the 99th percentile with a dot at the mean."""
-
     def place(value: float) -> int:
         share = (value - low) / (high - low) if high > low else 0.0
         return round(share * (BAR_COLUMNS - 1))

@@ -117,7 +117,6 @@ class _SvgChart:
             yield f'<rect x="{self.left:.4g}" {box} fill="#808080" fill-opacity=".15"/>'
 
     def _boxes(self) -> Iterator[str]:
-        """Yield a path for all ops of one look."""
         found: dict[tuple[str, bool], str] = defaultdict(str)
         for place, piece in self.pieces:
             width = (piece.end - piece.start) * self.scale
@@ -143,7 +142,6 @@ class _SvgChart:
             yield f'<g fill="{ink}" text-anchor="middle">{texts}</g>'
 
     def _beside(self) -> Iterator[str]:
-        """Yield the names of rows and how busy they are."""
         for place, row in enumerate(self.rows):
             y, x = place * SVG.row + 12, self.left - 5
             name = text(shorten(printable(row.name), SVG.name_letters))
@@ -160,7 +158,6 @@ class _SvgChart:
             yield f'<line {line} stroke="currentColor" stroke-dasharray="5 3">{title}</line>'
 
     def _axis(self, foot: int) -> Iterator[str]:
-        """Yield round times below the rows, the unit behind the last one."""
         times = round_times(*self.chart.window, SVG.most_ticks)
         for time in times:
             shown = figure(time) + (f" {text(self.chart.unit)}" if time == times[-1] else "")
@@ -168,7 +165,6 @@ class _SvgChart:
             yield f'<text {spot} text-anchor="middle">{shown}</text>'
 
     def _legend_lines(self) -> list[list[tuple[str, str]]]:
-        """Return words and colours of kinds, as many in a line as fit; the last one counts rows."""
         items = [(printable(words), look.colour) for words, look in self.chart.legend.items()]
         if has_chunks(self.chart.rows):
             items.append((f"dark: {self.chart.small_letters}", darker(GREY)))

@@ -17,35 +17,21 @@ from ppsolve.solver.render.figures import shorten
 from ppsolve.solver.render.terminal import WIDER, TerminalConsole
 
 COLUMN_GAP = 3
+# Columns that wrap or are cut ask for this much room before others are left out.
 MIN_WRAPPED, MIN_CUT = 24, 36
-"""Columns that wrap or are cut ask for this much room before others are left out."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a `FittingTable`.
+    """A column of a `FittingTable`."""
 
-    Parameters
-    ----------
-    header : str
-        Its name, of one or more lines.
-    cells : sequence of str, optional
-        Its cells, for `table`.
-    is_text : bool
-        Left-aligned; numbers are right-aligned.
-    wraps : bool
-        Long cells are continued on the next line instead of widening the table.
-    is_cut : bool
-        Long cells are cut to what the other columns leave; for one column of a table.
-    expendable : int
-        Columns with the largest number are left out first where space is short; 0 stays.
-    """
-
-    header: str
-    cells: Sequence[str] | None = None
-    is_text: bool = False
-    wraps: bool = False
+    header: str  # its name, of one or more lines
+    cells: Sequence[str] | None = None  # its cells, for `table`
+    is_text: bool = False  # left-aligned; numbers are right-aligned
+    wraps: bool = False  # long cells are continued on the next line instead of widening the table
+    # Long cells are cut to what the other columns leave; for one column of a table.
     is_cut: bool = False
+    # Columns with the largest number are left out first where space is short; 0 stays.
     expendable: int = 0
 
 
@@ -97,7 +83,6 @@ class FittingTable:
             yield Text(self._left_out(hidden, shows_all), "dim", overflow="fold")
 
     def _shown(self, room: int) -> list[int]:
-        """Return the columns that fit, and those that are never left out."""
         shown = list(range(len(self._columns)))
         while self._width(shown) > room:
             last = max(shown, key=lambda number: self._columns[number].expendable)

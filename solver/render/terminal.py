@@ -19,11 +19,10 @@ from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_LINE, printable_lines
 
+# Columns of the widest picture; a chart holds a few kilobytes for each of them.
 MAX_WIDTH = LONGEST_LINE
-"""Columns of the widest picture; a chart holds a few kilobytes for each of them."""
 
-WIDER = "COLUMNS={}"
-"""What asks for a number of columns, of commands that have no option for it."""
+WIDER = "COLUMNS={}"  # what asks for a number of columns, of commands that have no option for it
 
 
 class TerminalConsole(Console):

@@ -114,7 +114,6 @@ class Axis:
         return Text(head + labels, "dim", no_wrap=True, overflow="crop")
 
     def _placed(self, labels: Iterable[tuple[int, str]], gap: int) -> tuple[str, list[int]]:
-        """Return labels in a line, each at its column if there is room, and their columns."""
         line, columns = "", []
         for column, text in labels:
             room = len(line) + gap if line else 0
@@ -292,7 +291,6 @@ def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Tex
 
 
 def _hint(chart: Chart, width: int) -> str | None:
-    """Return the options that show single ops, where most are narrower than a column."""
     first, last = chart.window
     lengths = [
         bar.end - bar.start

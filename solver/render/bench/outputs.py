@@ -94,7 +94,6 @@ def markdown_report(report: Report) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text of any origin so that Markdown shows it as it is, on one line."""
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
@@ -138,6 +137,7 @@ def _markdown_row(cells: Iterable[str]) -> str:
 COUNTS = ("instances", "solved", "proved", "wins", "infeasible", "failed", "not_applicable")
 BOUND_COUNTS = ("strongest", "tight")
 SPREAD = ("count", "mean", "median", "worst", "worst_at")
+# Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours.
 FIELDS = (
     "family",
     "role",
@@ -147,10 +147,9 @@ FIELDS = (
     *(f"{what}_{part}" for what in ("excess", "deviation", "gap", "seconds") for part in SPREAD),
     *(f"{what}_{part}" for what in ("to_best", "to_proof") for part in SPREAD),
 )
-"""Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours."""
 
+# Beginnings that spreadsheets take for formulas; such names get an apostrophe in front.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings that spreadsheets take for formulas; such names get an apostrophe in front."""
 
 
 def csv_report(report: Report) -> str:

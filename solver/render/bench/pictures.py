@@ -93,7 +93,6 @@ def _profiles(name: str, part: FamilyFigures, title: str) -> Iterator[Picture]:
 
 
 def _chosen_profiles(part: FamilyFigures) -> list[PerformanceProfile]:
-    """Return ours, those of peers, and the heuristics that reach most, in a steady order."""
     order = list(Role)
     known = [profile for profile in part.profiles if profile.steps]
     known.sort(key=lambda one: (order.index(one.method.role), -_area(one), one.method.name))
@@ -101,7 +100,6 @@ def _chosen_profiles(part: FamilyFigures) -> list[PerformanceProfile]:
 
 
 def _area(profile: PerformanceProfile) -> float:
-    """Return the area under a profile up to the edge of the picture."""
     return sum(
         share * (min(right, LIMITS.ratio) - ratio)
         for (ratio, share), (right, _) in zip(
@@ -112,7 +110,6 @@ def _area(profile: PerformanceProfile) -> float:
 
 
 def _chosen_curves(report: Report) -> list[GapCurve]:
-    """Return the curve of all families, then those of the families with the largest gaps."""
     own = [part.curve for part in report.families] if len(report.families) > 1 else []
     own.sort(key=lambda curve: (-curve.last, curve.family))
     return [report.every.curve, *own[: LIMITS.lines - 1]]
@@ -163,7 +160,6 @@ def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
 
 
 def _fewer(steps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most `LIMITS.steps` of the steps, evenly, with the first and the last one."""
     if len(steps) <= LIMITS.steps:
         return list(steps)
     last = len(steps) - 1

@@ -81,6 +81,7 @@ def _sheet(fields: Sequence[Field[Row]], rows: Iterable[Row]) -> SortableTable:
 
 PROFILES, ANYTIME = "profiles", "anytime"
 
+# Definitions below every report.
 FOOTER = (
     "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
     "over best: (value - best) / best, best being the smallest value of any method on the "
@@ -94,7 +95,6 @@ FOOTER = (
     "value. Instances that it did not solve, or that it is not made for, count as never reached.",
     "Mean gap over time: a run counts as 100 % until it has both a value and a bound.",
 )
-"""Definitions below every report."""
 
 
 def sections(report: Report) -> Iterator[Section]:
@@ -147,7 +147,6 @@ def _totals(report: Report) -> list[FamilyRow]:
 
 
 def _methods(title: str, part: FamilyFigures) -> Section:
-    """Return the table of methods, without those that no instance is made for."""
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
     notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
@@ -155,7 +154,6 @@ def _methods(title: str, part: FamilyFigures) -> Section:
 
 
 def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
-    """Return the profiles of methods that solved something, in the order of the table."""
     found = {profile.method: profile for profile in part.profiles if profile.steps}
     return [found[row.method] for row in part.methods if row.method in found]
 
@@ -235,7 +233,6 @@ def _outlier_figure(outlier: Outlier) -> str:
 
 
 def _worst_at(spread: Spread) -> str:
-    """Return the instance of the worst figure; where that is 0 none is worse than others."""
     return (spread.worst_at or ABSENT) if spread.worst else ABSENT
 
 

@@ -137,7 +137,6 @@ def _devices(pattern: RefreshPattern) -> RenderableType:
 
 
 def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
-    """Return the K-FAC work that the device itself does: syncs may have streams of their own."""
     return sum(
         work.parts * work.length
         for work in device.work
@@ -192,21 +191,18 @@ def cycle_devices(problem: Problem) -> RenderableType:
 
 
 def _busy(problem: Problem, kinds: Iterable[str]) -> list[int]:
-    """Return for how long each device runs ops of some kinds, in ticks."""
     ticks = np.where(problem.kind_mask(*kinds), problem.duration, 0)
     devices = problem.span_resources.tolist()
     return [int(ticks[problem.ops_by_resource[device]].sum()) for device in devices]
 
 
 BREAKS, IMPOSSIBLE = "*", "!"
+# Heuristics that stay beside the best schedule where space is short.
 PUBLISHED = ("pipefisher", "pipefisher-causal")
-"""Heuristics that stay beside the best schedule where space is short."""
 
-MARKS = (BREAKS, IMPOSSIBLE)
-"""Marks of iterations that a heuristic claims but breaks rules for."""
+MARKS = (BREAKS, IMPOSSIBLE)  # marks of iterations that a heuristic claims but breaks rules for
 
-MOST_LISTED = 16
-"""Devices whose iterations are listed one by one; more are counted."""
+MOST_LISTED = 16  # devices whose iterations are listed one by one; more are counted
 
 _TIE_BREAKS = {
     TieBreak.STALENESS: "total completion time of inversions",
@@ -347,7 +343,6 @@ class KfacDrawing(Drawing):
 
 
 def _repeats(shown: ScheduleView) -> PipelineRepeats | None:
-    """Return the iterations of a refresh, None where the schedule is none of a refresh."""
     given, period = cast("KfacInstance | None", shown.instance), None
     if given is not None and shown.problem is not None:
         if not is_refresh(given):
@@ -423,7 +418,6 @@ def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
 
 
 def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableType]:
-    """Yield the rules that a heuristic breaks, and what it claims that is proved impossible."""
     if not entry.breaks:
         return
     yield Text()

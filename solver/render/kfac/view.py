@@ -22,18 +22,10 @@ from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 @dataclass(frozen=True)
 class PipelineRepeats:
-    """How often the pipeline of each device is repeated, and after what time.
+    """How often the pipeline of each device is repeated, and after what time."""
 
-    Parameters
-    ----------
-    counts : dict of int to int
-        Iterations of each device.
-    period : float
-        Length of an iteration, in the schedule's unit.
-    """
-
-    counts: dict[int, int]
-    period: float
+    counts: dict[int, int]  # iterations of each device
+    period: float  # length of an iteration, in the schedule's unit
 
     @property
     def most(self) -> int:
@@ -200,7 +192,6 @@ def _rows(
 def _has_streams(
     document: ScheduleDocument, repeats: PipelineRepeats, figures: RefreshFigures | None
 ) -> bool:
-    """Return True if syncs run beside the other ops of their devices, on streams."""
     usage = figures.usage_of if figures else None
     if not usage:
         return _syncs_overlap(document.ops)
@@ -220,7 +211,6 @@ def _facts(shown: ScheduleView, repeats: PipelineRepeats) -> Iterator[tuple[str,
 
 
 def _figures(devices: list[Row], repeats: PipelineRepeats) -> RefreshFigures:
-    """Return the figures of devices that the chart itself shows."""
     ends = [repeats.end_of(number) for number in range(len(devices))]
     return RefreshFigures(
         iterations_of=[repeats.counts.get(number, 1) for number in range(len(devices))],
@@ -235,7 +225,6 @@ def _is_work(op: ScheduledOp) -> bool:
 
 
 def _by_device(document: ScheduleDocument) -> ScheduleDocument:
-    """Return a schedule with each op once for every device that its name begins with."""
     ops = [
         op.model_copy(update={"device": device})
         for op in document.ops
@@ -246,7 +235,6 @@ def _by_device(document: ScheduleDocument) -> ScheduleDocument:
 
 
 def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
-    """Return True if a sync runs beside another op of its device, on a stream."""
     latest: dict[int | None, ScheduledOp] = {}
     for op in sorted(ops, key=lambda op: (op.start, op.end)):
         before = latest.get(op.device)

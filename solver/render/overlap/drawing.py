@@ -43,14 +43,13 @@ from ppsolve.solver.render.schedule_view import ScheduleView
 from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
+# Orders that the best one is compared with: the program's and the compiler's.
 COMPILED = ("original", "inductor-default")
-"""Orders that the best one is compared with: the program's and the compiler's."""
 
-MOST_SHOWN = 5
-"""Exposed collectives that are listed unless all are asked for."""
+MOST_SHOWN = 5  # exposed collectives that are listed unless all are asked for
 
+# Nodes of the chain behind an exposed collective that are shown unless all are asked for.
 LAST_CAUSES = 4
-"""Nodes of the chain behind an exposed collective that are shown unless all are asked for."""
 
 _PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
 _OVER_CAP = re.compile(r"memory: (?P<pool>.+) holds (?P<used>\S+) of (?P<cap>\S+) at ")
@@ -221,7 +220,6 @@ class OverlapDrawing(Drawing):
 
 
 def _word(entry: HeuristicEntry, result: Result) -> str:
-    """Return the outcome of a heuristic in a word; reasons are given below the table."""
     if entry.reason:
         return spaced(entry.status)
     return entry_status(entry, result, verbose=False)
@@ -230,7 +228,6 @@ def _word(entry: HeuristicEntry, result: Result) -> str:
 def _reasons(
     entries: Sequence[HeuristicEntry], *, verbose: bool
 ) -> Iterable[tuple[str, list[str]]]:
-    """Return why entries gave no valid order, each reason with the names it holds for."""
     found: dict[str, list[str]] = defaultdict(list)
     for entry in entries:
         if not entry.reason:

@@ -28,6 +28,7 @@ from ppsolve.solver.render.schedule_view import ScheduleView, busy_table
 NODE_KINDS = frozenset(NodeKind)
 OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
 
+# Parts of the names of collectives, the more telling ones first.
 _TYPES = {
     "reducescatter": "reduce-scatter",
     "scatter": "reduce-scatter",
@@ -35,7 +36,6 @@ _TYPES = {
     "alltoall": "all-to-all",
     "gather": "all-gather",
 }
-"""Parts of the names of collectives, the more telling ones first."""
 
 
 def is_overlap_document(document: ScheduleDocument) -> bool:
@@ -137,7 +137,6 @@ def _bar(op: ScheduledOp, kind: str) -> Bar:
 
 
 def _shaded(bars: Iterable[Bar]) -> Iterator[Bar]:
-    """Yield bars with a short label, neighbours in different shades."""
     for number, bar in enumerate(bars):
         digits = re.search(r"\d.*", bar.label)
         short = bar.letter + (digits[0] if digits else "")
@@ -213,7 +212,6 @@ def _total(instance: OverlapInstance, nodes: list[int]) -> Decimal:
 
 
 def _critical_path(instance: OverlapInstance) -> Decimal:
-    """Return the longest chain of dependencies, frozen collectives following each other."""
     frozen = instance.collective_order == "frozen"
     end: list[Decimal] = []
     for index, node in enumerate(instance.nodes):
@@ -328,8 +326,7 @@ def share_of(wait: float | None, makespan: float | None) -> float | None:
     return wait / makespan if wait is not None and makespan else None
 
 
-Points = Sequence[tuple[float, float]] | None
-"""An amount from each time on, if it is known."""
+Points = Sequence[tuple[float, float]] | None  # an amount from each time on, if it is known
 
 
 def chart_of_program(shown: ScheduleView) -> Chart:
@@ -375,7 +372,6 @@ def _drawn(shown: ScheduleView) -> tuple[Chart, ProgramFigures]:
 def _replayed(
     instance: OverlapInstance, schedule: Schedule, source: object, waited: float
 ) -> tuple[ProgramFigures, Points, Points]:
-    """Return figures, what is in flight and what is held, by the instance."""
     order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
     program = program_of(instance, schedule, order)
     if program is not None:
@@ -390,7 +386,6 @@ def _replayed(
 
 
 def _written(source: object, waited: float) -> tuple[ProgramFigures, Points, Points]:
-    """Return figures, what is in flight and what is held, by the file."""
     if isinstance(source, OverlapResult):
         return source, source.in_flight_curve, source.live_bytes_curve
     if isinstance(source, OverlapEntry):

@@ -19,8 +19,8 @@ from ppsolve.solver.structure.owners import owners
 
 Columns = dict[str, Any]
 
+# Words for the kinds of transfers, the letter first.
 TRANSFERS = {"TF": "> transfer forward", "TB": "< transfer backward"}
-"""Words for the kinds of transfers, the letter first."""
 
 
 def columns_of(
@@ -101,14 +101,12 @@ def _renumbered(ops: IntArray, place: IntArray) -> list[int]:
 
 
 def _names(problem: Problem, order: IntArray) -> list[str] | None:
-    """Return the names of ops, None where each is ``<kind><stage>.<micro-batch>``."""
     if not problem.explicit_names:
         return None
     return [printable(name) for name in problem.op_names(order)]
 
 
 def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
-    """Return the lanes by device, compute first; ops without any resource come last."""
     problem, owner = schedule.problem, owners(schedule.problem)
     compute = set(problem.span_resources.tolist())
     resources = sorted(range(problem.num_resources), key=lambda r: (owner[r], r not in compute, r))
@@ -132,7 +130,6 @@ def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 
 
 def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
-    """Return lanes of ops that occupy no resource: each op in the first lane that is free."""
     problem = schedule.problem
     free = (np.diff(problem.resource_ptr) == 0) & (problem.duration > 0)
     ends: list[int] = []
@@ -152,7 +149,6 @@ def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 
 
 def _needs(problem: Problem, place: IntArray) -> Columns:
-    """Return the precedences by the op that waits: where each one's begin, whom, and the lags."""
     after = place[problem.after]
     order = np.argsort(after, kind="stable")
     pointer = np.searchsorted(after[order], np.arange(problem.num_ops + 1))

@@ -21,8 +21,8 @@ from ppsolve.solver.render.page.tables import (
     text,
 )
 
+# Parts of the script, in the order in which they build on each other.
 SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")
-"""Parts of the script, in the order in which they build on each other."""
 
 
 def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
@@ -80,7 +80,6 @@ def _script() -> str:
 
 
 def _policy(script: str) -> str:
-    """Return the content security policy: nothing is loaded, the page's own script alone runs."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "

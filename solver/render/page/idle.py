@@ -34,25 +34,14 @@ class Why(IntEnum):
 
 @dataclass(frozen=True)
 class OpCauses:
-    """What each op waited for last; n ops, times in ticks.
+    """What each op waited for last; n ops, times in ticks."""
 
-    Parameters
-    ----------
-    latest : int64[n]
-        The predecessor, by data or by the order on a resource, that lets it start last; `FREE`
-        without any. Of equals the one that it needs the data of.
-    arrival : int64[n]
-        When that predecessor lets it start; 0 without any.
-    why : int64[n]
-        `Why` it starts when it does.
-    cause : int64[n]
-        The op whose end, and lag, is its start; `FREE` where there is none.
-    """
-
+    # The predecessor, by data or by the order on a resource, that lets it start last; `FREE`
+    # without any. Of equals the one that it needs the data of.
     latest: IntArray
-    arrival: IntArray
-    why: IntArray
-    cause: IntArray
+    arrival: IntArray  # when that predecessor lets it start; 0 without any
+    why: IntArray  # `Why` it starts when it does
+    cause: IntArray  # the op whose end, and lag, is its start; `FREE` where there is none
 
 
 def causes_of(schedule: Schedule) -> OpCauses:
@@ -68,7 +57,6 @@ def causes_of(schedule: Schedule) -> OpCauses:
 
 
 def _latest(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the last predecessor of each op, its moment, and whether it is one by data."""
     problem = schedule.problem
     before, after, lag = joined(problem, chain_edges(schedule.resource_orders()))
     is_data = np.arange(len(before)) < len(problem.before)
@@ -107,36 +95,18 @@ def _find_memory(schedule: Schedule, cause: IntArray, why: IntArray) -> None:
 
 @dataclass
 class Idle:
-    """Idle time of one compute stream, in ticks; its parts add up to makespan - busy.
+    """Idle time of one compute stream, in ticks; its parts add up to makespan - busy."""
 
-    Parameters
-    ----------
-    name : str
-        The stream.
-    busy : int
-        Time for which it runs ops.
-    fill, drain : int
-        Idle before its first op and after its last.
-    transfers : int
-        Inner idle time while the data of the next op was on its way.
-    memory : int
-        While only memory was missing.
-    chosen : int
-        While nothing was missing, or a given moment was waited for.
-    waits : dict of str to int
-        By stream: while the op ran, or itself waited, there that the next op needed last.
-    short : int
-        Work that the busiest stream has more than this one: another view of the same idle time.
-    """
-
-    name: str
-    busy: int
-    fill: int = 0
+    name: str  # the stream
+    busy: int  # time for which it runs ops
+    fill: int = 0  # idle before its first op and after its last
     drain: int = 0
-    transfers: int = 0
-    memory: int = 0
-    chosen: int = 0
+    transfers: int = 0  # inner idle time while the data of the next op was on its way
+    memory: int = 0  # while only memory was missing
+    chosen: int = 0  # while nothing was missing, or a given moment was waited for
+    # By stream: while the op ran, or itself waited, there that the next op needed last.
     waits: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    # Work that the busiest stream has more than this one: another view of the same idle time.
     short: int = 0
 
     @property
@@ -205,7 +175,6 @@ class _CauseWalk:
                 setattr(idle, part, getattr(idle, part) + length)
 
     def _parts(self, op: int, first: int) -> Iterator[tuple[int, str, str]]:
-        """Yield (length, part, stream) of a gap, the last part first."""
         moment = self.start[op]
         while moment > first:
             arrival = max(self.arrival[op], first)
@@ -229,7 +198,6 @@ class _CauseWalk:
 
 
 def _streams(schedule: Schedule) -> dict[int, str]:
-    """Return the compute stream of each op that runs on one."""
     problem = schedule.problem
     return {
         op: problem.resource_names[stream]

@@ -27,27 +27,13 @@ from ppsolve.solver.render.page.idle import Idle, OpCauses, causes_of, idle_of
 
 @dataclass(frozen=True)
 class PageSchedule:
-    """One schedule of a page.
+    """One schedule of a page."""
 
-    Parameters
-    ----------
-    by : str
-        What made it, e.g. ``cp-sat`` or ``zb-h1``.
-    instance : Instance
-        What it schedules.
-    result : Result
-        The result that it is from.
-    schedule : Schedule
-        Starts in ticks.
-    entry : HeuristicEntry, optional
-        The heuristic that made it; None for the best schedule.
-    """
-
-    by: str
-    instance: Instance
-    result: Result
-    schedule: Schedule
-    entry: HeuristicEntry | None = None
+    by: str  # what made it, e.g. `cp-sat` or `zb-h1`
+    instance: Instance  # what it schedules
+    result: Result  # the result that it is from
+    schedule: Schedule  # starts in ticks
+    entry: HeuristicEntry | None = None  # the heuristic that made it; None for the best schedule
 
     @property
     def title(self) -> str:
@@ -182,7 +168,6 @@ def result_in(data: Any, instance: Instance, source: str) -> Result:
 
 
 def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
-    """Return the schedule of a heuristic of a result."""
     entries = {entry.name: entry for entry in best.result.heuristics}
     if name not in entries:
         hint = did_you_mean(name[:40], entries)

@@ -84,8 +84,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{items}</dl>\n"
 
 
-PLAIN_WIDTH = 110
-"""Columns of tables that are kept as the terminal shows them."""
+PLAIN_WIDTH = 110  # columns of tables that are kept as the terminal shows them
 
 
 def overview(shown: Sequence[PageSchedule]) -> str:
@@ -168,7 +167,6 @@ def heuristics_table(result: Result) -> str:
 
 
 def _not_applicable(entries: Sequence[HeuristicEntry]) -> str:
-    """Return the heuristics that were not run, folded up."""
     if not entries:
         return ""
     rows = [[entry.name, entry.reason or ABSENT] for entry in entries]
@@ -238,7 +236,6 @@ _ALL_PARTS = {
 
 
 def _idle_columns(found: Sequence[Idle]) -> dict[str, str]:
-    """Return the parts that occur, fill and drain in any case, with their heads."""
     always = ("fill", "drain")
     return {
         name: head
@@ -252,7 +249,6 @@ def _time(value: float) -> str:
 
 
 def _whom(idle: Idle, time: Callable[[int], float]) -> str:
-    """Return the streams that were waited for, the longest first."""
     longest = sorted(idle.waits.items(), key=lambda pair: -pair[1])
     names = [f"{stream}: {figure(time(ticks))}" for stream, ticks in longest if ticks]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []

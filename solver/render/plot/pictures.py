@@ -183,7 +183,6 @@ def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.colum
 
 
 def _gaps_figure(result: Result, title: str, caption: str, inches: float) -> Figure:
-    """Return a bar per heuristic, the best first; hatched where a heuristic breaks a rule."""
     entries = [entry for entry in result.heuristics if entry.gap is not None]
     if not entries:
         raise InputError("no heuristic of it has a gap to draw", field="heuristics")

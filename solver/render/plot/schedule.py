@@ -128,7 +128,6 @@ def _draw_amount(
 
 
 def _steps(curve: AmountCurve, window: Window, most: int) -> list[tuple[float, float]]:
-    """Return the amounts from each time on, to the end of the window; columns of many steps."""
     first, last = window
     if len(curve.points) <= most:
         inside = [(time, height) for time, height in curve.points if first < time < last]
@@ -246,7 +245,6 @@ def _path(placed: Sequence[tuple[float, Piece]]) -> Path:
 
 
 def _face(look: Look, shade: int, edge: float) -> dict[str, Any]:
-    """Return colours and lines for ops of a kind."""
     if look.is_hatched:
         # Hatches have the colour of edges before matplotlib 3.11.
         lines = {"edgecolor": SHADOW, "linewidth": 0.6 * edge, "hatch": HATCH}

@@ -75,7 +75,6 @@ def width_of(text: str) -> float:
 
 
 def _cut(text: str, room: float, size: float = SHEET.name) -> str:
-    """Return the beginning of a text that fits into so many points."""
     return shorten(text, max(int(room / (text_width("0", size) * SHEET.prose)), 1))
 
 
