@@ -415,7 +415,6 @@ def text_width(text: str, size: float) -> float:
     Parameters
     ----------
     text : str
-        The text.
     size : float
         Size of its letters in points.
 

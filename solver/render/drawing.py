@@ -48,7 +48,6 @@ class Drawing:
         Parameters
         ----------
         result : Result
-            The result.
         instance : Instance, optional
             Gives caps that the result does not repeat.
 
@@ -79,7 +78,6 @@ class Drawing:
         Yields
         ------
         RenderableType
-            A table.
         """
         yield from ()
 
@@ -123,7 +121,6 @@ class Drawing:
         Parameters
         ----------
         result : Result
-            The result.
         verbose : bool
             Leave nothing out.
 
@@ -142,7 +139,6 @@ class Drawing:
         found : Result or HeuristicEntry
             What the schedule is from.
         schedule : Schedule
-            Its schedule.
 
         Returns
         -------
@@ -210,7 +206,6 @@ class Drawing:
         Parameters
         ----------
         instance : Instance
-            The instance.
         problem : Problem
             What it is lowered to.
 
@@ -253,7 +248,6 @@ class Drawing:
         Parameters
         ----------
         instance : Instance
-            The instance.
         schedule : Schedule
             The schedule that is drawn.
         source : Result or HeuristicEntry, optional
@@ -298,7 +292,6 @@ class Drawing:
         Returns
         -------
         bool
-            The answer.
         """
         return False
 
@@ -320,7 +313,6 @@ def heuristic_table(
     Returns
     -------
     RenderableType
-        The table, indented.
     """
     found = table(
         TableColumn("heuristic", [entry.name for entry in entries], is_text=True),
@@ -373,7 +365,6 @@ def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
     Parameters
     ----------
     result : Result
-        The result.
     *others : (str, float or None)
         Other times of the schedule and their names, which follow the value.
 
@@ -410,7 +401,6 @@ def described(
     Parameters
     ----------
     instance : Instance
-        The instance.
     rows : sequence of (str, str)
         Names and values.
     what : str, optional

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ppsolve.models.core.problem import Objective
@@ -104,7 +104,6 @@ def caption_of(found: Result, *, with_methods: bool = True) -> str:
     Parameters
     ----------
     found : Result
-        The result.
     with_methods : bool
         Also say what found the value and what proved the bound.
 
@@ -133,7 +132,6 @@ def _fact(name: str, text: str, found: Result) -> str:
 def drawn_of(
     found: Result | HeuristicEntry | Plan,
     instance: Instance | None = None,
-    frame: ViewOptions | None = None,
 ) -> Drawn:
     """Return the schedule of a result, of a heuristic, or of the winner of a plan.
 
@@ -143,8 +141,6 @@ def drawn_of(
         What has a schedule.
     instance : Instance, optional
         What it schedules; by default the one that the result carries.
-    frame : ViewOptions, optional
-        What of it is drawn; by default all, without links.
 
     Returns
     -------
@@ -157,60 +153,25 @@ def drawn_of(
         There is no schedule in it, or it is none of the instance.
     """
     if isinstance(found, Plan):
-        return _of_winner(found, frame)
+        if found.result is None or found.instance is None:
+            raise InputError(f"the plan has no winner (status {found.status})", field="winner")
+        return drawn_of(found.result, found.instance)
     if found.schedule is None:
         raise InputError("there is no schedule in it", field="schedule")
     title = _title(found, instance)
     if instance is None and isinstance(found, Result) and found.instance_document is not None:
         instance = parse_instance(found.instance_document)
+    shown = ScheduleView(title, found.schedule, found, ViewOptions())
     if instance is None:
-        shown = ScheduleView(title, found.schedule, found, frame or ViewOptions())
         return Drawn(shown, drawing_of_document(found.schedule))
-    return drawn_by(instance, found, title, frame or ViewOptions())
-
-
-def drawn_by(
-    instance: Instance, found: Result | HeuristicEntry, title: str, frame: ViewOptions
-) -> Drawn:
-    """Return the schedule of a known instance.
-
-    Parameters
-    ----------
-    instance : Instance
-        What is scheduled.
-    found : Result or HeuristicEntry
-        Holds the schedule.
-    title : str
-        First line.
-    frame : ViewOptions
-        What of it is drawn.
-
-    Returns
-    -------
-    Drawn
-        The schedule.
-
-    Raises
-    ------
-    InputError
-        It is no schedule of the instance.
-    """
     kind, data = kind_of(instance), found.model_dump(mode="json")
-    problem = kind.lower(instance, document=data)
-    schedule, violations = kind.read(instance, problem, data)
-    if schedule is None or found.schedule is None:
+    schedule, violations = kind.read(instance, kind.lower(instance, document=data), data)
+    if schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", field="schedule")
-    shown = ScheduleView(title, found.schedule, found, frame, instance, schedule)
-    return Drawn(shown, drawing_of(instance.kind))
+    return Drawn(replace(shown, instance=instance, schedule=schedule), drawing_of(instance.kind))
 
 
 def _title(found: Result | HeuristicEntry, instance: Instance | None) -> str:
     if isinstance(found, Result):
         return f"{found.instance}, {found.best_by}" if found.best_by else found.instance
     return found.name if instance is None else f"{instance.name}, {found.name}"
-
-
-def _of_winner(plan: Plan, frame: ViewOptions | None) -> Drawn:
-    if plan.result is None or plan.instance is None:
-        raise InputError(f"the plan has no winner (status {plan.status})", field="winner")
-    return drawn_of(plan.result, plan.instance, frame)

@@ -7,11 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 
 ABSENT = "-"
 
-# Digits that a figure has, and that it has at most before it is written out as it is.
-SIGNIFICANT, MOST_SIGNIFICANT = 6, 16
 
-
-def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
+def figure(value: float | None, significant: int = 6) -> str:
     """Return a time or amount with thousands separators and at most six significant digits.
 
     Whole numbers keep all their digits. ``None`` becomes a dash.
@@ -35,7 +32,7 @@ def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
     if value == int(value):
         return f"{int(value):,}"
     digits = max(0, significant - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(digits, 12) if significant == SIGNIFICANT else digits}f}"
+    text = f"{value:,.{min(digits, 12) if significant == 6 else digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -46,7 +43,7 @@ def figures(*values: float | None) -> list[str]:
     sums of doubles apart mean nothing.
     """
     different = len(set(values))
-    for significant in range(SIGNIFICANT, MOST_SIGNIFICANT + 1):
+    for significant in range(6, 17):
         texts = [figure(value, significant) for value in values]
         if len(set(texts)) == different:
             return texts
@@ -99,7 +96,6 @@ def shorten(text: str, width: int) -> str:
     Parameters
     ----------
     text : str
-        Any text.
     width : int
         Most characters.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -37,7 +38,6 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     title : str
         The first line.
     fit : Fit
-        The fit.
 
     Returns
     -------
@@ -66,7 +66,6 @@ def fit_line(title: str, fit: Fit) -> Text:
     title : str
         Beginning of the line.
     fit : Fit
-        The fit.
 
     Returns
     -------
@@ -136,7 +135,7 @@ def _cells(row: GoodputRow, has_efficiency: bool) -> Iterator[str]:
 
 def row_line(row: GoodputRow) -> Text:
     """Return the best configuration of an allocation in one line, for `--quiet`."""
-    line = f"{allocation_text(row.num_nodes, row.num_replicas)}: "
+    line = f"{_allocation_text(row.num_nodes, row.num_replicas)}: "
     if not row.is_allowed:
         return Text(f"{line}none allowed")
     per_replica = f"{figure(row.atomic_bsz)} a replica"
@@ -170,16 +169,17 @@ def _grid_cell(row: GoodputRow | None) -> str:
     return f"{figure(row.goodput)} ({figure(row.batch_size)})"
 
 
-STEPS = 160  # batch sizes along a line, in geometric steps: enough that a picture shows no corners
+@dataclass(frozen=True)
+class GoodputChartParams:
+    """How much charts of goodput show."""
 
-# Samples of a replica in a step beyond which no line is drawn: finding the divisors of a thousand
-# larger numbers would take more than a second.
-MOST_SAMPLES = 2**34
+    steps: int = 160  # batch sizes along a line: enough that a picture shows no corners
+    most_samples: int = 2**34  # of a replica in a step; divisors of more take over a second
+    least_places: int = 3  # fewer numbers of replicas are told by the table well enough
+    most_marks: int = 8  # a line with more points has no marks: they would hide it
 
-LEAST_PLACES = 3  # fewer numbers of replicas are told by the table well enough
 
-MOST_MARKS = 8  # a line with more points has no marks: they would hide it
-
+CHARTS = GoodputChartParams()
 GOODPUT = "goodput (samples/s)"
 
 
@@ -204,24 +204,12 @@ def goodput_charts(
     """
     allowed = [row for row in rows if row.is_allowed]
     charts = [_over_batches(model, allowed, limits)] if allowed else []
-    if len({row.num_replicas for row in allowed}) >= LEAST_PLACES:
+    if len({row.num_replicas for row in allowed}) >= CHARTS.least_places:
         charts.append(_over_replicas(allowed))
     return [chart for chart in charts if len(chart.xs) > 1]
 
 
-def allocation_text(nodes: int, replicas: int) -> str:
-    """Return ``16 replicas on 4 nodes``.
-
-    Parameters
-    ----------
-    nodes, replicas : int
-        Their numbers.
-
-    Returns
-    -------
-    str
-        Both numbers in words.
-    """
+def _allocation_text(nodes: int, replicas: int) -> str:
     return f"{_several(replicas, 'replica')} on {_several(nodes, 'node')}"
 
 
@@ -260,14 +248,14 @@ def _line(
     chosen = batch[allowed], atomic[allowed], steps[allowed] - 1
     goodput = np.asarray(model.evaluate(row.num_nodes, replicas, *chosen[1:]))
     line = dict(zip(chosen[0].tolist(), goodput.tolist(), strict=True)) | {row.batch_size: best}
-    name = allocation_text(row.num_nodes, replicas)
+    name = _allocation_text(row.num_nodes, replicas)
     return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])
 
 
 def _grid(replicas: int, limits: BatchLimits) -> list[int]:
     first = max(limits.least, limits.low * replicas)
     last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
-    local = np.geomspace(first, max(first, last), STEPS) / replicas
+    local = np.geomspace(first, max(first, last), CHARTS.steps) / replicas
     steps = accumulation_steps(local, np.full_like(local, replicas), limits) + 1
     return [int(batch) for batch in (replicas * steps * np.round(local / steps)).tolist()]
 
@@ -283,7 +271,7 @@ def _steps(batch: int, replicas: int, limits: BatchLimits) -> int:
     Of configurations of one batch size the one with the fewest is the best, see `BatchSizeSearch`.
     """
     local, rest = divmod(batch, replicas)
-    if rest or not 0 < local <= MOST_SAMPLES:
+    if rest or not 0 < local <= CHARTS.most_samples:
         return 0
     samples = np.array(local, dtype=np.float64)
     least = accumulation_steps(samples, np.array(replicas), limits) + 1
@@ -304,5 +292,5 @@ def _over_replicas(rows: Sequence[GoodputRow]) -> LineChart:
 def _best_of_each(name: str, rows: Sequence[GoodputRow]) -> Series:
     best = {row.num_replicas: row.goodput or 0.0 for row in rows}
     line = sorted(best.items())
-    marked = [Point(x, y, y) for x, y in line] if len(line) <= MOST_MARKS else []
+    marked = [Point(x, y, y) for x, y in line] if len(line) <= CHARTS.most_marks else []
     return Series(name, line, marked)

@@ -35,14 +35,12 @@ def applicable(
     name : str
         Name of the instance.
     heuristics : sequence of Heuristic
-        The heuristics.
     obstacles : sequence of str or None
         Why each cannot be run; None where it can.
 
     Returns
     -------
     RenderableType
-        Two lists.
     """
     pairs = list(zip(heuristics, obstacles, strict=True))
     able = [(one, [one.summary, _source(one)]) for one, obstacle in pairs if obstacle is None]

@@ -273,7 +273,6 @@ def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
     Yields
     ------
     None
-        While they hold.
     """
     import matplotlib
     import matplotlib.style

@@ -18,10 +18,6 @@ from ppsolve.solver.render.progress import PER_SECOND
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
-ROWS = 10  # rows of the ranked table, unless asked for more
-
-LONG_RUN = 3  # stages with equally many layers that are written as one figure from so many on
-
 # What decided: as it is called in the table, and in words.
 RULES = {
     Rule.MEASURED: ("measured", "decided by heuristics"),
@@ -49,7 +45,7 @@ def plan_line(plan: Plan) -> Text:
     """Return the outcome in one line, for `--quiet`."""
     line = Text.assemble(_title(plan), overflow="fold")
     if plan.winner is not None and plan.goodput is not None:
-        line.append(f" {goodput_range(plan.goodput)}, gap {percent(plan.gap)}")
+        line.append(f" {_goodput_range(plan.goodput)}, gap {percent(plan.gap)}")
         line.append(f", {in_words(plan.winner.configuration)}")
     else:
         line.append(f", {_nothing(plan)}")
@@ -76,7 +72,7 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     """
     parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
-    shown = list(plan.table) if verbose and top is None else fitting[: ROWS if top is None else top]
+    shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
     if shown:
         parts += [Text(), indented(_ranking(shown, verbose=verbose))]
     else:
@@ -136,8 +132,7 @@ def _counted(number: int, word: str, several: str = "") -> str:
     return f"{number:,} {word if number == 1 else several or word + 's'}"
 
 
-def goodput_range(goodput: Range) -> str:
-    """Return a goodput with its unit: one figure, or from what is reached to what is proved."""
+def _goodput_range(goodput: Range) -> str:
     return f"{_span(goodput)} {PER_SECOND}"
 
 
@@ -181,7 +176,7 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
-        yield "goodput", f"{goodput_range(plan.goodput)}, gap {percent(plan.gap)}{proof}"
+        yield "goodput", f"{_goodput_range(plan.goodput)}, gap {percent(plan.gap)}{proof}"
     if plan.goodput is not None and winner.goodput is not None:
         may_reach = winner.goodput.high
         if may_reach > plan.goodput.high:
@@ -210,7 +205,7 @@ def run_lengths(layers: Iterable[int]) -> str:
     parts: list[str] = []
     for number, run in groupby(layers):
         length = len(list(run))
-        parts += [f"{number} ({length} times)"] if length >= LONG_RUN else [str(number)] * length
+        parts += [f"{number} ({length} times)"] if length >= 3 else [str(number)] * length
     return " ".join(parts)
 
 

@@ -81,7 +81,6 @@ def plain_line(event: Progress, unit: str) -> str:
     Parameters
     ----------
     event : Progress
-        The event.
     unit : str
         Unit of its figures.
 
@@ -192,7 +191,6 @@ def progress(
     Yields
     ------
     callable or None
-        Takes each `Progress`.
     """
     if quiet:
         yield None
@@ -292,7 +290,6 @@ def plan_progress(
     Yields
     ------
     callable or None
-        Takes each `PlanProgress`.
     """
     if quiet:
         yield None

@@ -53,7 +53,6 @@ def report(
     Parameters
     ----------
     result : Result
-        The result.
     verbose : bool
         Say everything.
     instance : Instance, optional
@@ -96,7 +95,6 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     Parameters
     ----------
     result : Result
-        The result.
     verbose : bool
         Also yield every bound, the seed and the versions.
 
@@ -155,7 +153,6 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     Parameters
     ----------
     instance : Instance
-        The instance.
     entry : HeuristicEntry
         What the heuristic reached.
 

@@ -86,7 +86,6 @@ class ScheduleView:
         Parameters
         ----------
         chart : Chart
-            The chart.
         rows : iterable of (str, str)
             Names and values of the figures.
         below : RenderableType
@@ -183,7 +182,6 @@ def busy_table(
     Parameters
     ----------
     rows : sequence of Row
-        The rows.
     makespan : float
         What is not busy of it is idle.
     peaks : mapping of str to str, optional

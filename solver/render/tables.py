@@ -16,10 +16,6 @@ from ppsolve.models.documents.printable import LONGEST_PART, printable, printabl
 from ppsolve.solver.render.figures import shorten
 from ppsolve.solver.render.terminal import WIDER, TerminalConsole
 
-COLUMN_GAP = 3
-# Columns that wrap or are cut ask for this much room before others are left out.
-MIN_WRAPPED, MIN_CUT = 24, 36
-
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -102,15 +98,15 @@ class FittingTable:
         return shorten(cell, self._wanted(number) + spare)
 
     def _width(self, shown: Iterable[int]) -> int:
-        return sum(self._wanted(number) + COLUMN_GAP for number in shown) - COLUMN_GAP
+        return sum(self._wanted(number) + 3 for number in shown) - 3
 
     def _wanted(self, number: int) -> int:
         lengths = [len(cells[number]) for cells, _ in self._rows]
         widest = max([*map(len, self._columns[number].header.split("\n")), *lengths])
         column = self._columns[number]
         if column.is_cut:
-            return min(widest, MIN_CUT)
-        return min(widest, MIN_WRAPPED) if column.wraps else widest
+            return min(widest, 36)  # before other columns are left out
+        return min(widest, 24) if column.wraps else widest
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:

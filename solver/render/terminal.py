@@ -43,7 +43,7 @@ class TerminalConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render anything, texts made harmless.
+        """Render anything, texts made _harmless.
 
         Parameters
         ----------
@@ -57,11 +57,11 @@ class TerminalConsole(Console):
         iterable of Segment
             Pieces of text with their styles.
         """
-        shown = harmless(renderable) if isinstance(renderable, Text) else renderable
+        shown = _harmless(renderable) if isinstance(renderable, Text) else renderable
         return super().render(shown, options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a harmless text for a string.
+        """Return a _harmless text for a string.
 
         Parameters
         ----------
@@ -73,7 +73,6 @@ class TerminalConsole(Console):
         Returns
         -------
         Text
-            The text, escaped.
         """
         return super().render_str(printable_lines(text), **options)
 
@@ -82,8 +81,7 @@ class TerminalConsole(Console):
         raise BrokenPipeError
 
 
-def harmless(text: Text) -> Text:
-    """Return `text` with what would act on the terminal escaped; styles stay where they are."""
+def _harmless(text: Text) -> Text:
     if printable_lines(text.plain) == text.plain:
         return text
     shown = text.blank_copy()

@@ -137,7 +137,6 @@ class Axis:
         Yields
         ------
         Text
-            A line.
         """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
@@ -210,7 +209,6 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     Yields
     ------
     Text
-        A line.
     """
     plain, room = options.ascii_only, options.max_width
     names = [shorten(row.name, LAYOUT.name) for row in chart.rows]
@@ -245,7 +243,6 @@ def blocks(curve: AmountCurve, window: Window, width: int, *, plain: bool) -> st
     Parameters
     ----------
     curve : AmountCurve
-        The curve.
     window : (float, float)
         First and last time.
     width : int
@@ -256,7 +253,6 @@ def blocks(curve: AmountCurve, window: Window, width: int, *, plain: bool) -> st
     Returns
     -------
     str
-        `width` characters.
     """
     levels, most = DIGITS if plain else BLOCKS, curve.most
     return "".join(

@@ -54,7 +54,6 @@ def rounding_note(error: float | None, unit: str) -> str | None:
     error : float or None
         Time by which the optimum on ticks may exceed that of the given times.
     unit : str
-        Its unit.
 
     Returns
     -------
@@ -125,7 +124,6 @@ def separated(text: str, unit: str) -> str:
     Parameters
     ----------
     text : str
-        Any text.
     unit : str
         Unit of its times.
 

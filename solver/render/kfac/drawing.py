@@ -48,21 +48,7 @@ from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
 
-def describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
-    """Return a refresh around a pinned pipeline in short.
-
-    Parameters
-    ----------
-    instance : KfacInstance
-        The instance.
-    pattern : RefreshPattern
-        Its pipeline and its work, device by device.
-
-    Returns
-    -------
-    RenderableType
-        Title, facts and the table of devices.
-    """
+def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
     what = "a kfac instance, refresh around a pinned pipeline"
     return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
 
@@ -144,8 +130,7 @@ def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
     )
 
 
-def cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
-    """Yield names and values of a refresh cycle that are not those of its pipeline."""
+def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
     free = instance.pattern == FREE_PIPELINE
     yield "pattern", "free" if free else f"pinned as {instance.pattern} runs it"
     yield "refresh cycle", with_unit(str(instance.cycle_length), ITERATIONS)
@@ -160,8 +145,7 @@ def cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
         yield "margin", _margin(instance)
 
 
-def cycle_devices(problem: Problem) -> RenderableType:
-    """Return the table of what each device does in a refresh cycle."""
+def _cycle_devices(problem: Problem) -> RenderableType:
     groups = {
         "curvature": (KIND_OF["cov", "A"], KIND_OF["cov", "B"]),
         "inversion": (KIND_OF["inv", "A"], KIND_OF["inv", "B"]),
@@ -201,8 +185,6 @@ BREAKS, IMPOSSIBLE = "*", "!"
 PUBLISHED = ("pipefisher", "pipefisher-causal")
 
 MARKS = (BREAKS, IMPOSSIBLE)  # marks of iterations that a heuristic claims but breaks rules for
-
-MOST_LISTED = 16  # devices whose iterations are listed one by one; more are counted
 
 _TIE_BREAKS = {
     TieBreak.STALENESS: "total completion time of inversions",
@@ -292,10 +274,10 @@ class KfacDrawing(Drawing):
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         given = cast("KfacInstance", instance)
         if is_refresh(given):
-            return describe_refresh(given, pattern_of(given))
+            return _describe_refresh(given, pattern_of(given))
         assert given.pipeline is not None
-        rows = [*pipeline_shape(given.pipeline), *cycle_facts(given), *sizes(problem)]
-        return described(given, rows, devices=cycle_devices(problem))
+        rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
+        return described(given, rows, devices=_cycle_devices(problem))
 
     def recognises(self, document: ScheduleDocument) -> bool:
         """Whether ops of the schedule are repeated by iteration."""
@@ -385,7 +367,7 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
         texts[device] += mark
     if len(texts) > 2 and len(set(texts)) == 1:
         return f"all {texts[0]}"
-    if len(counts) > MOST_LISTED:
+    if len(counts) > 16:
         return f"{min(counts)} to {max(counts)}"
     return " ".join(texts)
 

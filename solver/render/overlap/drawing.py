@@ -46,11 +46,6 @@ from ppsolve.solver.render.wording import entry_status, separated, spaced
 # Orders that the best one is compared with: the program's and the compiler's.
 COMPILED = ("original", "inductor-default")
 
-MOST_SHOWN = 5  # exposed collectives that are listed unless all are asked for
-
-# Nodes of the chain behind an exposed collective that are shown unless all are asked for.
-LAST_CAUSES = 4
-
 _PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
 _OVER_CAP = re.compile(r"memory: (?P<pool>.+) holds (?P<used>\S+) of (?P<cap>\S+) at ")
 _COMPLETED = re.compile(r" \(completed: (?P<passes>.+)\)$")
@@ -123,7 +118,7 @@ class OverlapDrawing(Drawing):
         exposed = cast("OverlapResult", result).exposed
         if not exposed:
             return
-        shown = exposed if verbose else exposed[:MOST_SHOWN]
+        shown = exposed if verbose else exposed[:5]
         causes = [_because(one, verbose=verbose) for one in shown]
         found = table(
             TableColumn("exposed collective", [one.name for one in shown], is_text=True),
@@ -272,7 +267,7 @@ def _because(collective: ExposedCollective, *, verbose: bool) -> str:
     chain = collective.because
     if not chain:
         return ABSENT
-    cut = 0 if verbose else max(len(chain) - LAST_CAUSES, 0)
+    cut = 0 if verbose else max(len(chain) - 4, 0)
     return " > ".join([*(["..."] if cut else []), *chain[cut:]])
 
 

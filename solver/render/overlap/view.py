@@ -183,9 +183,9 @@ def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
         named = ", ".join(f"{group}: {cap}" for group, cap in caps if cap is not None)
         yield "max in flight", named
     else:
-        yield "max in flight", limited(instance.max_in_flight)
+        yield "max in flight", _limited(instance.max_in_flight)
     cap = instance.max_live_bytes
-    yield "max live bytes", limited(None if cap is None else float(cap))
+    yield "max live bytes", _limited(None if cap is None else float(cap))
     then = ", then peak of live bytes" if instance.objective != "makespan" else ""
     yield "objective", f"makespan{then}"
 
@@ -284,8 +284,7 @@ def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> st
     return f"{figure(wait)} {unit}" + (f", {percent(share)} of the makespan" if share else "")
 
 
-def limited(cap: float | None) -> str:
-    """Return a cap, or that there is none."""
+def _limited(cap: float | None) -> str:
     return "no limit" if cap is None else figure(cap)
 
 
@@ -294,7 +293,7 @@ def _flight_cap(instance: OverlapInstance | None) -> str:
     caps = {group: instance.cap_of(group) for group in groups} if instance else {}
     per_group = " per group" if len(groups) > 1 else ""
     if len(set(caps.values())) > 1:
-        named = (f"{group}: {limited(cap)}" for group, cap in caps.items())
+        named = (f"{group}: {_limited(cap)}" for group, cap in caps.items())
         return f"{per_group} ({', '.join(named)})"
     cap = next(iter(caps.values()), None)
     return per_group if cap is None else f" of {cap}{per_group}"

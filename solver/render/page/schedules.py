@@ -124,7 +124,6 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
     Returns
     -------
     list of PageSchedule
-        The best first.
 
     Raises
     ------
@@ -132,34 +131,14 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
         There is no instance, no whole schedule, or no schedule of a heuristic that is named.
     """
     instance, schedule = schedule_in(data, source)
-    result = result_in(data, instance, source)
+    result = _result_in(data, instance, source)
     _refuse_broken(schedule, "the schedule", source, "schedule")
     best = PageSchedule(result.best_by or "best", instance, result, schedule)
     return [best, *(_heuristic(best, name, source) for name in heuristics)]
 
 
-def result_in(data: Any, instance: Instance, source: str) -> Result:
-    """Validate parsed JSON as a result of the instance's kind.
-
-    Parameters
-    ----------
-    data : object
-        Parsed JSON.
-    instance : Instance
-        What the result is of.
-    source : str
-        How errors name it.
-
-    Returns
-    -------
-    Result
-        The result, with the figures of its kind.
-
-    Raises
-    ------
-    InputError
-        It is no such result.
-    """
+def _result_in(data: Any, instance: Instance, source: str) -> Result:
+    """Validate parsed JSON as a result of the instance's kind."""
     model = kind_of(instance).documents(data.get("value_unit"))[0]
     try:
         return model.model_validate(data)

@@ -84,9 +84,6 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{items}</dl>\n"
 
 
-PLAIN_WIDTH = 110  # columns of tables that are kept as the terminal shows them
-
-
 def overview(shown: Sequence[PageSchedule]) -> str:
     """Return the table of all schedules of a page, each against the first."""
     rows = [_overview_row(each, shown[0]) for each in shown]
@@ -116,7 +113,6 @@ def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     Parameters
     ----------
     result : Result
-        The result.
     shown : PageSchedule, optional
         Its best schedule; gives caps that the result does not repeat.
 
@@ -131,11 +127,10 @@ def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     rows = [*status, *drawing.facts(result, instance), *bottleneck(result)]
     rows += ending(result, verbose=False)
     parts = [facts(rows), *map(plain, drawing.parts(result, result.time_unit))]
-    return "".join([*parts, heuristics_table(result), *_notes(result), bounds_table(result)])
+    return "".join([*parts, _heuristics_table(result), *_notes(result), _bounds_table(result)])
 
 
-def bounds_table(result: Result) -> str:
-    """Return the table of lower bounds, the highest first; empty if there are none."""
+def _bounds_table(result: Result) -> str:
     if not result.bounds:
         return ""
     found = sorted(result.bounds, key=lambda bound: -bound.value)
@@ -143,8 +138,7 @@ def bounds_table(result: Result) -> str:
     return table(["bound", unit_of(result)], rows, "Lower bounds")
 
 
-def heuristics_table(result: Result) -> str:
-    """Return the table of heuristics with their gaps, and why others do not apply."""
+def _heuristics_table(result: Result) -> str:
     if not result.heuristics:
         return ""
     entries = ranked(result.heuristics)
@@ -180,7 +174,7 @@ def _notes(result: Result) -> Iterator[str]:
 
 def plain(part: RenderableType) -> str:
     """Return a table of the terminal as preformatted text."""
-    console = Console(width=PLAIN_WIDTH, color_system=None, file=None, highlight=False)
+    console = Console(width=110, color_system=None, file=None, highlight=False)
     with console.capture() as capture:
         console.print(part)
     lines = [line.rstrip() for line in capture.get().splitlines()]

@@ -109,7 +109,7 @@ def _draw_amounts(
     for place, curve in enumerate(curves):
         _draw_amount(axes, curve, window, len(curves) - 1 - place, points)
     middle = LAYOUT.filled / 2
-    write_beside(axes, [peak_of(curve) for curve in curves], row, middle)
+    _write_beside(axes, [peak_of(curve) for curve in curves], row, middle)
     set_rows(axes, [named(curve.name) for curve in curves], row, middle)
     axes.set_xlim(window)
     axes.set_ylim(-0.1, len(curves))
@@ -140,20 +140,8 @@ def _steps(curve: AmountCurve, window: Window, most: int) -> list[tuple[float, f
     return [*steps, (last, steps[-1][1])]
 
 
-def write_beside(axes: Axes, texts: Sequence[str], row: float, middle: float) -> None:
-    """Write texts at the right end of rows.
-
-    Parameters
-    ----------
-    axes : Axes
-        The panel, its rows as in `set_rows`.
-    texts : sequence of str
-        A text for each row.
-    row : float
-        Height of a row in points.
-    middle : float
-        Where in a row its text stands, 0 to 1.
-    """
+def _write_beside(axes: Axes, texts: Sequence[str], row: float, middle: float) -> None:
+    """Write texts at the right end of rows."""
     for place, text in _written(texts, row):
         axes.annotate(
             text, (1, len(texts) - 1 - place + middle), (3, 0), ("axes fraction", "data"),
@@ -174,7 +162,6 @@ def set_rows(axes: Axes, names: Sequence[str], row: float, middle: float) -> Non
     axes : Axes
         The panel; rows are 1 apart and the last one begins at 0.
     names : sequence of str
-        The names.
     row : float
         Height of a row in points.
     middle : float
@@ -215,7 +202,7 @@ def draw_chart(axes: Axes, chart: Chart, row: float, points: float) -> None:
     for start in chart.iterations[1:]:
         axes.axvline(start, color=INK, linewidth=0.5)
     set_rows(axes, [named(each.name) for each in chart.rows], row, 0.5)
-    write_beside(axes, [chart.busy_share(each) for each in chart.rows], row, 0.5)
+    _write_beside(axes, [chart.busy_share(each) for each in chart.rows], row, 0.5)
     axes.set_xlim(chart.window)
     axes.set_ylim(0, count)
 

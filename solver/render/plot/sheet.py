@@ -102,7 +102,6 @@ class Sheet:
         Returns
         -------
         Sheet
-            The sheet.
         """
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -136,7 +135,6 @@ class Sheet:
         Returns
         -------
         Axes
-            The panel.
         """
         width, whole = self.size
         bottom = 1 - (top + height) / whole
