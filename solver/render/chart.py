@@ -113,7 +113,6 @@ class AmountCurve:
         Returns
         -------
         list of float
-            Amounts, one per column.
         """
         first, last = window
         found = [0.0] * width
@@ -410,7 +409,7 @@ class Piece:
 
 
 def text_width(text: str, size: float) -> float:
-    """Return about how wide a text is, rather too large than too small.
+    """Return about how wide a text is in points, rather too large than too small.
 
     Parameters
     ----------
@@ -421,7 +420,6 @@ def text_width(text: str, size: float) -> float:
     Returns
     -------
     float
-        Its width in points.
     """
     return len(text) * size * PIECES.letter
 

@@ -153,7 +153,6 @@ def lightened(colour: str, share: float) -> str:
     Returns
     -------
     str
-        The mixture, written alike.
     """
     mixed = (round(part + (255 - part) * share) for part in _channels(colour))
     return "#" + "".join(f"{part:02x}" for part in mixed)

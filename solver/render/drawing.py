@@ -18,9 +18,9 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.chart import AmountCurve, Chart, pool_curves
+from ppsolve.solver.render.chart import AmountCurve, pool_curves
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.render.schedule_view import ScheduleView, chart_of_schedule, view_of_schedule
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
 from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import (
     ENTRY_STYLE,
@@ -54,7 +54,6 @@ class Drawing:
         Yields
         ------
         (str, str)
-            Name and value of a fact.
         """
         if result.objective is Objective.DEVICE_SPAN:
             yield from reached(result, ("makespan", result.makespan))
@@ -71,7 +70,6 @@ class Drawing:
         Parameters
         ----------
         found : Result or HeuristicEntry
-            What was reached.
         unit : str
             Unit of times.
 
@@ -98,7 +96,6 @@ class Drawing:
         Yields
         ------
         RenderableType
-            The table or a note.
         """
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
@@ -127,12 +124,11 @@ class Drawing:
         Yields
         ------
         RenderableType
-            A note or table.
         """
         yield from ()
 
     def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
-        """Return the amounts over time that are drawn below a schedule.
+        """Return the amounts over time that are drawn below a schedule, times in ticks.
 
         Parameters
         ----------
@@ -143,7 +139,6 @@ class Drawing:
         Returns
         -------
         list of AmountCurve
-            Every memory pool, times in ticks; other kinds may show more or less.
         """
         return pool_curves(schedule)
 
@@ -153,9 +148,7 @@ class Drawing:
         Parameters
         ----------
         instance : Instance
-            What is scheduled.
         problem : Problem
-            Its n ops.
 
         Returns
         -------
@@ -178,14 +171,12 @@ class Drawing:
         Parameters
         ----------
         entry : HeuristicEntry
-            What the heuristic reached.
         instance : Instance
             Gives unit and caps.
 
         Yields
         ------
         (str, str)
-            Name and value of a fact.
         """
         unit = instance.time_unit
         if entry.pattern:
@@ -212,7 +203,6 @@ class Drawing:
         Returns
         -------
         RenderableType
-            A title, facts and the hint.
         """
         return described(instance, [*self.shape(instance), *sizes(problem)])
 
@@ -224,8 +214,8 @@ class Drawing:
         """Return True if a schedule without its instance is of this kind."""
         return False
 
-    def chart(self, shown: ScheduleView) -> Chart:
-        """Return the chart of a schedule, with or without its instance.
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the chart and the figures of a schedule, with or without its instance.
 
         Raises
         ------
@@ -233,31 +223,10 @@ class Drawing:
             Iterations are asked for that are not there.
         """
         shown.frame.refuse_iterations()
-        return chart_of_schedule(shown)
+        return report_of_schedule(shown)
 
-    def drawn(self, shown: ScheduleView) -> RenderableType:
-        """Return title, chart, figures and tables of a schedule; errors as in `chart`."""
-        shown.frame.refuse_iterations()
-        return view_of_schedule(shown)
-
-    def warning(
-        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
-    ) -> str | None:
-        """Return a warning if a result contradicts its schedule.
-
-        Parameters
-        ----------
-        instance : Instance
-        schedule : Schedule
-            The schedule that is drawn.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-
-        Returns
-        -------
-        str or None
-            The warning; None if nothing is odd.
-        """
+    def warning(self, shown: ScheduleView) -> str | None:
+        """Return a warning if a result of a known instance contradicts its schedule."""
         return None
 
     def comparison(
@@ -275,7 +244,6 @@ class Drawing:
         Yields
         ------
         RenderableType
-            A table, or a note on it.
         """
         yield from ()
 
@@ -287,7 +255,6 @@ class Drawing:
         name : str
             The heuristic, which is hidden then.
         results : sequence of Result
-            All results that are compared.
 
         Returns
         -------
@@ -371,7 +338,6 @@ def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
     Yields
     ------
     (str, str)
-        Name and value of a fact.
     """
     name, unit = spaced(result.objective), unit_of(result)
     value, bound, *times = figures(result.value, result.bound, *(time for _, time in others))
@@ -396,7 +362,7 @@ def described(
     what: str | None = None,
     devices: RenderableType | None = None,
 ) -> RenderableType:
-    """Return an instance in short.
+    """Return an instance in short: title, facts, table and a hint at further commands.
 
     Parameters
     ----------
@@ -411,7 +377,6 @@ def described(
     Returns
     -------
     RenderableType
-        Title, facts, table and a hint at further commands.
     """
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]

@@ -18,7 +18,7 @@ from ppsolve.solver.render.figures import figure
 from ppsolve.solver.render.kfac.drawing import KfacDrawing
 from ppsolve.solver.render.overlap.drawing import OverlapDrawing
 from ppsolve.solver.render.pipeline import PipelineDrawing
-from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, ViewOptions
 from ppsolve.solver.render.wording import separated
 
 # Kinds that are not here are drawn as any kind can be.
@@ -55,7 +55,6 @@ def bound_of(found: object, objective: Objective) -> float | None:
     Returns
     -------
     float or None
-        The bound, in the instance's unit.
     """
     if not isinstance(found, Result) or found.objective is not objective or found.bound is None:
         return None
@@ -70,9 +69,14 @@ class Drawn:
     drawing: Drawing
 
     @cached_property
+    def view(self) -> ScheduleReport:
+        """Its chart and its figures."""
+        return self.drawing.view(self.shown)
+
+    @property
     def chart(self) -> Chart:
         """Its rows."""
-        return self.drawing.chart(self.shown)
+        return self.view.chart
 
     @property
     def curves(self) -> Sequence[AmountCurve]:
@@ -110,7 +114,6 @@ def caption_of(found: Result, *, with_methods: bool = True) -> str:
     Returns
     -------
     str
-        A sentence without its full stop.
     """
     rows = list(reached(found))
     if not with_methods:

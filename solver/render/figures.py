@@ -102,6 +102,5 @@ def shorten(text: str, width: int) -> str:
     Returns
     -------
     str
-        The whole text, or its beginning and a tilde.
     """
     return text if len(text) <= width else text[: max(width - 1, 0)] + "~"

@@ -42,7 +42,6 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     Returns
     -------
     RenderableType
-        Facts, a table and warnings.
     """
     table = FittingTable(
         TableColumn("parameter", is_text=True),
@@ -70,7 +69,6 @@ def fit_line(title: str, fit: Fit) -> Text:
     Returns
     -------
     Text
-        Its objective, and its errors in percent.
     """
     errors = ", ".join(f"{name} off by {text}" for name, text in _errors(fit))
     return Text(f"{title}: objective {fit.objective:.6g}, {errors}", overflow="fold")

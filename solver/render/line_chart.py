@@ -229,7 +229,6 @@ def chart_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
     Returns
     -------
     bytes
-        The content of the file.
     """
     return figure_bytes(lambda: chart_figure(charts), kind)
 
@@ -249,7 +248,6 @@ def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any]
     Returns
     -------
     bytes
-        The content of the file.
     """
     stream = io.BytesIO()
     with styled(style), warnings.catch_warnings():

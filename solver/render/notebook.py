@@ -15,18 +15,19 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.curve import curve_report
 from ppsolve.solver.render.drawing import distances
 from ppsolve.solver.render.drawings import drawing_of, drawn_of
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, shorten
+from ppsolve.solver.render.figures import figure, figures, percent, shorten
 from ppsolve.solver.render.page.tables import plain, plan_part, table, text
+from ppsolve.solver.render.plan import goodput_text
 from ppsolve.solver.render.reports import ranked
 from ppsolve.solver.render.svg_chart import svg_of
-from ppsolve.solver.render.wording import unit_of, with_unit
+from ppsolve.solver.render.wording import unit_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MOST_ROWS = 30  # rows of a table: heuristics, configurations. A note counts the others
+_ROWS = 30  # rows of a table: heuristics, configurations. A note counts the others
 
-LONGEST = 200  # characters of one text
+_LETTERS = 200  # characters of one text
 
 
 def html_of(document: object) -> str | None:
@@ -65,7 +66,7 @@ def _heuristics(result: Result) -> str:
     ran = [e for e in ranked(result.heuristics) if e.status is not HeuristicStatus.NOT_APPLICABLE]
     if not ran:
         return ""
-    shown = ran[:MOST_ROWS]
+    shown = ran[:_ROWS]
     columns = distances(shown, result)
     cells = [figures(*(e.value for e in shown)), *(column.cells or () for column in columns)]
     rows = [[e.name, *row] for e, row in zip(shown, zip(*cells, strict=True), strict=True)]
@@ -85,18 +86,13 @@ def _entry(entry: HeuristicEntry) -> str:
 
 
 def _plan(plan: Plan) -> str:
-    few = plan.model_copy(update={"table": plan.table[:MOST_ROWS]})
-    more = len(plan.table) - MOST_ROWS
+    few = plan.model_copy(update={"table": plan.table[:_ROWS]})
+    more = len(plan.table) - _ROWS
     note = f"<p>{more:,} more configurations are not listed</p>" if more > 0 else ""
     chart = _chart(plan) if plan.result is not None else ""
     folded = f"<details><summary>Configurations</summary>{plan_part(few)}{note}</details>"
-    goodput = ABSENT
-    if plan.goodput is not None:
-        low, high = figures(plan.goodput.low, plan.goodput.high)
-        goodput = with_unit(low if low == high else f"{low} to {high}", "samples/s")
-    return _cell(
-        f"{plan.request}: {plan.status.value}", chart, _facts([("goodput", goodput)]), folded
-    )
+    known = _facts([("goodput", goodput_text(plan.goodput))])
+    return _cell(f"{plan.request}: {plan.status.value}", chart, known, folded)
 
 
 def _instance(instance: Instance) -> str:
@@ -119,14 +115,14 @@ def _chart(found: Result | HeuristicEntry | Plan) -> str:
 def _facts(rows: Iterable[tuple[str, str]]) -> str:
     cells = [
         f'<tr><th style="text-align:left">{text(name)}</th>'
-        f'<td style="text-align:left">{text(shorten(" ".join(value.split()), LONGEST))}</td></tr>'
+        f'<td style="text-align:left">{text(shorten(" ".join(value.split()), _LETTERS))}</td></tr>'
         for name, value in rows
     ]
     return f"<table>{''.join(cells)}</table>" if cells else ""
 
 
 def _cell(head: str, *parts: str) -> str:
-    title = f"<strong>{text(shorten(printable(head), LONGEST))}</strong>"
+    title = f"<strong>{text(shorten(printable(head), _LETTERS))}</strong>"
     return f"<div>{title}<br>{''.join(parts)}</div>"
 
 

@@ -45,7 +45,7 @@ def plan_line(plan: Plan) -> Text:
     """Return the outcome in one line, for `--quiet`."""
     line = Text.assemble(_title(plan), overflow="fold")
     if plan.winner is not None and plan.goodput is not None:
-        line.append(f" {_goodput_range(plan.goodput)}, gap {percent(plan.gap)}")
+        line.append(f" {goodput_text(plan.goodput)}, gap {percent(plan.gap)}")
         line.append(f", {in_words(plan.winner.configuration)}")
     else:
         line.append(f", {_nothing(plan)}")
@@ -132,11 +132,13 @@ def _counted(number: int, word: str, several: str = "") -> str:
     return f"{number:,} {word if number == 1 else several or word + 's'}"
 
 
-def _goodput_range(goodput: Range) -> str:
-    return f"{_span(goodput)} {PER_SECOND}"
+def goodput_text(goodput: Range | None) -> str:
+    """Return a goodput with its unit: one figure, or from what is reached to what is proved."""
+    return ABSENT if goodput is None else f"{range_text(goodput)} {PER_SECOND}"
 
 
-def _span(spanned: Range) -> str:
+def range_text(spanned: Range) -> str:
+    """Return one figure, or from what is reached to what is proved."""
     if spanned.low >= spanned.high:
         return figure(spanned.high)
     low, high = figures(spanned.low, spanned.high)
@@ -176,7 +178,7 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
-        yield "goodput", f"{_goodput_range(plan.goodput)}, gap {percent(plan.gap)}{proof}"
+        yield "goodput", f"{goodput_text(plan.goodput)}, gap {percent(plan.gap)}{proof}"
     if plan.goodput is not None and winner.goodput is not None:
         may_reach = winner.goodput.high
         if may_reach > plan.goodput.high:

@@ -87,7 +87,6 @@ def plain_line(event: Progress, unit: str) -> str:
     Returns
     -------
     str
-        The line, without its end.
     """
     parts = [f"[{event.seconds:8.2f} s] {event.event}: {event.source}"]
     best, bound = figures(event.incumbent, event.bound)
@@ -280,16 +279,13 @@ def plan_progress(
 
     Parameters
     ----------
-    title : str
-        The name of the request.
-    time_limit : float or None
-        Seconds of the plan.
-    quiet, everything : bool
-        Tell nothing; or also every improvement.
+    title, time_limit, quiet, everything
+        As for `progress`.
 
     Yields
     ------
     callable or None
+        Takes each `PlanProgress`.
     """
     if quiet:
         yield None

@@ -61,7 +61,6 @@ def report(
     Returns
     -------
     RenderableType
-        Title, facts, tables and notes.
     """
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, STATUS_STYLE[result.status])
@@ -101,7 +100,6 @@ def ending(result: Result, *, verbose: bool) -> Iterator[tuple[str, str]]:
     Yields
     ------
     (str, str)
-        Name and value of a fact.
     """
     if result.reason:
         yield "reason", separated(result.reason, result.time_unit)
@@ -135,7 +133,6 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     Returns
     -------
     Text
-        Its name, status, value, pattern and reason.
     """
     line = _headed(entry.name, entry.status, ENTRY_STYLE[entry.status])
     if entry.value is not None:
@@ -159,7 +156,6 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     Returns
     -------
     RenderableType
-        Title, facts and tables.
     """
     drawing, unit = drawing_of(instance.kind), instance.time_unit
     style = ENTRY_STYLE[entry.status] or "bold green"

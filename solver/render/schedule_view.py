@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -74,53 +74,42 @@ class ScheduleView:
         """End of the last op."""
         return float(max((op.end for op in self.document.ops), default=0))
 
-    def laid_out(
-        self,
-        chart: Chart,
-        rows: Iterable[tuple[str, str]],
-        below: RenderableType,
-        hidden: Sequence[str] = (),
-    ) -> RenderableType:
-        """Return all that is shown: title, chart, figures, table.
 
-        Parameters
-        ----------
-        chart : Chart
-        rows : iterable of (str, str)
-            Names and values of the figures.
-        below : RenderableType
-            The table below them.
-        hidden : sequence of str
-            What ``--links`` would also draw, in words.
+@dataclass(frozen=True)
+class ScheduleReport:
+    """A schedule as it is shown: its chart, and on terminals its figures and a table."""
 
-        Returns
-        -------
-        RenderableType
-            All of it, one below the other.
-        """
-        notes = (Text(f" {what}", "dim", overflow="fold") for what in hidden)
+    title: str
+    chart: Chart
+    facts: Sequence[tuple[str, str]]
+    table: RenderableType
+    notes: Sequence[str] = ()  # what `--links` would also draw
+
+    def __rich__(self) -> RenderableType:
+        """Return all of it, one below the other."""
+        notes = (Text(f" {note}", "dim", overflow="fold") for note in self.notes)
         title = Text(self.title, "bold", overflow="fold")
-        return Group(title, chart, *notes, Text(), facts(rows), Text(), below)
+        return Group(title, self.chart, *notes, Text(), facts(self.facts), Text(), self.table)
 
 
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
 
 
-def chart_of_schedule(shown: ScheduleView) -> Chart:
-    """Return the chart of a schedule of any kind."""
+def report_of_schedule(shown: ScheduleView) -> ScheduleReport:
+    """Return the report on a schedule of any kind."""
     rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
-    return Chart(rows, shown.end, shown.unit, shown.frame.window)
-
-
-def view_of_schedule(shown: ScheduleView) -> RenderableType:
-    """Return the view of a schedule of any kind."""
-    frame, end, chart = shown.frame, shown.end, chart_of_schedule(shown)
-    devices = [row for row in chart.rows if row.is_device]
-    hidden = [] if frame.links else list(_hidden({op.kind for op in shown.document.ops}))
+    devices = [row for row in rows if row.is_device]
+    notes = () if shown.frame.links else _hidden({op.kind for op in shown.document.ops})
     ratios, peaks = _known(shown)
-    times = {"makespan": end, "device span": max(map(_span, devices), default=0)}
+    times = {"makespan": shown.end, "device span": max(map(_span, devices), default=0)}
     found = {name: f"{figure(time)} {shown.unit}" for name, time in times.items()}
-    return shown.laid_out(chart, (found | ratios).items(), busy_table(devices, end, peaks), hidden)
+    return ScheduleReport(
+        shown.title,
+        Chart(rows, shown.end, shown.unit, shown.frame.window),
+        list((found | ratios).items()),
+        busy_table(devices, shown.end, peaks),
+        list(notes),
+    )
 
 
 def _hidden(kinds: set[str | None]) -> Iterator[str]:
@@ -159,14 +148,12 @@ def peak_text(used: float, capacity: float | None = None) -> str:
     Parameters
     ----------
     used : float
-        The highest use, in the unit of the pool.
+        In the unit of the pool.
     capacity : float, optional
-        Capacity of the pool.
 
     Returns
     -------
     str
-        The figures, without a unit.
     """
     return " of ".join(figures(used, *([] if capacity is None else [capacity])))
 
@@ -183,11 +170,11 @@ def busy_table(
     ----------
     rows : sequence of Row
     makespan : float
-        What is not busy of it is idle.
+        Idle time is the rest of it.
     peaks : mapping of str to str, optional
         Peak memory by the names of rows, where known.
     head : str
-        What a row is.
+        Heading of the names.
 
     Returns
     -------

@@ -132,7 +132,6 @@ def table(*columns: TableColumn, styles: Sequence[str] | None = None) -> Fitting
     Returns
     -------
     FittingTable
-        The table, not indented.
     """
     found = FittingTable(*(column for column in columns if column.cells is not None))
     rows = list(zip(*(column.cells for column in columns if column.cells is not None), strict=True))
@@ -154,7 +153,6 @@ def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] 
     Returns
     -------
     list of str or None
-        Cells from top to bottom.
     """
     return None if values is None else [show(value) for value in values]
 

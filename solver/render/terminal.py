@@ -43,31 +43,26 @@ class TerminalConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render anything, texts made _harmless.
+        """Render anything, texts made harmless.
 
         Parameters
         ----------
-        renderable : RenderableType
-            What to render.
-        options : ConsoleOptions, optional
+        renderable, options
             As for any console.
 
         Returns
         -------
         iterable of Segment
-            Pieces of text with their styles.
         """
         shown = _harmless(renderable) if isinstance(renderable, Text) else renderable
         return super().render(shown, options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a _harmless text for a string.
+        """Return a harmless text for a string.
 
         Parameters
         ----------
-        text : str
-            Any string.
-        **options : Any
+        text, options
             As for any console.
 
         Returns

@@ -130,7 +130,6 @@ class Axis:
         indent : int
             Columns to the left of the axis.
         unit : str
-            Unit of the times.
         plain : bool
             Use no character beyond ASCII.
 
@@ -152,19 +151,18 @@ class Axis:
 
 
 def round_times(first: float, last: float, wanted: int) -> list[float]:
-    """Return round times within a window.
+    """Return round times within a window, ascending; none where the window is a point.
 
     Parameters
     ----------
     first, last : float
-        Its ends.
     wanted : int
         Most steps from one to the other.
 
     Returns
     -------
     list of float
-        Multiples of `round_step`, ascending; none where the window is a point.
+        Multiples of `round_step`.
     """
     step = round_step(last - first, wanted)
     if step <= 0:
@@ -175,19 +173,17 @@ def round_times(first: float, last: float, wanted: int) -> list[float]:
 
 
 def round_step(most: float, wanted: int) -> float:
-    """Return the least of 1, 2, 5 x 10^n that reaches `most` in few steps.
+    """Return the least of 1, 2, 5 x 10^n that reaches `most` in few steps; 0 where `most` is 0.
 
     Parameters
     ----------
     most : float
-        What the steps reach.
     wanted : int
         Most steps.
 
     Returns
     -------
     float
-        The step, in the unit of `most`; 0 where there is nothing to reach.
     """
     if most < 1e-12:
         return 0.0
@@ -202,7 +198,6 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     Parameters
     ----------
     chart : Chart
-        What is drawn.
     options : ConsoleOptions
         Its width, and whether only ASCII is shown.
 

@@ -58,7 +58,6 @@ def rounding_note(error: float | None, unit: str) -> str | None:
     Returns
     -------
     str or None
-        The line, with the error rounded up to two digits.
     """
     if not error:
         return None
@@ -73,15 +72,11 @@ def with_unit(text: str, unit: str) -> str:
 
     Parameters
     ----------
-    text : str
-        The figure.
-    unit : str
-        What it counts.
+    text, unit : str
 
     Returns
     -------
     str
-        The figure, a space and the unit.
     """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
 
@@ -119,18 +114,17 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
 
 
 def separated(text: str, unit: str) -> str:
-    """Return `text` with thousands separators in its times, which the unit follows.
+    """Return a text with thousands separators in its times; other numbers stay as they are.
 
     Parameters
     ----------
     text : str
     unit : str
-        Unit of its times.
+        Unit that follows a time.
 
     Returns
     -------
     str
-        The text; other numbers stay as they are.
     """
     pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
     return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

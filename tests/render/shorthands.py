@@ -21,7 +21,7 @@ def describe_problem(instance: Instance, problem: Any) -> RenderableType:
 def view_of_schedule(
     title: str, instance: Instance, schedule: Schedule, source: Any = None, **frame: Any
 ) -> RenderableType:
-    return drawing_of(instance.kind).drawn(_shown(title, instance, schedule, source, **frame))
+    return drawing_of(instance.kind).view(_shown(title, instance, schedule, source, **frame))
 
 
 def _shown(
@@ -33,11 +33,11 @@ def _shown(
 
 def view_of_any(title: str, schedule: Schedule, **frame: Any) -> RenderableType:
     """Return the view that suits schedules of any kind, which asks nothing of the instance."""
-    return Drawing().drawn(_shown(title, Instance.model_construct(), schedule, **frame))
+    return Drawing().view(_shown(title, Instance.model_construct(), schedule, **frame))
 
 
 def view_of_document(
     title: str, document: ScheduleDocument, source: Any = None, **frame: Any
 ) -> RenderableType:
     shown = ScheduleView(title, document, source, ViewOptions(**frame))
-    return drawing_of_document(document).drawn(shown)
+    return drawing_of_document(document).view(shown)

@@ -24,7 +24,6 @@ from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.kind import is_refresh
 from ppsolve.solver.kfac.pattern import pattern_of
-from ppsolve.solver.render.chart import Chart
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
@@ -37,13 +36,12 @@ from ppsolve.solver.render.drawing import (
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.kfac.view import (
     PipelineRepeats,
-    chart_of_refresh,
     device_table,
     repeats_of,
-    view_of_refresh,
+    report_of_refresh,
 )
 from ppsolve.solver.render.pipeline import pipeline_shape
-from ppsolve.solver.render.schedule_view import ScheduleView
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
@@ -63,7 +61,9 @@ def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[
     yield "modules", f"{_range(_modules(device) for device in pattern.devices)} per device"
     yield "margin", _margin(instance)
     yield "replicas", _replicas(pattern)
-    yield "objective", f"fewest iterations, {_interval(instance)}"
+    most = instance.refresh_interval
+    limit = "without a limit" if most is None else f"at most {most}"
+    yield "objective", f"fewest iterations, {limit}"
     if instance.tie_break is not TieBreak.NONE:
         yield "then", f"least {instance.tie_break.value}"
     if pattern.saved:
@@ -72,11 +72,6 @@ def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[
 
 def _margin(instance: KfacInstance) -> str:
     return f"{100 * float(instance.margin_ratio):.4g} % of an op's length stays free after it"
-
-
-def _interval(instance: KfacInstance) -> str:
-    most = instance.refresh_interval
-    return "without a limit" if most is None else f"at most {most}"
 
 
 def _microbatches(device: DevicePattern) -> int:
@@ -283,15 +278,10 @@ class KfacDrawing(Drawing):
         """Whether ops of the schedule are repeated by iteration."""
         return repeats_of(document) is not None
 
-    def chart(self, shown: ScheduleView) -> Chart:
-        """Return the chart of the iterations of a refresh, or of a cycle."""
-        repeats = _repeats(shown)
-        return super().chart(shown) if repeats is None else chart_of_refresh(shown, repeats)
-
-    def drawn(self, shown: ScheduleView) -> RenderableType:
+    def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the iterations of a refresh, or the chart of a cycle."""
         repeats = _repeats(shown)
-        return super().drawn(shown) if repeats is None else view_of_refresh(shown, repeats)
+        return super().view(shown) if repeats is None else report_of_refresh(shown, repeats)
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
@@ -346,19 +336,17 @@ def _status(entry: RefreshEntry, result: RefreshResult, *, verbose: bool) -> str
 
 
 def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
-    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, or the range of many.
+    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, the range of many, or a dash.
 
     Parameters
     ----------
     counts : sequence of int, optional
-        Iterations of each device.
     marks : sequence of str
         Signs behind the counts of the first devices.
 
     Returns
     -------
     str
-        The counts; a dash if there are none.
     """
     if not counts:
         return ABSENT
@@ -373,19 +361,17 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
-    """Return the devices on which a heuristic needs rules broken to beat the proven bound.
+    """Return the devices on which a heuristic breaks rules to beat the proven bound, ascending.
 
     Parameters
     ----------
     entry : RefreshEntry
-        The heuristic.
     result : RefreshResult
         Holds what is proved of each device.
 
     Returns
     -------
     list of int
-        Numbers of the devices, ascending.
     """
     if entry.status is not HeuristicStatus.INFEASIBLE or not result.bound_of:
         return []

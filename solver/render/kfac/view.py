@@ -15,7 +15,13 @@ from ppsolve.models.kfac.result import RefreshEntry, RefreshFigures, RefreshResu
 from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows, kinds_of
 from ppsolve.solver.render.figures import ABSENT, figure
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, ScheduleView, ViewOptions, Window
+from ppsolve.solver.render.schedule_view import (
+    HIDDEN_SYNCS,
+    ScheduleReport,
+    ScheduleView,
+    ViewOptions,
+    Window,
+)
 from ppsolve.solver.render.tables import TableColumn, each, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
@@ -40,21 +46,6 @@ class PipelineRepeats:
     def end_of(self, device: int) -> float:
         """Return when the last iteration of a device ends."""
         return self.counts.get(device, 1) * self.period
-
-    def window(self, first: int, last: int) -> tuple[float, float]:
-        """Return the time from the start of one iteration to the end of another.
-
-        Parameters
-        ----------
-        first, last : int
-            Numbers of the iterations, from 0.
-
-        Returns
-        -------
-        (float, float)
-            Both times, in the schedule's unit.
-        """
-        return first * self.period, (last + 1) * self.period
 
 
 def repeats_of(document: ScheduleDocument, period: float | None = None) -> PipelineRepeats | None:
@@ -92,74 +83,45 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Pipel
     return PipelineRepeats(counts, period or float(whole) or 1.0)
 
 
-def chart_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Chart:
-    """Return the chart of a refresh, its iterations side by side.
+def report_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> ScheduleReport:
+    """Return the report on a refresh, its iterations side by side.
 
     Parameters
     ----------
     shown : ScheduleView
-        What is drawn; without the problem ops are grouped by the devices that their names begin
-        with.
+        Without the problem ops are grouped by the devices that their names begin with.
     repeats : PipelineRepeats
         Its iterations.
 
     Returns
     -------
-    Chart
-        Rows of devices, and of links where they are asked for.
+    ScheduleReport
 
     Raises
     ------
     InputError
         Iterations are asked for that are not there.
     """
-    return _chart(shown, repeats, _rows(shown, repeats, _given(shown)))
-
-
-def view_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> RenderableType:
-    """Return the view of a refresh.
-
-    Parameters
-    ----------
-    shown : ScheduleView
-        What is drawn.
-    repeats : PipelineRepeats
-        Its iterations.
-
-    Returns
-    -------
-    RenderableType
-        Title, chart, figures and the table of devices.
-
-    Raises
-    ------
-    InputError
-        Iterations are asked for that are not there.
-    """
-    figures = _given(shown)
+    source, links = shown.source, shown.frame.links
+    figures = source if isinstance(source, RefreshResult | RefreshEntry) else None
     rows = _rows(shown, repeats, figures)
     devices = [row for row in rows if row.is_device]
     hidden = set(kinds_of(rows)) - set(kinds_of(devices))
-    hides = not shown.frame.links and set(SYNC_KINDS) & hidden
     known = figures if figures and figures.iterations_of is not None else None
-    below = device_table(known or _figures(devices, repeats), shown.unit)
-    chart, facts = _chart(shown, repeats, rows), _facts(shown, repeats)
-    return shown.laid_out(chart, facts, below, [HIDDEN_SYNCS] if hides else [])
-
-
-def _given(shown: ScheduleView) -> RefreshFigures | None:
-    source = shown.source
-    return source if isinstance(source, RefreshResult | RefreshEntry) else None
-
-
-def _chart(shown: ScheduleView, repeats: PipelineRepeats, rows: list[Row]) -> Chart:
-    return Chart(
-        [row for row in rows if row.is_device or (shown.frame.links and row.bars)],
+    chart = Chart(
+        [row for row in rows if row.is_device or (links and row.bars)],
         max(repeats.most * repeats.period, shown.end),
         shown.unit,
         _window(shown.frame, repeats),
         iterations=repeats.starts,
         small_letters="the second pipe",
+    )
+    return ScheduleReport(
+        shown.title,
+        chart,
+        list(_facts(shown, repeats)),
+        device_table(known or _figures(devices, repeats), shown.unit),
+        [HIDDEN_SYNCS] if not links and set(SYNC_KINDS) & hidden else [],
     )
 
 
@@ -171,7 +133,7 @@ def _window(frame: ViewOptions, repeats: PipelineRepeats) -> Window:
         raise InputError(
             f"expected iterations from 0 to {repeats.most - 1}, got {last}", field="--iteration"
         )
-    return repeats.window(first, last)
+    return first * repeats.period, (last + 1) * repeats.period
 
 
 def _rows(
@@ -204,7 +166,8 @@ def _has_streams(
 def _facts(shown: ScheduleView, repeats: PipelineRepeats) -> Iterator[tuple[str, str]]:
     yield ITERATIONS, figure(repeats.most)
     yield "iteration", f"{figure(repeats.period)} {shown.unit}"
-    ends = max((op.end for op in shown.document.ops if _is_work(op)), default=None)
+    found = ((op.end, RefreshId.of(op)) for op in shown.document.ops)
+    ends = max((end for end, id in found if id and id.iteration is None), default=None)
     if ends is not None:
         last = with_unit(figure(math.floor(100 * ends / repeats.period) / 100), ITERATIONS)
         yield "K-FAC work", f"done at {figure(ends)} {shown.unit}, after {last}"
@@ -217,11 +180,6 @@ def _figures(devices: list[Row], repeats: PipelineRepeats) -> RefreshFigures:
         usage_of=[100 * row.busy / end for row, end in zip(devices, ends, strict=True)],
         bubbles_of=[end - row.busy for row, end in zip(devices, ends, strict=True)],
     )
-
-
-def _is_work(op: ScheduledOp) -> bool:
-    found = RefreshId.of(op)
-    return found is not None and found.iteration is None
 
 
 def _by_device(document: ScheduleDocument) -> ScheduleDocument:
@@ -247,25 +205,24 @@ def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
 
 
 def device_table(known: RefreshFigures, unit: str) -> RenderableType:
-    """Return the table of devices of a result or a heuristic.
+    """Return the table of devices of a result or a heuristic; unknown figures have no column.
 
     Parameters
     ----------
     known : RefreshFigures
-        What is known per device; what is not known gets no column.
     unit : str
         Unit of times.
 
     Returns
     -------
     RenderableType
-        A row per device, indented.
     """
     proved = known if isinstance(known, RefreshResult) else None
     bounds = proved and proved.bound_of
     devices = range(len(known.iterations_of or bounds or ()))
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
     breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
     found = table(
         TableColumn("device", each(devices, str)),
         TableColumn(ITERATIONS, each(known.iterations_of, figure)),
@@ -277,7 +234,7 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
         TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
         TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
         TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
-        TableColumn("oldest\ninverse", each(known.oldest_of, _age), expendable=2),
+        TableColumn("oldest\ninverse", ages, expendable=2),
         TableColumn(
             "breaks",
             each(breaks, lambda rules: broken_rules(rules) or ABSENT),
@@ -286,7 +243,3 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
         ),
     )
     return indented(found)
-
-
-def _age(age: int | None) -> str:
-    return ABSENT if age is None else f"{figure(age)} it."

@@ -17,7 +17,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
-from ppsolve.solver.render.chart import AmountCurve, Chart
+from ppsolve.solver.render.chart import AmountCurve
 from ppsolve.solver.render.colours import KERNEL_KIND
 from ppsolve.solver.render.drawing import (
     Drawing,
@@ -29,17 +29,16 @@ from ppsolve.solver.render.drawing import (
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.overlap.view import (
-    chart_of_program,
     collective_kind,
     exposed_text,
     is_overlap_document,
     program_facts,
     program_of,
     program_shape,
+    report_of_program,
     share_of,
-    view_of_program,
 )
-from ppsolve.solver.render.schedule_view import ScheduleView
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
@@ -158,23 +157,17 @@ class OverlapDrawing(Drawing):
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
 
-    def chart(self, shown: ScheduleView) -> Chart:
-        """Return the chart of the streams, what is in flight and what is held."""
-        shown.frame.refuse_iterations()
-        return chart_of_program(shown)
-
-    def drawn(self, shown: ScheduleView) -> RenderableType:
+    def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
         shown.frame.refuse_iterations()
-        return view_of_program(shown)
+        return report_of_program(shown)
 
-    def warning(
-        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
-    ) -> str | None:
+    def warning(self, shown: ScheduleView) -> str | None:
         """Return a warning if the order of a result does not run as its schedule."""
+        source, program = shown.source, cast("OverlapInstance", shown.instance)
         order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
-        program = cast("OverlapInstance", instance)
-        if order is None or program_of(program, schedule, order) is not None:
+        assert shown.schedule is not None
+        if order is None or program_of(program, shown.schedule, order) is not None:
             return None
         return "its order does not run as its schedule; the schedule is drawn"
 
@@ -252,7 +245,6 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
     Returns
     -------
     str
-        The reason, on one line.
     """
     completed = _COMPLETED.search(reason)
     own = reason[: completed.start()] if completed else reason

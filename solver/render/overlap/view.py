@@ -10,8 +10,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import cast
 
-from rich.console import RenderableType
-
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
@@ -23,7 +21,7 @@ from ppsolve.solver.overlap.report import ProgramReport
 from ppsolve.solver.render.chart import AmountCurve, Bar, Chart, Row
 from ppsolve.solver.render.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent
-from ppsolve.solver.render.schedule_view import ScheduleView, busy_table
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, busy_table
 
 NODE_KINDS = frozenset(NodeKind)
 OVERLAP_KINDS = NODE_KINDS | {LAUNCH_KIND, RELEASE_KIND}
@@ -54,14 +52,11 @@ def collective_kind(text: str) -> str:
 def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = None) -> list[Row]:
     """Return the row of the compute stream, then one per comm stream; added ops are left out.
 
-    Without the instance streams are not known: collectives that run at once get several rows.
-
     Parameters
     ----------
     document : ScheduleDocument
-        The schedule.
     instance : OverlapInstance, optional
-        Tells streams and types of collectives.
+        Without it streams are not known: collectives that run at once get several rows.
 
     Returns
     -------
@@ -84,18 +79,18 @@ def stream_rows(document: ScheduleDocument, instance: OverlapInstance | None = N
 def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
     """Yield the time for which waits hold the compute stream.
 
+    Before the moment at which a wait lets it go on, the stream is idle only because of the wait.
+
     Parameters
     ----------
     kernels : sequence of Bar
-        What runs on the stream, by start.
+        The ops of the stream, by start.
     moments : iterable of float
-        When each wait lets the stream go on, ascending: in a program the stream is idle before
-        such a moment only because of the wait.
+        When each wait lets the stream go on, ascending.
 
     Yields
     ------
     Bar
-        A wait, in the unit of the kernels.
     """
     clock, following = 0.0, 0
     for moment in moments:
@@ -231,14 +226,11 @@ def program_facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield names and values of a program order.
 
-    Caps are known where the instance is; `least` bounds the peak of live bytes from below.
-
     Parameters
     ----------
     found : ProgramFigures
-        The figures of the order.
     makespan : float or None
-        What waits are a share of.
+        Waits are a share of it.
     unit : str
         Unit of times.
     instance : OverlapInstance, optional
@@ -263,21 +255,18 @@ def program_facts(
 
 
 def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
-    """Return the exposed communication with its share of the makespan.
+    """Return the exposed communication with its unit, and its share of the makespan.
 
     Parameters
     ----------
     found : ProgramFigures
-        The figures of an order.
     makespan : float or None
         Time of the whole order.
     unit : str
-        Unit of times.
 
     Returns
     -------
     str
-        Time with its unit, then the share in percent if there is one.
     """
     wait = found.exposed_wait
     share = share_of(wait, makespan)
@@ -328,8 +317,8 @@ def share_of(wait: float | None, makespan: float | None) -> float | None:
 Points = Sequence[tuple[float, float]] | None  # an amount from each time on, if it is known
 
 
-def chart_of_program(shown: ScheduleView) -> Chart:
-    """Return the chart of a program: its streams, what is in flight and what is held.
+def report_of_program(shown: ScheduleView) -> ScheduleReport:
+    """Return the report on a program: its streams, what is in flight and what is held.
 
     Without the instance its file says what is in flight and held. With it, but without a source
     whose program order runs as the schedule, what is in flight is not known.
@@ -339,33 +328,22 @@ def chart_of_program(shown: ScheduleView) -> Chart:
     InputError
         A curve holds numbers that cannot be drawn.
     """
-    return _drawn(shown)[0]
-
-
-def view_of_program(shown: ScheduleView) -> RenderableType:
-    """Return the view of a schedule of a program; errors as in `chart_of_program`."""
-    instance = cast("OverlapInstance | None", shown.instance)
-    chart, found = _drawn(shown)
-    least = shown.source.least_peak_bytes if isinstance(shown.source, OverlapResult) else None
-    facts = program_facts(found, shown.end, shown.unit, instance, least)
-    return shown.laid_out(
-        chart,
-        [("makespan", f"{figure(shown.end)} {shown.unit}"), *facts],
-        busy_table(chart.rows, shown.end, head="stream"),
-    )
-
-
-def _drawn(shown: ScheduleView) -> tuple[Chart, ProgramFigures]:
-    instance = cast("OverlapInstance | None", shown.instance)
+    instance, source = cast("OverlapInstance | None", shown.instance), shown.source
     rows = stream_rows(shown.document, instance)
     waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
     if instance is not None and shown.schedule is not None:
-        found, *points = _replayed(instance, shown.schedule, shown.source, waited)
+        found, *points = _replayed(instance, shown.schedule, source, waited)
     else:
-        found, *points = _written(shown.source, waited)
+        found, *points = _written(source, waited)
     curves, window = list(_curves(*points)), shown.frame.window
-    chart = Chart(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle")
-    return chart, found
+    least = source.least_peak_bytes if isinstance(source, OverlapResult) else None
+    makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
+    return ScheduleReport(
+        shown.title,
+        Chart(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle"),
+        [makespan, *program_facts(found, shown.end, shown.unit, instance, least)],
+        busy_table(rows, shown.end, head="stream"),
+    )
 
 
 def _replayed(
@@ -405,23 +383,18 @@ def _curves(in_flight: Points, live: Points) -> Iterator[AmountCurve]:
 def program_of(
     instance: OverlapInstance, schedule: Schedule, order: object
 ) -> ProgramReport | None:
-    """Return the program that `order` (names) names, if it runs as the schedule does.
-
-    Kernels and collectives must start when the schedule says so.
+    """Return the program of an order, if its kernels and collectives start as the schedule says.
 
     Parameters
     ----------
     instance : OverlapInstance
-        The program.
     schedule : Schedule
-        A schedule of it.
     order : object
         Names of nodes in program order, if they are that.
 
     Returns
     -------
     ProgramReport or None
-        The program as it runs; None if the order is no such list or runs otherwise.
     """
     index = instance.index_of
     if not isinstance(order, list) or not all(

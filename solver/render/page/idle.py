@@ -129,7 +129,6 @@ def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     Returns
     -------
     list of Idle
-        One per span resource, in their order.
     """
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
     walk = _CauseWalk(schedule, causes)

@@ -20,7 +20,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.optimize.owners import schedule_of
-from ppsolve.solver.render.drawings import drawing_of
+from ppsolve.solver.render.drawings import bound_of, drawing_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
 from ppsolve.solver.render.page.idle import Idle, OpCauses, causes_of, idle_of
 
@@ -58,30 +58,20 @@ class PageSchedule:
     @property
     def bound(self) -> float | None:
         """The proven bound where it is one of the makespan, in the instance's unit."""
-        return self._bound_of(Objective.MAKESPAN)
-
-    @property
-    def span_bound(self) -> float | None:
-        """The proven bound where it is one of the device span, in the instance's unit."""
-        return self._bound_of(Objective.DEVICE_SPAN)
-
-    def _bound_of(self, objective: Objective) -> float | None:
-        is_time = self.result.value_unit in {None, self.result.time_unit}
-        return self.result.bound if is_time and self.result.objective is objective else None
+        return bound_of(self.result, Objective.MAKESPAN)
 
     def columns(self, unit: str) -> Columns:
         """Return all that the page's script needs to draw it, times in ticks of `unit`."""
         scale = self.schedule.problem.scale
         factor = ratio_of_units(scale.unit, unit)
         drawing = drawing_of(self.instance.kind)
-        period = drawing.period(self.instance)
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
         curves = drawing.curves(self.entry or self.result, self.schedule)
         return {
             "tick": float(scale.tick) * factor,
             "bound": _scaled(self.bound, factor),
-            "spanBound": _scaled(self.span_bound, factor),
-            "period": _scaled(period, factor),
+            "spanBound": _scaled(bound_of(self.result, Objective.DEVICE_SPAN), factor),
+            "period": _scaled(drawing.period(self.instance), factor),
             **columns_of(self.schedule, self.causes, curves, kinds),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -12,13 +12,14 @@ from rich.console import Console, RenderableType
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.plan.result import Plan, PlanRow, Range
+from ppsolve.models.plan.result import Plan, PlanRow
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.page.idle import Idle
 from ppsolve.solver.render.page.schedules import PageSchedule
+from ppsolve.solver.render.plan import COUNTED, goodput_text, range_text
 from ppsolve.solver.render.reports import bottleneck, ending, ranked
-from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
+from ppsolve.solver.render.wording import entry_status, spaced, unit_of
 
 
 def asset(name: str) -> str:
@@ -119,7 +120,6 @@ def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     Returns
     -------
     str
-        Elements, one below the other.
     """
     drawing = drawing_of(result.kind)
     instance = None if shown is None else shown.instance
@@ -127,7 +127,8 @@ def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     rows = [*status, *drawing.facts(result, instance), *bottleneck(result)]
     rows += ending(result, verbose=False)
     parts = [facts(rows), *map(plain, drawing.parts(result, result.time_unit))]
-    return "".join([*parts, _heuristics_table(result), *_notes(result), _bounds_table(result)])
+    notes = map(plain, drawing.notes(result, verbose=True))
+    return "".join([*parts, _heuristics_table(result), *notes, _bounds_table(result)])
 
 
 def _bounds_table(result: Result) -> str:
@@ -166,10 +167,6 @@ def _not_applicable(entries: Sequence[HeuristicEntry]) -> str:
     rows = [[entry.name, entry.reason or ABSENT] for entry in entries]
     inner = table(["heuristic", "why"], rows, "Heuristics that do not apply", words=(0, 1))
     return f"<details><summary>{len(rows)} heuristics do not apply</summary>{inner}</details>\n"
-
-
-def _notes(result: Result) -> Iterator[str]:
-    yield from map(plain, drawing_of(result.kind).notes(result, verbose=True))
 
 
 def plain(part: RenderableType) -> str:
@@ -263,30 +260,18 @@ def memory_table(shown: PageSchedule) -> str:
 
 def plan_part(plan: Plan) -> str:
     """Return the facts of a plan and the table of its configurations."""
-    rows = [("status", plan.status.value), ("goodput", _range(plan.goodput, "samples/s"))]
-    counts = plan.counts
-    rows += [
+    counts = {name: getattr(plan.counts, name) for name in COUNTED}
+    decided = (f"{number:,} {spaced(name)}" for name, number in counts.items() if number)
+    rows = [
+        ("status", plan.status.value),
+        ("goodput", goodput_text(plan.goodput)),
         ("gap", percent(plan.gap)),
-        ("configurations", figure(counts.enumerated)),
-        ("decided", ", ".join(_decided(plan))),
+        ("configurations", figure(plan.counts.enumerated)),
+        ("decided", ", ".join(decided)),
     ]
     heads = ["configuration", "verdict", "rank", "goodput (samples/s)", "step", "schedule"]
     shown = [_plan_row(row, plan.time_unit) for row in plan.table]
     return facts(rows) + table(heads, shown, "Configurations", words=(0, 1))
-
-
-def _decided(plan: Plan) -> Iterator[str]:
-    counts = plan.counts
-    for name in (
-        "pruned_by_memory",
-        "pruned_by_bound",
-        "measured",
-        "solved",
-        "not_applicable",
-        "undecided",
-    ):
-        if getattr(counts, name):
-            yield f"{getattr(counts, name):,} {spaced(name)}"
 
 
 def _plan_row(row: PlanRow, unit: str) -> list[str]:
@@ -296,15 +281,11 @@ def _plan_row(row: PlanRow, unit: str) -> list[str]:
         f"{f' x {chosen.virtual_stages}' if chosen.virtual_stages > 1 else ''}, "
         f"{chosen.microbatches} micro-batches of {chosen.microbatch_size}, {chosen.backward}"
     )
-    step = ABSENT if row.step_time is None else _range(row.step_time, unit)
     return [
-        shape, f"{row.verdict.value}: {row.reason}", str(row.rank), _range(row.goodput, ""), step,
+        shape,
+        f"{row.verdict.value}: {row.reason}",
+        str(row.rank),
+        ABSENT if row.goodput is None else range_text(row.goodput),
+        ABSENT if row.step_time is None else f"{range_text(row.step_time)} {unit}",
         row.schedule_by or ABSENT,
-    ]  # fmt: skip
-
-
-def _range(found: Range | None, unit: str) -> str:
-    if found is None:
-        return ABSENT
-    low, high = figures(found.low, found.high)
-    return with_unit(low if low == high else f"{low} to {high}", unit).strip()
+    ]

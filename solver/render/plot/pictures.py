@@ -76,7 +76,6 @@ def gantt(
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -100,19 +99,12 @@ def memory(
 
     Parameters
     ----------
-    found : Result, HeuristicEntry or Plan
-        What has a schedule.
-    instance : Instance, optional
-        What it schedules; by default the one that the result carries.
-    title : str, optional
-        First line as in `gantt`.
-    inches : float
-        Width of the figure.
+    found, instance, title, inches
+        As for `gantt`.
 
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -134,15 +126,12 @@ def gaps(
     ----------
     result : Result
         Value, bound and heuristics.
-    title : str, optional
-        First line, by default the instance; empty for no lines above.
-    inches : float
-        Width of the figure.
+    title, inches
+        As for `gantt`; the first line is by default the instance.
 
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -161,16 +150,13 @@ def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.colum
     Parameters
     ----------
     found : Curve
-        What `ppsolve.curve` returns.
-    title : str, optional
-        First line, by default the instance; empty for none.
-    inches : float
-        Width of the figure.
+        The result of `ppsolve.curve`.
+    title, inches
+        As for `gantt`; the first line is by default the instance.
 
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------

@@ -403,7 +403,6 @@ def schedule_figure(
     Returns
     -------
     Figure
-        The chart, with amounts over time below it.
 
     Raises
     ------
