@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from statistics import median
@@ -106,9 +106,7 @@ class AmountCurve:
         Parameters
         ----------
         window : (float, float)
-            First and last time.
         width : int
-            Number of columns.
 
         Returns
         -------
@@ -201,7 +199,6 @@ def chart_rows(
     Parameters
     ----------
     document : ScheduleDocument
-        The schedule.
     problem : Problem, optional
         Gives every resource its row and name; without it rows follow the ops' device labels.
     links : bool
@@ -320,7 +317,6 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
     first, last : float
         Ends of the window, in the unit of the bars.
     width : int
-        Number of columns.
 
     Returns
     -------
@@ -341,17 +337,14 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
         parts[None] = max(1.0 - sum(parts.values()), 0.0)
     # With more ops per column, columns stand for shares of time rather than for ops.
     crowded = pieces > 2.5 * width
-    chosen = _in_turns(shares) if crowded else _largest(shares)
+    largest = (max(reversed(column), key=column.__getitem__) for column in shares)
+    chosen = _in_turns(shares) if crowded else list(largest)
     owners = [
         best[kind][1] if kind in best else None for kind, best in zip(chosen, longest, strict=True)
     ]
     if not crowded:
         _keep_short_ops(longest, owners)
     return [ColumnRun(run[0], len(run)) for run in (list(g) for _, g in groupby(owners, key=id))]
-
-
-def _largest(shares: _Shares) -> list[str | None]:
-    return [max(reversed(column), key=lambda kind: column[kind]) for column in shares]
 
 
 def _in_turns(shares: _Shares) -> list[str | None]:
@@ -432,7 +425,6 @@ def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]
     bars : sequence of Bar
         The ops of the row.
     window : (float, float)
-        First and last time.
     points : float
         Width of the row.
 
@@ -487,7 +479,10 @@ def labels_of(pieces: Sequence[Piece], scale: float, size: float) -> list[str]:
     )
     for place in numbered if not fits else ():
         forms[place] = forms[place][1:]
-    return [_longest(form, room, size) for form, room in zip(forms, rooms, strict=True)]
+    return [
+        next((text for text in form if text and text_width(text, size) <= room), "")
+        for form, room in zip(forms, rooms, strict=True)
+    ]
 
 
 def _forms(bar: Bar) -> tuple[str, ...]:
@@ -495,7 +490,3 @@ def _forms(bar: Bar) -> tuple[str, ...]:
     if bar.kind in ACTION_KINDS:
         return label, label.removeprefix(letter)
     return label, bar.short, letter
-
-
-def _longest(forms: Iterable[str], room: float, size: float) -> str:
-    return next((text for text in forms if text and text_width(text, size) <= room), "")

@@ -99,21 +99,18 @@ def _sentence(found: Curve) -> str:
 
 
 def curve_figure(found: Curve, title: str, inches: float) -> Figure:
-    """Return the picture of a curve.
+    """Return the picture of a curve: values, bounds below them, the gap between shaded.
 
     Parameters
     ----------
     found : Curve
-        Points with their values and bounds.
     title : str
         Line above; empty for none.
     inches : float
-        Width of the figure.
 
     Returns
     -------
     Figure
-        Values as a line with marks, filled where proved; bounds below, the gap between shaded.
 
     Raises
     ------

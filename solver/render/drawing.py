@@ -237,7 +237,6 @@ class Drawing:
         Parameters
         ----------
         results : sequence of Result
-            One row each.
         fold_names : bool
             Continue long names on the next line instead of cutting them off.
 
@@ -271,7 +270,6 @@ def heuristic_table(
     Parameters
     ----------
     entries : sequence of HeuristicEntry
-        One row each.
     result : Result
         Its objective names the values.
     *columns : TableColumn
@@ -300,7 +298,6 @@ def distances(
     Parameters
     ----------
     entries : sequence of HeuristicEntry
-        One row each.
     result : Result
         What they are compared with.
     expendable : int
@@ -368,7 +365,6 @@ def described(
     ----------
     instance : Instance
     rows : sequence of (str, str)
-        Names and values.
     what : str, optional
         What the instance is; otherwise its kind is named.
     devices : RenderableType, optional

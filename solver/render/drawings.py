@@ -50,7 +50,6 @@ def bound_of(found: object, objective: Objective) -> float | None:
     found : object
         The result; others have no bound.
     objective : Objective
-        Which time.
 
     Returns
     -------
@@ -141,7 +140,6 @@ def drawn_of(
     Parameters
     ----------
     found : Result, HeuristicEntry or Plan
-        What has a schedule.
     instance : Instance, optional
         What it schedules; by default the one that the result carries.
 

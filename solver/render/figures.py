@@ -16,14 +16,12 @@ def figure(value: float | None, significant: int = 6) -> str:
     Parameters
     ----------
     value : float or None
-        The number.
     significant : int
         Digits that it keeps where it is not whole.
 
     Returns
     -------
     str
-        The figure, without a unit.
     """
     if value is None:
         return ABSENT
@@ -91,7 +89,7 @@ def seconds(value: float) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` cut to `width` characters, with a tilde where something is missing.
+    """Return a text cut to a width, with a tilde where something is missing.
 
     Parameters
     ----------

@@ -36,7 +36,6 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     Parameters
     ----------
     title : str
-        The first line.
     fit : Fit
 
     Returns
@@ -148,17 +147,13 @@ def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
     nodes = sorted({row.num_nodes for row in rows})
     table = FittingTable(
         TableColumn("replicas"),
-        *(TableColumn(_nodes(n), expendable=place) for place, n in enumerate(nodes)),
+        *(TableColumn(_several(n, "node"), expendable=place) for place, n in enumerate(nodes)),
     )
     found = {(row.num_replicas, row.num_nodes): row for row in rows}
     for replicas in sorted({row.num_replicas for row in rows}):
         cells = (_grid_cell(found.get((replicas, n))) for n in nodes)
         table.add_row(figure(replicas), *cells)
     return Group(table, Text("goodput (samples/s) and batch size", "dim"))
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number:,} nodes"
 
 
 def _grid_cell(row: GoodputRow | None) -> str:
@@ -184,12 +179,11 @@ GOODPUT = "goodput (samples/s)"
 def goodput_charts(
     model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
 ) -> list[LineChart]:
-    """Return the charts that show something: over batch sizes, over replicas.
+    """Return the charts that show something: over batch sizes, over replicas, none or both.
 
     Parameters
     ----------
     model : GoodputModel
-        The job.
     rows : sequence of GoodputRow
         The best configuration of each allocation.
     limits : BatchLimits
@@ -198,7 +192,6 @@ def goodput_charts(
     Returns
     -------
     list of LineChart
-        None, one or both.
     """
     allowed = [row for row in rows if row.is_allowed]
     charts = [_over_batches(model, allowed, limits)] if allowed else []

@@ -33,7 +33,6 @@ def applicable(
     Parameters
     ----------
     name : str
-        Name of the instance.
     heuristics : sequence of Heuristic
     obstacles : sequence of str or None
         Why each cannot be run; None where it can.

@@ -243,7 +243,6 @@ def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any]
     kind : str
         ``png``, ``svg`` or ``pdf``; fonts are embedded in all of them.
     style : mapping of str to object
-        Settings of matplotlib.
 
     Returns
     -------
@@ -318,7 +317,6 @@ def _legend_columns(labels: Sequence[str]) -> int:
 
 
 def _draw_series(axes: Axes, series: Series, number: int, factor: float) -> None:
-    """Draw the line, the ranges, and above them the marks; places are multiplied by a factor."""
     colour = SERIES[number]
     marks: dict[str, Any] = {"marker": MARKERS[number], "color": colour, "markersize": 7}
     axes.plot([x * factor for x, _ in series.line], [y for _, y in series.line], color=colour)

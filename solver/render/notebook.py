@@ -36,7 +36,6 @@ def html_of(document: object) -> str | None:
     Parameters
     ----------
     document : Result, HeuristicEntry, Plan, Curve or Instance
-        What is shown.
 
     Returns
     -------
@@ -136,15 +135,13 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataF
     Parameters
     ----------
     rows : sequence of mapping
-        Values by column.
     columns : sequence of str
         The columns, also where there are no rows.
 
     Returns
     -------
     DataFrame
-        One row each; stages, devices, micro-batches and replicas are ``Int64``, which knows
-        missing values.
+        Stages, devices, micro-batches and replicas are ``Int64``, which knows missing values.
 
     Raises
     ------

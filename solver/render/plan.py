@@ -59,7 +59,6 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     Parameters
     ----------
     plan : Plan
-        What to show.
     top : int or None
         Rows of the ranked table; by default ten, or all if `verbose`.
     verbose : bool

@@ -54,7 +54,6 @@ def report(
     ----------
     result : Result
     verbose : bool
-        Say everything.
     instance : Instance, optional
         Gives caps that the result does not repeat.
 
@@ -126,7 +125,6 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     Parameters
     ----------
     entry : HeuristicEntry
-        What the heuristic reached.
     unit : str
         Unit of its times.
 
@@ -151,7 +149,6 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     ----------
     instance : Instance
     entry : HeuristicEntry
-        What the heuristic reached.
 
     Returns
     -------
@@ -190,7 +187,6 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
     Parameters
     ----------
     results : sequence of Result
-        One row each.
     fold_names : bool
         Continue long names on the next line instead of cutting them off.
 

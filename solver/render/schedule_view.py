@@ -174,7 +174,6 @@ def busy_table(
     peaks : mapping of str to str, optional
         Peak memory by the names of rows, where known.
     head : str
-        Heading of the names.
 
     Returns
     -------

@@ -49,7 +49,6 @@ def svg_of(chart: Chart, bound: float | None = None) -> str:
     Parameters
     ----------
     chart : Chart
-        What is drawn.
     bound : float, optional
         The proven bound, where it is one of the end of the schedule.
 

@@ -51,7 +51,6 @@ class FittingTable:
         *cells : str
             The cells from left to right.
         style : str
-            Style of the row.
         """
         self._rows.append((tuple(map(printable, cells)), style))
 
@@ -127,7 +126,6 @@ def table(*columns: TableColumn, styles: Sequence[str] | None = None) -> Fitting
     *columns : TableColumn
         Columns from left to right, all with as many cells.
     styles : sequence of str, optional
-        Style of each row.
 
     Returns
     -------
@@ -146,7 +144,6 @@ def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] 
     Parameters
     ----------
     values : iterable, optional
-        One value per row.
     show : callable
         Returns the cell of a value.
 

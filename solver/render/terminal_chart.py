@@ -69,12 +69,11 @@ class Axis:
 
     @classmethod
     def of(cls, window: Window, iterations: Sequence[float], width: int) -> Axis:
-        """Divide a window where iterations begin, if there is room for separators.
+        """Divide a window where iterations begin, if there is room for separators between segments.
 
         Parameters
         ----------
         window : (float, float)
-            First and last time.
         iterations : sequence of float
             Times at which iterations begin.
         width : int
@@ -83,7 +82,6 @@ class Axis:
         Returns
         -------
         Axis
-            Its segments lie side by side, a separator column between each two.
         """
         inner = [time for time in iterations if window[0] < time < window[1]]
         if width < LAYOUT.least_segment * (len(inner) + 1):
@@ -239,9 +237,7 @@ def blocks(curve: AmountCurve, window: Window, width: int, *, plain: bool) -> st
     ----------
     curve : AmountCurve
     window : (float, float)
-        First and last time.
     width : int
-        Number of columns.
     plain : bool
         Use no character beyond ASCII.
 

@@ -89,21 +89,19 @@ def _status_word(entry: HeuristicEntry, result: Result) -> str:
 
 
 def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
-    """Return the outcome of a heuristic, in a few words or with the whole reason.
+    """Return the outcome of a heuristic: its status, its pattern, and a reason if there is one.
 
     Parameters
     ----------
     entry : HeuristicEntry
-        The heuristic.
     result : Result
-        What it is compared with.
+        The entry is compared with it.
     verbose : bool
         Give the whole reason.
 
     Returns
     -------
     str
-        The status, the pattern of the best of several, and a reason if there is one.
     """
     word = _status_word(entry, result) + (f" under {entry.pattern}" if entry.pattern else "")
     if not entry.reason:

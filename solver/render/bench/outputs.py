@@ -35,7 +35,6 @@ def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
     Parameters
     ----------
     report : Report
-        The figures.
     verbose : bool
         Show the tables of every single family too.
 

@@ -26,19 +26,17 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
-    """Return a report as an HTML page.
+    """Return a report as an HTML page; its tables can be sorted where scripts run.
 
     Parameters
     ----------
     report : Report
-        The figures.
     pictures : mapping of str to Picture, optional
         Pictures by name; None where they cannot be drawn.
 
     Returns
     -------
     str
-        The page. Tables can be sorted by their headings where scripts run.
     """
     return "\n".join(_page(report, pictures)) + "\n"
 

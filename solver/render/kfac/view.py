@@ -54,7 +54,6 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Pipel
     Parameters
     ----------
     document : ScheduleDocument
-        The schedule.
     period : float, optional
         Length of an iteration, where the instance is known. Otherwise it is how much later an op
         of the pipeline starts in the next iteration, or the whole schedule if there is only one.
@@ -91,7 +90,6 @@ def report_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Schedule
     shown : ScheduleView
         Without the problem ops are grouped by the devices that their names begin with.
     repeats : PipelineRepeats
-        Its iterations.
 
     Returns
     -------

@@ -238,7 +238,6 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
     Parameters
     ----------
     reason : str
-        What the heuristic said.
     verbose : bool
         Also give its own words and what ran before it.
 

@@ -234,7 +234,6 @@ def program_facts(
     unit : str
         Unit of times.
     instance : OverlapInstance, optional
-        Gives the caps.
     least : float, optional
         Proven lower bound on the peak of live bytes.
 

@@ -38,7 +38,6 @@ def columns_of(
     causes : OpCauses
         What its ops waited for.
     curves : iterable of AmountCurve
-        Amounts over time.
     kinds : sequence of str
         Kind as which each op is drawn, n names.
 

@@ -26,19 +26,17 @@ SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", 
 
 
 def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
-    """Return the page of schedules and plans.
+    """Return the page of schedules and plans: an HTML document that loads nothing.
 
     Parameters
     ----------
     shown : sequence of PageSchedule
-        Schedules, drawn one below the other on one time axis.
+        Drawn one below the other on one time axis.
     plans : sequence of Plan
-        Plans, as tables.
 
     Returns
     -------
     str
-        An HTML document that loads nothing and runs its own script alone.
 
     Raises
     ------
@@ -49,18 +47,18 @@ def page(shown: Sequence[PageSchedule], plans: Sequence[Plan] = ()) -> str:
     names = dict.fromkeys([*(p.request for p in plans), *(each.instance.name for each in shown)])
     script = _script()
     chart = _chart(shown) if shown else ""
+    planned = (_section(plan.request, plan_part(plan)) for plan in plans)
     return asset("page.html").format(
         title=text(", ".join(names)),
         policy=_policy(script),
         style=asset("page.css"),
         chart=chart,
-        tables="".join([*map(_plan_section, plans), *_sections(shown)]),
+        tables="".join([*planned, *_sections(shown)]),
         script=f"<script>{script}</script>" if shown else "",
     )
 
 
 def _refuse_other_units(shown: Sequence[PageSchedule]) -> None:
-    """Refuse schedules that have no time axis in common."""
     units = dict.fromkeys(each.schedule.problem.scale.unit for each in shown)
     first = next(iter(units), "")
     for unit in units:
@@ -102,9 +100,9 @@ def _sections(shown: Sequence[PageSchedule]) -> list[str]:
     for each in shown:
         known = "" if each.entry is not None else result_part(each.result, each)
         body = known + idle_table(each) + memory_table(each)
-        parts.append(f"<section><h2>{text(each.title)}</h2>{body}</section>\n")
+        parts.append(_section(each.title, body))
     return parts
 
 
-def _plan_section(plan: Plan) -> str:
-    return f"<section><h2>{text(plan.request)}</h2>{plan_part(plan)}</section>\n"
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{text(title)}</h2>{body}</section>\n"

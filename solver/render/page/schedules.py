@@ -86,12 +86,10 @@ def ratio_of_units(unit: str, wanted: str) -> float:
     Parameters
     ----------
     unit, wanted : str
-        Names of time units.
 
     Returns
     -------
     float
-        How many of `wanted` a `unit` is.
     """
     known = UNITS_PER_SECOND
     if unit == wanted or unit not in known or wanted not in known:
@@ -128,7 +126,6 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
 
 
 def _result_in(data: Any, instance: Instance, source: str) -> Result:
-    """Validate parsed JSON as a result of the instance's kind."""
     model = kind_of(instance).documents(data.get("value_unit"))[0]
     try:
         return model.model_validate(data)

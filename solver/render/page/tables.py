@@ -50,11 +50,9 @@ def table(
     Parameters
     ----------
     heads : sequence of str
-        Names of the columns.
     rows : iterable of sequence of str
         Cells as text.
     caption : str
-        What it shows.
     words : sequence of int
         Columns of words, from 0; the others hold numbers.
 

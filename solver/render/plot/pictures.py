@@ -125,7 +125,6 @@ def gaps(
     Parameters
     ----------
     result : Result
-        Value, bound and heuristics.
     title, inches
         As for `gantt`; the first line is by default the instance.
 
@@ -150,7 +149,6 @@ def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.colum
     Parameters
     ----------
     found : Curve
-        The result of `ppsolve.curve`.
     title, inches
         As for `gantt`; the first line is by default the instance.
 

@@ -105,7 +105,6 @@ def amount_legend(curves: Sequence[AmountCurve]) -> list[Artist]:
 def _draw_amounts(
     axes: Axes, curves: Sequence[AmountCurve], window: Window, row: float, points: float
 ) -> None:
-    """Draw strips one below the other, each with its name and its peak."""
     for place, curve in enumerate(curves):
         _draw_amount(axes, curve, window, len(curves) - 1 - place, points)
     middle = LAYOUT.filled / 2
@@ -141,7 +140,6 @@ def _steps(curve: AmountCurve, window: Window, most: int) -> list[tuple[float, f
 
 
 def _write_beside(axes: Axes, texts: Sequence[str], row: float, middle: float) -> None:
-    """Write texts at the right end of rows."""
     for place, text in _written(texts, row):
         axes.annotate(
             text, (1, len(texts) - 1 - place + middle), (3, 0), ("axes fraction", "data"),
@@ -180,9 +178,7 @@ def draw_chart(axes: Axes, chart: Chart, row: float, points: float) -> None:
     Parameters
     ----------
     axes : Axes
-        The panel.
     chart : Chart
-        What is drawn.
     row : float
         Height of a row in points.
     points : float
@@ -274,11 +270,9 @@ def draw_bound(axes: Axes, bound: float | None, window: Window) -> None:
     Parameters
     ----------
     axes : Axes
-        The panel of the chart.
     bound : float or None
         The time before which no schedule can end.
     window : (float, float)
-        First and last time that is drawn.
     """
     if bound is None or not window[0] < bound <= window[1]:
         return
@@ -288,7 +282,6 @@ def draw_bound(axes: Axes, bound: float | None, window: Window) -> None:
 
 
 def _number_iterations(axes: Axes, chart: Chart, points: float) -> None:
-    """Write the numbers of iterations above a chart, where there is room."""
     ends = [*chart.iterations, chart.end]
     scale = points / (chart.window[1] - chart.window[0])
     for number, (start, end) in enumerate(pairwise(ends)):
@@ -313,14 +306,12 @@ def legend_of(chart: Chart) -> list[Artist]:
 
 
 def set_times(axes: Axes, unit: str, points: float) -> None:
-    """Name the axis of time and write round times below it.
+    """Name the axis of time of the lowest panel and write round times below it.
 
     Parameters
     ----------
     axes : Axes
-        The lowest panel.
     unit : str
-        Unit of times.
     points : float
         Width of the panel.
     """
@@ -387,18 +378,16 @@ class _FigureLayout:
 def schedule_figure(
     drawn: Drawn, title: str | None, inches: float, *, has_rows: bool = True
 ) -> Figure:
-    """Return the figure of a schedule.
+    """Return the figure of a schedule: its chart, with amounts over time below it.
 
     Parameters
     ----------
     drawn : Drawn
-        The schedule.
     title : str, optional
         First line, by default the instance and the method; empty for no lines above.
     inches : float
-        Width of the figure.
     has_rows : bool
-        Draw the rows of devices; else the amounts over time alone.
+        Draw the rows of devices; else the amounts alone.
 
     Returns
     -------
@@ -435,7 +424,6 @@ def _refuse_nothing(chart: Chart, curves: Sequence[AmountCurve], *, has_rows: bo
 
 
 def _draw_panels(sheet: Sheet, layout: _FigureLayout, bound: float | None) -> Axes:
-    """Draw rows and strips and return the lower panel."""
     chart, panels = layout.chart, []
     if layout.has_rows:
         axes = sheet.panel(layout.top, layout.rows)

@@ -94,10 +94,8 @@ class Sheet:
         ----------
         inches : float
             Its width.
-        height : float
-            Its height, in points.
-        left, right : float
-            Margins beside all panels, in points.
+        height, left, right : float
+            Its height and margins beside all panels, in points.
 
         Returns
         -------
@@ -127,10 +125,8 @@ class Sheet:
 
         Parameters
         ----------
-        top : float
-            Its upper edge, in points from that of the sheet.
-        height : float
-            Its height in points.
+        top, height : float
+            Its upper edge, from that of the sheet, and its height, in points.
 
         Returns
         -------
