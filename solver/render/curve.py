@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.core.result import Figure
 from ppsolve.models.curve.document import Curve, CurvePoint, Over
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
@@ -69,8 +69,8 @@ def _place(point: CurvePoint) -> str:
     return amount if point.multiple is None else f"{figure(point.multiple)}p = {amount}"
 
 
-def _amount(at: Figure | list[Figure]) -> str:
-    if not isinstance(at, list):
+def _amount(at: float | Sequence[float]) -> str:
+    if not isinstance(at, Sequence):
         return figure(at)
     low, high = figure(min(at)), figure(max(at))
     return low if low == high else f"{low} to {high}"

@@ -102,3 +102,20 @@ def shorten(text: str, width: int) -> str:
     str
     """
     return text if len(text) <= width else text[: max(width - 1, 0)] + "~"
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its noun: ``1 node``, ``1,024 nodes``, ``2 micro-batches``.
+
+    Parameters
+    ----------
+    number : int
+    word : str
+        The noun in the singular.
+
+    Returns
+    -------
+    str
+    """
+    plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
+    return f"{number:,} {word}{plural}"

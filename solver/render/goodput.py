@@ -14,7 +14,7 @@ from ppsolve.models.goodput.observations import Fit
 from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
-from ppsolve.solver.render.figures import ABSENT, figure, percent
+from ppsolve.solver.render.figures import ABSENT, counted, figure, percent
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 
@@ -147,7 +147,7 @@ def grid_table(rows: Sequence[GoodputRow]) -> RenderableType:
     nodes = sorted({row.num_nodes for row in rows})
     table = FittingTable(
         TableColumn("replicas"),
-        *(TableColumn(_several(n, "node"), expendable=place) for place, n in enumerate(nodes)),
+        *(TableColumn(counted(n, "node"), expendable=place) for place, n in enumerate(nodes)),
     )
     found = {(row.num_replicas, row.num_nodes): row for row in rows}
     for replicas in sorted({row.num_replicas for row in rows}):
@@ -201,11 +201,7 @@ def goodput_charts(
 
 
 def _allocation_text(nodes: int, replicas: int) -> str:
-    return f"{_several(replicas, 'replica')} on {_several(nodes, 'node')}"
-
-
-def _several(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+    return f"{counted(replicas, 'replica')} on {counted(nodes, 'node')}"
 
 
 def _over_batches(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule, Verdict
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
+from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent, seconds
 from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.render.progress import PER_SECOND
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
@@ -106,7 +106,7 @@ def in_words(configuration: Configuration) -> str:
         device + (f" x {c.replicas} replicas" if c.replicas > 1 else ""),
         _stages(c),
         f"micro-batch {c.microbatch_size}",
-        _counted(c.microbatches, "micro-batch", "micro-batches"),
+        counted(c.microbatches, "micro-batch"),
         f"batch {c.batch_size}",
         c.rank_order.replace("_", " ") if _has_ranks(c) else "",
         f"{c.backward} backward",
@@ -125,10 +125,6 @@ def _stages(c: Configuration) -> str:
     if c.placement == "linear":
         return "one stage per device"
     return f"{c.virtual_stages} {c.placement} stages per device"
-
-
-def _counted(number: int, word: str, several: str = "") -> str:
-    return f"{number:,} {word if number == 1 else several or word + 's'}"
 
 
 def goodput_text(goodput: Range | None) -> str:
@@ -152,7 +148,7 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     counts = plan.counts
     numbers = ((getattr(counts, name), rule) for name, rule in COUNTED.items())
     parts = [f"{number:,} {RULES[rule][1]}" for number, rule in numbers if number]
-    enumerated = _counted(counts.enumerated, "configuration")
+    enumerated = counted(counts.enumerated, "configuration")
     yield (
         "considered",
         f"{enumerated}: {', '.join(parts)}"
@@ -173,7 +169,7 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     if winner.layers_per_stage:
         layers = run_lengths(winner.layers_per_stage)
         note = " (not proved to be the most balanced)" if winner.split_proved is False else ""
-        yield "layers", f"{layers} on {_counted(len(winner.layers_per_stage), 'stage')}{note}"
+        yield "layers", f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{note}"
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
@@ -281,7 +277,7 @@ def _by_depth(rows: Sequence[PlanRow], lacking: Sequence[PlanRow]) -> str:
     found = Counter(row.configuration.pipeline_depth for row in lacking)
     return ", ".join(
         f"{'all' if found[depth] == total[depth] else f'{found[depth]:,} of'} {total[depth]:,} "
-        f"with {_counted(depth, 'device')}"
+        f"with {counted(depth, 'device')}"
         for depth in sorted(found)
     )
 

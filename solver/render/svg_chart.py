@@ -21,6 +21,7 @@ from ppsolve.solver.render.chart import (
 from ppsolve.solver.render.colours import GREY, darker, ink_on, look_of
 from ppsolve.solver.render.figures import figure, shorten
 from ppsolve.solver.render.page.tables import text
+from ppsolve.solver.render.plot.sheet import in_lines
 from ppsolve.solver.render.terminal_chart import round_times
 
 
@@ -170,15 +171,7 @@ class _SvgChart:
         hidden = len(self.chart.rows) - len(self.rows)
         if hidden > 0:
             items.append((f"{hidden} more rows are not drawn", ""))
-        lines: list[list[tuple[str, str]]] = []
-        left = 0.0
-        for item in items:
-            if not lines or _room(item[0]) > left:
-                lines.append([])
-                left = SVG.width - 10.0
-            lines[-1].append(item)
-            left -= _room(item[0])
-        return lines
+        return in_lines(items, lambda item: _room(item[0]), SVG.width - 10.0)
 
 
 def _pattern(name: str) -> str:

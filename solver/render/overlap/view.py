@@ -20,7 +20,7 @@ from ppsolve.solver.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.overlap.report import ProgramReport
 from ppsolve.solver.render.chart import AmountCurve, Bar, Chart, Row
 from ppsolve.solver.render.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent
+from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, busy_table
 
 NODE_KINDS = frozenset(NodeKind)
@@ -152,19 +152,15 @@ def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
         NodeKind.COMM: COLLECTIVE_KIND,
         NodeKind.WAIT: WAIT_KIND,
     }
-    counted = ", ".join(_counted(count[kind], word) for kind, word in words.items())
-    yield "nodes", f"{figure(len(instance.nodes))}: {counted}"
+    kinds = ", ".join(counted(count[kind], word) for kind, word in words.items())
+    yield "nodes", f"{figure(len(instance.nodes))}: {kinds}"
     comms = [instance.nodes[index] for index in instance.of_kind(NodeKind.COMM)]
     types = Counter(collective_kind(node.collective or node.name) for node in comms)
     yield "collectives", ", ".join(f"{n} {kind}" for kind, n in types.most_common()) or "none"
     groups = Counter(instance.group_of(index) for index in instance.of_kind(NodeKind.COMM))
     if len(groups) > 1:
-        named = (f"{group} ({_counted(n, 'collective')})" for group, n in groups.items())
+        named = (f"{group} ({counted(n, 'collective')})" for group, n in groups.items())
         yield "process groups", ", ".join(named)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{figure(count)} {word}" + ("" if count == 1 else "s")
 
 
 def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,9 @@ its name fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.chart import text_width
@@ -44,6 +44,7 @@ class SheetLayout:
 
 
 SHEET = SheetLayout()
+T = TypeVar("T")
 INK, FAINT, PALE = "#000000", "#666666", "#efefef"
 
 # Thin lines and small letters, for a paper. 200 dots per inch: 1,400 over a page.
@@ -202,14 +203,32 @@ def legend_lines(entries: Sequence[Artist], room: float) -> list[list[Artist]]:
     list of list of Artist
         No line is empty; only a single entry may be wider than the room.
     """
-    lines: list[list[Artist]] = []
+    gaps = (SHEET.handle + SHEET.handle_gap + SHEET.column_gap) * SHEET.name
+    return in_lines(entries, lambda e: width_of(str(e.get_label())) * SHEET.prose + gaps, room)
+
+
+def in_lines(items: Iterable[T], width: Callable[[T], float], room: float) -> list[list[T]]:
+    """Return the entries of a legend line by line, as many in a line as fit.
+
+    Parameters
+    ----------
+    items : iterable
+    width : callable
+        Returns the width of an entry.
+    room : float
+        Width of a line, in the same unit.
+
+    Returns
+    -------
+    list of list
+        Only a single entry may be wider than its line.
+    """
+    lines: list[list[T]] = []
     left = 0.0
-    for entry in entries:
-        own = width_of(str(entry.get_label())) * SHEET.prose
-        own += (SHEET.handle + SHEET.handle_gap + SHEET.column_gap) * SHEET.name
-        if not lines or own > left:
+    for item in items:
+        if not lines or width(item) > left:
             lines.append([])
             left = room
-        lines[-1].append(entry)
-        left -= own
+        lines[-1].append(item)
+        left -= width(item)
     return lines
