@@ -296,6 +296,8 @@ def test_names_of_ops(name, kind, wanted):
 def test_repeats():
     repeats = repeats_of(REFRESH)
     assert (repeats.counts, repeats.period, repeats.starts) == ({0: 2, 1: 1}, 40, [0, 40])
+    both = view_of_document("demo", REFRESH, iterations=(0, 1))
+    assert both.chart.window == (0, 80)
     assert repeats_of(REFRESH, 45.0).period == 45
     assert repeats_of(document(REFRESH.ops[0], REFRESH.ops[2])).period == 20
     assert repeats_of(document(op("F0.0", "F", 0, 1))) is None
