@@ -423,7 +423,6 @@ def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]
     Parameters
     ----------
     bars : sequence of Bar
-        The ops of the row.
     window : (float, float)
     points : float
         Width of the row.
@@ -458,7 +457,6 @@ def labels_of(pieces: Sequence[Piece], scale: float, size: float) -> list[str]:
     Parameters
     ----------
     pieces : sequence of Piece
-        The pieces of all rows.
     scale : float
         Points per unit of time.
     size : float

@@ -87,11 +87,8 @@ class Drawing:
         Parameters
         ----------
         entries : sequence of HeuristicEntry
-            The heuristics, the best first.
         result : Result
-            What they are compared with.
         verbose : bool
-            Leave nothing out.
 
         Yields
         ------
@@ -119,7 +116,6 @@ class Drawing:
         ----------
         result : Result
         verbose : bool
-            Leave nothing out.
 
         Yields
         ------
@@ -133,7 +129,6 @@ class Drawing:
         Parameters
         ----------
         found : Result or HeuristicEntry
-            What the schedule is from.
         schedule : Schedule
 
         Returns
@@ -198,7 +193,6 @@ class Drawing:
         ----------
         instance : Instance
         problem : Problem
-            What it is lowered to.
 
         Returns
         -------
@@ -238,7 +232,6 @@ class Drawing:
         ----------
         results : sequence of Result
         fold_names : bool
-            Continue long names on the next line instead of cutting them off.
 
         Yields
         ------
@@ -299,7 +292,6 @@ def distances(
     ----------
     entries : sequence of HeuristicEntry
     result : Result
-        What they are compared with.
     expendable : int
         How soon the columns are left out where space is short.
 

@@ -62,7 +62,6 @@ def fit_line(title: str, fit: Fit) -> Text:
     Parameters
     ----------
     title : str
-        Beginning of the line.
     fit : Fit
 
     Returns
@@ -187,7 +186,6 @@ def goodput_charts(
     rows : sequence of GoodputRow
         The best configuration of each allocation.
     limits : BatchLimits
-        The limits that these were chosen within.
 
     Returns
     -------

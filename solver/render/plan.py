@@ -67,7 +67,6 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     Returns
     -------
     RenderableType
-        Title, facts, the ranked table, a line for each rule about the rest, and the chart.
     """
     parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]

@@ -82,7 +82,6 @@ def plain_line(event: Progress, unit: str) -> str:
     ----------
     event : Progress
     unit : str
-        Unit of its figures.
 
     Returns
     -------
@@ -179,13 +178,10 @@ def progress(
     title : str
         The name of the instance.
     unit : str
-        Unit of the figures.
     time_limit : float or None
-        Seconds of the run.
     quiet, everything : bool
         Tell nothing; or also what every heuristic reaches.
     label : str
-        Beginning of every line.
 
     Yields
     ------

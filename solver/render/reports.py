@@ -126,7 +126,6 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     ----------
     entry : HeuristicEntry
     unit : str
-        Unit of its times.
 
     Returns
     -------
@@ -188,12 +187,10 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
     ----------
     results : sequence of Result
     fold_names : bool
-        Continue long names on the next line instead of cutting them off.
 
     Returns
     -------
     RenderableType
-        The tables one below the other, those of single kinds before the totals.
     """
     proven = sum(result.status is Status.OPTIMAL for result in results)
     total = sum(result.wall_seconds for result in results)

@@ -49,7 +49,6 @@ class FittingTable:
         Parameters
         ----------
         *cells : str
-            The cells from left to right.
         style : str
         """
         self._rows.append((tuple(map(printable, cells)), style))
@@ -124,7 +123,6 @@ def table(*columns: TableColumn, styles: Sequence[str] | None = None) -> Fitting
     Parameters
     ----------
     *columns : TableColumn
-        Columns from left to right, all with as many cells.
     styles : sequence of str, optional
 
     Returns

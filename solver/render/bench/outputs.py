@@ -36,12 +36,10 @@ def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
     ----------
     report : Report
     verbose : bool
-        Show the tables of every single family too.
 
     Returns
     -------
     RenderableType
-        A title, tables one below the other, and the words used in them.
     """
     return Group(*_parts(report, verbose))
 

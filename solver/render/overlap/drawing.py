@@ -239,7 +239,6 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
     ----------
     reason : str
     verbose : bool
-        Also give its own words and what ran before it.
 
     Returns
     -------

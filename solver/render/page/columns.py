@@ -36,7 +36,6 @@ def columns_of(
     schedule : Schedule
         n ops, starts in ticks.
     causes : OpCauses
-        What its ops waited for.
     curves : iterable of AmountCurve
     kinds : sequence of str
         Kind as which each op is drawn, n names.

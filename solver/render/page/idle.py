@@ -124,7 +124,6 @@ def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     schedule : Schedule
         Starts in ticks.
     causes : OpCauses
-        What its ops waited for.
 
     Returns
     -------

@@ -105,7 +105,6 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
     data : object
         Parsed JSON of a result that carries its instance.
     source : str
-        How errors name it.
     heuristics : sequence of str
         Names of entries of the result to be shown too.
 
