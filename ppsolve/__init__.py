@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from ppsolve.solver.plan.service import plan
     from ppsolve.solver.run.progress import Progress
 
-register_display("html", "ppsolve.solver.render.notebook.html:html_of")
+register_display("html", "ppsolve.solver.render.notebook:html_of")
 register_display("gantt", "ppsolve.solver.render.plot.pictures:gantt")
-register_display("frame", "ppsolve.solver.render.notebook.frames:frame_of")
+register_display("frame", "ppsolve.solver.render.notebook:frame_of")
 
 _HOME = {
     "Answer": "solver.bench.many",

@@ -12,27 +12,19 @@ from typing import TYPE_CHECKING
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.figure_file import figure_bytes
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.palette import SKY, VERMILION, lightened
-from ppsolve.solver.render.plot.amounts import Amount, amount_legend, set_rows, write_beside
-from ppsolve.solver.render.plot.drawn import drawn_of
-from ppsolve.solver.render.plot.gantt import (
-    busy_shares,
+from ppsolve.solver.render.chart import AmountCurve, Chart
+from ppsolve.solver.render.colours import SKY, VERMILION, lightened
+from ppsolve.solver.render.drawings import drawn_of
+from ppsolve.solver.render.line_chart import figure_bytes
+from ppsolve.solver.render.plot.schedule import (
+    amount_legend,
     draw_bound,
-    draw_gantt,
+    draw_chart,
     legend_of,
+    set_rows,
     set_times,
 )
-from ppsolve.solver.render.plot.sheet import (
-    LEGEND_LINE,
-    NAME_SIZE,
-    PAGE_INCHES,
-    PAPER,
-    POINTS,
-    Sheet,
-    legend_lines,
-)
+from ppsolve.solver.render.plot.sheet import PAPER, SHEET, Sheet, legend_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,13 +33,13 @@ if TYPE_CHECKING:
 WEB = {**PAPER, "svg.fonttype": "none"}
 """Letters as text: a tenth of the size of their outlines, where each op has its number."""
 
-INCHES = PAGE_INCHES
+INCHES = SHEET.page_inches
 ROW, STRIP, TITLE, GAP, AXIS, EDGE = 15.0, 26.0, 15.0, 9.0, 24.0, 4.0
 """Points: a row, a strip of memory, a line of text, between panels, below and at the edges."""
 
 LEFT, RIGHT = 46.0, 32.0
 FAMILY = re.compile(r" font-family: [^;\"]*;")
-SHEET = "<style>text {font-family: 'DejaVu Sans', Verdana, sans-serif}</style>"
+STYLE_SHEET = "<style>text {font-family: 'DejaVu Sans', Verdana, sans-serif}</style>"
 UNTURNED = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
 LONG = re.compile(r"(\.\d\d)\d+")
 GROUPED = re.compile(r'<g id="text_\d+">\s*<g clip-path="[^"]*">\s*(<text.*?</text>)\s*</g>\s*</g>')
@@ -81,13 +73,13 @@ class Panel:
 def svg(draw: Callable[[], Figure]) -> str:
     """Return a figure as SVG: its words as text, numbers of two decimals."""
     text = figure_bytes(draw, "svg", WEB).decode()
-    text = UNTURNED.sub("", FAMILY.sub("", text)).replace("<defs>", f"{SHEET}<defs>", 1)
+    text = UNTURNED.sub("", FAMILY.sub("", text)).replace("<defs>", f"{STYLE_SHEET}<defs>", 1)
     return LONG.sub(r"\1", GROUPED.sub(r"\1", text))
 
 
 def stacked(
     panels: Sequence[Panel],
-    mark: Callable[[Axes, Gantt], None] | None = None,
+    mark: Callable[[Axes, Chart], None] | None = None,
     idle: str | None = None,
 ) -> Figure:
     """Return schedules one below the other, all from time 0 to the end of the longest.
@@ -110,7 +102,7 @@ def stacked(
     end = max(each.chart.end for each in drawn)
     charts = [replace(each.chart, part=(0, end)) for each in drawn]
     strips = [
-        [] if panel.pool is None else [each.amounts(each.chart)[panel.pool]]
+        [] if panel.pool is None else [each.curves[panel.pool]]
         for panel, each in zip(panels, drawn, strict=True)
     ]
     legend = [*legend_of(charts[0]), *amount_legend([one for strip in strips for one in strip])]
@@ -120,8 +112,8 @@ def stacked(
         TITLE + ROW * len(chart.rows) + GAP + STRIP * len(strip)
         for chart, strip in zip(charts, strips, strict=True)
     ]
-    lines = len(legend_lines(legend, INCHES * POINTS - LEFT - RIGHT))
-    sheet = Sheet.of(INCHES, sum(heights) + AXIS + LEGEND_LINE * lines + EDGE, LEFT, RIGHT)
+    lines = len(legend_lines(legend, INCHES * SHEET.inch - LEFT - RIGHT))
+    sheet = Sheet.of(INCHES, sum(heights) + AXIS + SHEET.legend_line * lines + EDGE, LEFT, RIGHT)
     top, lowest = 0.0, None
     for panel, each, chart, strip in zip(panels, drawn, charts, strips, strict=True):
         if lowest is not None:
@@ -140,30 +132,29 @@ def stacked(
     return sheet.figure
 
 
-def _draw(sheet: Sheet, panel: Panel, chart: Gantt, top: float, bound: float | None) -> Axes:
+def _draw(sheet: Sheet, panel: Panel, chart: Chart, top: float, bound: float | None) -> Axes:
     axes = sheet.panel(top + TITLE, ROW * len(chart.rows))
-    draw_gantt(axes, chart, ROW, sheet.room)
-    write_beside(axes, busy_shares(chart), ROW, 0.5)
-    if bound is not None:
-        draw_bound(axes, bound, chart.window)
+    draw_chart(axes, chart, ROW, sheet.room)
+    draw_bound(axes, bound, chart.window)
     axes.annotate(
         panel.title, (0, 1), (0, 2.5), "axes fraction", "offset points",
-        fontsize=NAME_SIZE + 0.5, fontweight="bold",
+        fontsize=SHEET.name + 0.5, fontweight="bold",
     )  # fmt: skip
     return axes
 
 
-def _draw_amount(sheet: Sheet, amount: Amount, top: float, end: float) -> Axes:
+def _draw_amount(sheet: Sheet, amount: AmountCurve, top: float, end: float) -> Axes:
     """Draw memory in use by its own steps, which are few."""
     axes = sheet.panel(top, STRIP - 6)
-    times = [time for time, _ in amount.curve.points] + [end]
-    heights = [height for _, height in amount.curve.points]
+    times = [time for time, _ in amount.points] + [end]
+    heights = [height for _, height in amount.points]
     axes.fill_between(
         times, [*heights, heights[-1]], step="post", color=lightened(SKY, 0.35), linewidth=0
     )
     if amount.cap is not None:
         axes.axhline(amount.cap, color=VERMILION, linewidth=0.8, linestyle=(0, (3, 1.5)))
-    set_rows(axes, ["memory 0"], STRIP, max(amount.height, 1) / 2)
+    height = max(amount.most, amount.cap or 0) or 1.0
+    set_rows(axes, ["memory 0"], STRIP, max(height, 1) / 2)
     axes.set_xlim(0, end)
-    axes.set_ylim(0, 1.08 * amount.height)
+    axes.set_ylim(0, 1.08 * height)
     return axes

@@ -18,13 +18,13 @@ from cases import HALVES, UNEVEN, WHOLE, best, capped
 from charts import INCHES, Panel, stacked, svg
 
 import ppsolve
-from ppsolve.solver.render.palette import BLUE, VERMILION, YELLOW, lightened
+from ppsolve.solver.render.colours import BLUE, VERMILION, YELLOW, lightened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ppsolve.solver.render.gantt import Gantt
+    from ppsolve.solver.render.chart import Chart
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 TIGHT, ROOMY = 3, 6
@@ -58,7 +58,7 @@ def bubble() -> Figure:
     return stacked([Panel(f"1f1b: {entry.value:,.0f} us", entry, WHOLE)], _mark_idle, IDLE)
 
 
-def _mark_idle(axes: Axes, chart: Gantt) -> None:
+def _mark_idle(axes: Axes, chart: Chart) -> None:
     """Colour whatever is idle, and name one piece of each sort."""
     for place, row in enumerate(reversed(chart.rows)):
         ends = [0.0, *(bar.end for bar in row.bars)]

@@ -13,8 +13,7 @@ from ppsolve.models.documents.files import destination
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.output import check_writable, save
-from ppsolve.solver.render.charts import LineChart
-from ppsolve.solver.render.figure_file import chart_bytes, chart_format
+from ppsolve.solver.render.line_chart import LineChart, chart_bytes, chart_format
 
 Chart = Annotated[
     Path | None,

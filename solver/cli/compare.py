@@ -21,8 +21,7 @@ from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
 from ppsolve.solver.plan.placements import rank_of
-from ppsolve.solver.render.comparison import comparison
-from ppsolve.solver.render.reports import report, summary_line
+from ppsolve.solver.render.reports import comparison, report, summary_line
 
 Files = Annotated[
     list[str],

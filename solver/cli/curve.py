@@ -22,9 +22,8 @@ from ppsolve.solver.curve.points import Multiple
 from ppsolve.solver.generate.flags import parse_number
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.optimize.owners import refuse_huge_numbers
-from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.figure_file import chart_format, figure_bytes
-from ppsolve.solver.render.plot.curve import curve_figure
+from ppsolve.solver.render.curve import curve_figure, curve_report
+from ppsolve.solver.render.line_chart import chart_format, figure_bytes
 from ppsolve.solver.render.plot.sheet import PAPER
 
 MOST_POINTS = 1000

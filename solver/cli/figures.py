@@ -15,11 +15,11 @@ from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_bytes
 from ppsolve.solver.cli.charts import check_outputs
-from ppsolve.solver.render.figure_file import figure_bytes, require_matplotlib
+from ppsolve.solver.render.drawings import Drawn
+from ppsolve.solver.render.line_chart import figure_bytes, require_matplotlib
 from ppsolve.solver.render.plot import pictures as plot
-from ppsolve.solver.render.plot.drawn import Drawn
 from ppsolve.solver.render.plot.schedule import schedule_figure
-from ppsolve.solver.render.plot.sheet import COLUMN_INCHES, PAGE_INCHES, PAPER
+from ppsolve.solver.render.plot.sheet import PAPER, SHEET
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -172,15 +172,15 @@ def drawer(
         held = "a curve" if curve is not None else "no curve"
         raise InputError(f"this file holds {held}", field=f"--picture {picture}")
     if curve is not None:
-        return lambda: plot.curve(curve, title=title, inches=wanted.inches or COLUMN_INCHES)
+        return lambda: plot.curve(curve, title=title, inches=wanted.inches or SHEET.column_inches)
     if picture is FigureKind.GAPS:
         if result is None:
             raise InputError("expected a result with heuristics", field="--picture gaps")
-        return lambda: plot.gaps(result, title=title, inches=wanted.inches or COLUMN_INCHES)
+        return lambda: plot.gaps(result, title=title, inches=wanted.inches or SHEET.column_inches)
     drawn = read()
     if drawn is None:
         raise InputError("expected a RESULT or --heuristic NAME beside it to draw a schedule")
-    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or PAGE_INCHES
+    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or SHEET.page_inches
     return lambda: schedule_figure(drawn, title, inches, has_rows=has_rows)
 
 

@@ -13,7 +13,7 @@ from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.optimize.kinds import kind_of, load_instance
 from ppsolve.solver.optimize.registry import all_heuristics
-from ppsolve.solver.render.catalogue import applicable, catalogue
+from ppsolve.solver.render.heuristics import applicable, catalogue
 
 Example = Annotated[
     Path | None,

@@ -16,8 +16,7 @@ from ppsolve.models.documents.files import destination, is_read_only, source_nam
 from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone
-from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole
-from ppsolve.solver.render.trimmed import TrimLines
+from ppsolve.solver.render.terminal import MAX_WIDTH, TerminalConsole, TrimLines
 
 MIN_WIDTH = 40
 """Least columns of tables and charts; fewer are refused."""

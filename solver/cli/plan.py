@@ -21,8 +21,8 @@ from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_c
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, json_text, save, stdout_console
 from ppsolve.solver.plan import service
-from ppsolve.solver.render.plan.progress import plan_progress
-from ppsolve.solver.render.plan.report import plan_chart, plan_line, plan_report
+from ppsolve.solver.render.plan import plan_chart, plan_line, plan_report
+from ppsolve.solver.render.progress import plan_progress
 
 in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)
 in_output = partial(typer.Option, rich_help_panel=opt.OUTPUT)

@@ -16,7 +16,7 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.output import check_writable, save
 from ppsolve.solver.optimize.kinds import CARRIED, NO_INSTANCES, is_result
 from ppsolve.solver.render.page.document import page
-from ppsolve.solver.render.page.shown import PageSchedule, read_shown
+from ppsolve.solver.render.page.schedules import PageSchedule, read_shown
 
 BENCH_SUFFIX = ".jsonl"
 """End of the names of files that `ppsolve bench` writes."""

@@ -27,11 +27,9 @@ from ppsolve.solver.cli.output import MIN_WIDTH, stdout_console
 from ppsolve.solver.cli.simulate import refuse_not_applicable, simulate_entry
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawing import ScheduleView, ViewOptions
-from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
+from ppsolve.solver.render.drawings import Drawn, drawing_of, drawing_of_document
 from ppsolve.solver.render.figures import figures
-from ppsolve.solver.render.plot.drawn import Drawn
-from ppsolve.solver.render.schedule_view import Window
+from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions, Window
 
 Files = Annotated[
     list[Path],
@@ -149,7 +147,7 @@ def _view(given: Given, how: _How) -> RenderableType:
     drawn = _drawn(given, how)
     if drawn is not None:
         try:
-            return drawn.drawing.drawn(drawn.shown)
+            return drawn.view
         except InputError as error:
             raise error.located(given.source or given.instance_source) from None
     assert given.instance is not None
@@ -245,12 +243,12 @@ def _of_instance_and_result(instance: Instance, given: Given, how: _How) -> Draw
         raise InputError(f"not a whole schedule: {violations[0]}", source=given.source)
     _warn_of_broken(violations or kind.check(instance, data, exact=how.exact), given.source)
     title = _title(instance.name, data.get("best_by") or data.get("name"))
-    claimed, drawing = given.owner, drawing_of(instance.kind)
-    warning = drawing.warning(instance, schedule, claimed)
+    document, drawing = ScheduleDocument.of(schedule), drawing_of(instance.kind)
+    shown = ScheduleView(title, document, given.owner, how.frame, instance, schedule)
+    warning = drawing.warning(shown)
     if warning is not None:
         say(f"warning: {given.source}: {warning}")
-    document = ScheduleDocument.of(schedule)
-    return Drawn(ScheduleView(title, document, claimed, how.frame, instance, schedule), drawing)
+    return Drawn(shown, drawing)
 
 
 def _warn_of_broken(violations: Sequence[Violation], source: str) -> None:

@@ -10,59 +10,48 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from ppsolve.solver.render.curves import BLOCKS, DIGITS
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
+from ppsolve.solver.render.terminal_chart import BLOCKS, DIGITS
 from ppsolve.solver.traces.diagnosis.verdict import FIGURES, NEARLY, SECOND, Diagnosis, Help
 
-MOST_STEPS = 20
-"""Steps that are listed one by one; of more only the mean is shown, `--json` has them all."""
 
-NUMBER_WIDTH = 5
-"""Columns of a cell that says its figure; narrower cells are one block each."""
+@dataclass(frozen=True)
+class DiagnosisLayout:
+    """How much of a diagnosis is shown, and where."""
 
-DIGITS_SHOWN = 5
-"""Significant digits of seconds: replays agree with recorded spans to 1 %."""
+    most_steps: int = 20  # listed one by one; of more only the mean is shown, `--json` has all
+    number: int = 5  # columns of a cell that says its figure; narrower cells are one block each
+    warm: float = 1.05  # slowness from which cells are yellow
+    hot: float = 1.2  # and red
 
-WARM, HOT = 1.05, 1.2
-"""Slowness from which cells are coloured; other values colour more or fewer of them."""
 
-HEADERS = ("recorded", "replayed", "ordered", "bound", "exchanged", "bound of\nexchange")
-EXPENDABLE = (2, 0, 0, 1, 3, 4)
-"""Columns of the table of steps, and which of them are left out first."""
+LAYOUT = DiagnosisLayout()
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Slowness by stage and replica: time of a micro-batch over the mean of all.
+    """Slowness by stage and replica: time of a micro-batch over the mean of all."""
 
-    Parameters
-    ----------
-    rows : sequence of sequence of float
-        By stage and replica.
-    names : sequence of int
-        Numbers of the replicas.
-    """
-
-    rows: Sequence[Sequence[float]]
-    names: Sequence[int]
+    rows: Sequence[Sequence[float]]  # by stage and replica
+    names: Sequence[int]  # numbers of the replicas
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield a line for each stage: figures where they fit, else one block for each replica."""
         gutter = len(f"stage {len(self.rows) - 1}") + 1
         room = max(1, options.max_width - gutter - 2)
         yield Text("Time of a micro-batch by stage and replica, mean of all = 1", "bold")
-        if NUMBER_WIDTH * len(self.names) <= room:
+        if LAYOUT.number * len(self.names) <= room:
             yield from self._numbers(gutter)
         else:
             yield from self._blocks(gutter, room, plain=options.ascii_only)
 
     def _numbers(self, gutter: int) -> RenderResult:
-        yield Text(" " * gutter + "".join(f"{name:>{NUMBER_WIDTH}}" for name in self.names), "dim")
+        yield Text(" " * gutter + "".join(f"{name:>{LAYOUT.number}}" for name in self.names), "dim")
         for stage, row in enumerate(self.rows):
             line = Text(f"stage {stage}".ljust(gutter))
             for value in row:
-                line.append(f"{value:{NUMBER_WIDTH}.2f}", _style(value))
+                line.append(f"{value:{LAYOUT.number}.2f}", _style(value))
             yield line
 
     def _blocks(self, gutter: int, room: int, *, plain: bool) -> RenderResult:
@@ -85,8 +74,7 @@ class HeatMap:
 
 
 def _style(value: float) -> str:
-    """Return the style of a slowness; colours only point, the figures say it."""
-    return "red" if value > HOT else "yellow" if value > WARM else ""
+    return "red" if value > LAYOUT.hot else "yellow" if value > LAYOUT.warm else ""
 
 
 def diagnosis_report(found: Diagnosis) -> RenderableType:
@@ -125,13 +113,16 @@ def _sentence(found: Diagnosis) -> Text:
 
 
 def _steps(found: Diagnosis) -> RenderableType:
-    """Return the table of steps: seconds of the slowest replica of each."""
-    columns = [
-        TableColumn(header, expendable=place)
-        for header, place in zip(HEADERS, EXPENDABLE, strict=True)
-    ]
-    table = FittingTable(TableColumn("step (s)", is_text=True), *columns)
-    for step in found.steps if len(found.steps) <= MOST_STEPS else ():
+    table = FittingTable(
+        TableColumn("step (s)", is_text=True),
+        TableColumn("recorded", expendable=2),
+        TableColumn("replayed"),
+        TableColumn("ordered"),
+        TableColumn("bound", expendable=1),
+        TableColumn("exchanged", expendable=3),
+        TableColumn("bound of\nexchange", expendable=4),
+    )
+    for step in found.steps if len(found.steps) <= LAYOUT.most_steps else ():
         table.add_row(str(step.step), *(_seconds(getattr(step, name)) for name in FIGURES))
     table.add_row("mean", *(_seconds(found.mean(name)) for name in FIGURES), style="bold")
     return indented(table)
@@ -166,4 +157,6 @@ def _bubble(found: Diagnosis) -> RenderableType:
 
 
 def _seconds(nanoseconds: float | None) -> str:
-    return ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, DIGITS_SHOWN)
+    return (
+        ABSENT if nanoseconds is None else figure(nanoseconds / SECOND, 5)
+    )  # replays agree to 1 %

@@ -14,18 +14,16 @@ from ppsolve.models.core.result import (
     HeuristicStatus,
     Result,
     ScheduleDocument,
+    Status,
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.beside import distances, heuristic_table
+from ppsolve.solver.render.chart import AmountCurve, pool_curves
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.page.strips import Strip, pool_strips
-from ppsolve.solver.render.schedule_view import ScheduleView as ScheduleView
-from ppsolve.solver.render.schedule_view import ViewOptions as ViewOptions
-from ppsolve.solver.render.schedule_view import chart_of_schedule, view_of_schedule
-from ppsolve.solver.render.tables import TableColumn, facts, indented
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
+from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import (
+    ENTRY_STYLE,
     bubble_name,
     entry_status,
     separated,
@@ -34,10 +32,7 @@ from ppsolve.solver.render.wording import (
     with_unit,
 )
 
-Facts = Iterator[tuple[str, str]]
-"""Names and values, a line each."""
-
-HINT = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
+Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
 
 
 class Drawing:
@@ -48,19 +43,17 @@ class Drawing:
         return ""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield the figures of a result; the instance, where known, gives its caps.
+        """Yield the figures of a result.
 
         Parameters
         ----------
         result : Result
-            The result.
         instance : Instance, optional
             Gives caps that the result does not repeat.
 
         Yields
         ------
         (str, str)
-            Name and value of a fact, with its unit.
         """
         if result.objective is Objective.DEVICE_SPAN:
             yield from reached(result, ("makespan", result.makespan))
@@ -77,50 +70,39 @@ class Drawing:
         Parameters
         ----------
         found : Result or HeuristicEntry
-            What was reached.
         unit : str
             Unit of times.
 
         Yields
         ------
         RenderableType
-            A table.
         """
         yield from ()
 
     def heuristics(
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
-        """Yield the table of heuristics, the best first.
+        """Yield the table of heuristics, then notes on it.
 
         Parameters
         ----------
         entries : sequence of HeuristicEntry
-            The heuristics, the best first.
         result : Result
-            What they are compared with.
         verbose : bool
-            Leave nothing out.
 
         Yields
         ------
         RenderableType
-            The table, then notes on it.
         """
         shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
         if shown:
+            status = [entry_status(e, result, verbose=verbose) for e in shown]
             yield heuristic_table(
                 shown,
                 result,
                 *distances(shown, result),
                 TableColumn("bubble", [ratio(e.bubble_ratio) for e in shown], expendable=1),
-                TableColumn(
-                    "status",
-                    [entry_status(e, result, verbose=verbose) for e in shown],
-                    is_text=True,
-                    wraps=verbose,
-                    is_cut=not verbose,
-                ),
+                TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
             )
         hidden = [e.name for e in entries if e not in shown]
         if hidden:
@@ -133,33 +115,27 @@ class Drawing:
         Parameters
         ----------
         result : Result
-            The result.
         verbose : bool
-            Leave nothing out.
 
         Yields
         ------
         RenderableType
-            A note or table.
         """
         yield from ()
 
-    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
-        """Return the amounts over time that a page shows below a schedule.
+    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
+        """Return the amounts over time that are drawn below a schedule, times in ticks.
 
         Parameters
         ----------
         found : Result or HeuristicEntry
-            What the schedule is from.
         schedule : Schedule
-            Its schedule.
 
         Returns
         -------
-        list of Strip
-            Every memory pool; other kinds may show more or less.
+        list of AmountCurve
         """
-        return pool_strips(schedule)
+        return pool_curves(schedule)
 
     def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
         """Return the kind as which a page draws each op.
@@ -167,9 +143,7 @@ class Drawing:
         Parameters
         ----------
         instance : Instance
-            What is scheduled.
         problem : Problem
-            Its n ops.
 
         Returns
         -------
@@ -192,14 +166,12 @@ class Drawing:
         Parameters
         ----------
         entry : HeuristicEntry
-            What the heuristic reached.
         instance : Instance
-            Where; gives unit and caps.
+            Gives unit and caps.
 
         Yields
         ------
         (str, str)
-            Name and value of a fact, with its unit.
         """
         unit = instance.time_unit
         if entry.pattern:
@@ -220,135 +192,50 @@ class Drawing:
         Parameters
         ----------
         instance : Instance
-            The instance.
         problem : Problem
-            What it is lowered to.
 
         Returns
         -------
         RenderableType
-            A title, facts and the hint.
         """
         return described(instance, [*self.shape(instance), *sizes(problem)])
 
     def shape(self, instance: Instance) -> Facts:
-        """Yield what there is to say of an instance before it is lowered."""
+        """Yield facts of an instance that are known before it is lowered."""
         yield from ()
 
     def recognises(self, document: ScheduleDocument) -> bool:
-        """Whether a schedule without its instance is of this kind."""
+        """Return True if a schedule without its instance is of this kind."""
         return False
 
-    def view(
-        self,
-        title: str,
-        instance: Instance,
-        schedule: Schedule,
-        source: Result | HeuristicEntry | None,
-        frame: ViewOptions,
-    ) -> RenderableType:
-        """Return the view of a schedule of a known instance.
-
-        Parameters
-        ----------
-        title : str
-            First line.
-        instance : Instance
-            The instance.
-        schedule : Schedule
-            A schedule of it.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-        frame : ViewOptions
-            What is drawn.
-
-        Returns
-        -------
-        RenderableType
-            A title, a chart, figures and tables.
+    def view(self, shown: ScheduleView) -> ScheduleReport:
+        """Return the chart and the figures of a schedule, with or without its instance.
 
         Raises
         ------
         InputError
             Iterations are asked for that are not there.
         """
-        document = ScheduleDocument.of(schedule)
-        return self.drawn(ScheduleView(title, document, source, frame, instance, schedule))
-
-    def view_alone(
-        self,
-        title: str,
-        document: ScheduleDocument,
-        source: Result | HeuristicEntry | None,
-        frame: ViewOptions,
-    ) -> RenderableType:
-        """Return the view of a schedule without its instance; as `view`.
-
-        Parameters
-        ----------
-        title : str
-            First line.
-        document : ScheduleDocument
-            The schedule.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-        frame : ViewOptions
-            What is drawn.
-
-        Returns
-        -------
-        RenderableType
-            A title, a chart, figures and tables.
-        """
-        return self.drawn(ScheduleView(title, document, source, frame))
-
-    def chart(self, shown: ScheduleView) -> Gantt:
-        """Return the chart of a schedule, with or without its instance; errors as in `view`."""
         shown.frame.refuse_iterations()
-        return chart_of_schedule(shown)
+        return report_of_schedule(shown)
 
-    def drawn(self, shown: ScheduleView) -> RenderableType:
-        """Return the view of a schedule, with or without its instance."""
-        shown.frame.refuse_iterations()
-        return view_of_schedule(shown)
-
-    def warning(
-        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
-    ) -> str | None:
-        """Return a warning if a result contradicts its schedule.
-
-        Parameters
-        ----------
-        instance : Instance
-            The instance.
-        schedule : Schedule
-            The schedule that is drawn.
-        source : Result or HeuristicEntry, optional
-            What the schedule is from.
-
-        Returns
-        -------
-        str or None
-            The warning; None if nothing is odd.
-        """
+    def warning(self, shown: ScheduleView) -> str | None:
+        """Return a warning if a result of a known instance contradicts its schedule."""
         return None
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
     ) -> Iterator[RenderableType]:
-        """Yield tables over results of this kind, beside those over all results.
+        """Yield tables over results of this kind.
 
         Parameters
         ----------
         results : sequence of Result
-            One row each.
         fold_names : bool
-            Continue long names on the next line instead of cutting them off.
 
         Yields
         ------
         RenderableType
-            A table, or a note on it.
         """
         yield from ()
 
@@ -358,49 +245,103 @@ class Drawing:
         Parameters
         ----------
         name : str
-            The heuristic.
+            The heuristic, which is hidden then.
         results : sequence of Result
-            All results that are compared.
 
         Returns
         -------
         bool
-            True hides the heuristic.
         """
         return False
 
 
-def reached(result: Result, *beside: tuple[str, float | None]) -> Facts:
+def heuristic_table(
+    entries: Sequence[HeuristicEntry], result: Result, *columns: TableColumn
+) -> RenderableType:
+    """Return a table of heuristics: names, values, and what else their kind says.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+    result : Result
+        Its objective names the values.
+    *columns : TableColumn
+        Further columns with their cells.
+
+    Returns
+    -------
+    RenderableType
+    """
+    found = table(
+        TableColumn("heuristic", [entry.name for entry in entries], is_text=True),
+        TableColumn(spaced(result.objective), figures(*(e.value for e in entries))),
+        *columns,
+        styles=[ENTRY_STYLE[entry.status] for entry in entries],
+    )
+    return indented(found)
+
+
+def distances(
+    entries: Sequence[HeuristicEntry], result: Result, *, expendable: int = 0
+) -> list[TableColumn]:
+    """Return the distances of heuristics over the best schedule and, where open, to the bound.
+
+    "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
+
+    Parameters
+    ----------
+    entries : sequence of HeuristicEntry
+    result : Result
+    expendable : int
+        How soon the columns are left out where space is short.
+
+    Returns
+    -------
+    list of TableColumn
+        One column, two where the best is not proved to be optimal.
+    """
+    over = [percent(entry.gap) for entry in entries]
+    found = [TableColumn("over\nbest", over, expendable=expendable)]
+    if result.bound is not None and result.status is not Status.OPTIMAL:
+        gaps = [percent(_gap(entry, result.bound)) for entry in entries]
+        found.append(TableColumn("gap", gaps, expendable=expendable))
+    return found
+
+
+def _gap(entry: HeuristicEntry, bound: float) -> float | None:
+    if entry.status is not HeuristicStatus.FEASIBLE or entry.value is None:
+        return None
+    # Rounded figures never make it negative.
+    return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
+
+
+def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
     """Yield value, bound and gap of a result.
 
     Parameters
     ----------
     result : Result
-        The result.
-    *beside : (str, float or None)
+    *others : (str, float or None)
         Other times of the schedule and their names, which follow the value.
 
     Yields
     ------
     (str, str)
-        Name and value of a fact, with its unit.
     """
     name, unit = spaced(result.objective), unit_of(result)
-    value, bound, *others = figures(result.value, result.bound, *(time for _, time in beside))
+    value, bound, *times = figures(result.value, result.bound, *(time for _, time in others))
     if result.value is not None:
-        yield name, (value if name == unit else f"{value} {unit}") + by(result.best_by)
-        yield from (
-            (other, f"{text} {unit}") for (other, _), text in zip(beside, others, strict=True)
-        )
+        yield name, (value if name == unit else f"{value} {unit}") + _by(result.best_by)
+        for (other, _), text in zip(others, times, strict=True):
+            yield other, f"{text} {unit}"
     if result.bound is not None:
         twice = ", proved twice" if result.bound_verified else ""
-        yield "lower bound", with_unit(bound, unit) + by(result.bound_by) + twice
+        yield "lower bound", with_unit(bound, unit) + _by(result.bound_by) + twice
     if result.gap is not None:
         yield "gap", percent(result.gap)
 
 
-def by(name: str | None) -> str:
-    """Return who found something, to stand behind it."""
+def _by(name: str | None) -> str:
     return f"  by {name}" if name else ""
 
 
@@ -410,14 +351,12 @@ def described(
     what: str | None = None,
     devices: RenderableType | None = None,
 ) -> RenderableType:
-    """Return an instance in short.
+    """Return an instance in short: title, facts, table and a hint at further commands.
 
     Parameters
     ----------
     instance : Instance
-        The instance.
     rows : sequence of (str, str)
-        Names and values.
     what : str, optional
         What the instance is; otherwise its kind is named.
     devices : RenderableType, optional
@@ -426,15 +365,15 @@ def described(
     Returns
     -------
     RenderableType
-        Title, facts, table and a hint at further commands.
     """
     title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]
-    return Group(title, facts(rows), *below, HINT)
+    hint = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
+    return Group(title, facts(rows), *below, hint)
 
 
 def sizes(problem: Problem) -> Facts:
-    """Yield how large a problem is."""
+    """Yield the sizes of a problem."""
     unit = problem.scale.unit
     yield "objective", spaced(problem.objective)
     yield "ops", figure(problem.num_ops)
@@ -449,13 +388,8 @@ def sizes(problem: Problem) -> Facts:
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
         yield "longest op", f"{figure(longest)} {unit}"
-    yield from _memory(problem)
-
-
-def _memory(problem: Problem) -> Facts:
-    """Yield the capacity of all pools, or the least and the most."""
     if problem.pools:
         names = dict.fromkeys(pool.name for pool in (problem.pools[0], problem.pools[-1]))
         amounts = sorted({float(pool.capacity) for pool in problem.pools})
-        ends = dict.fromkeys(figures(amounts[0], amounts[-1]))
+        ends = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
         yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(ends)}"

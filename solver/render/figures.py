@@ -7,11 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 
 ABSENT = "-"
 
-SIGNIFICANT, MOST_SIGNIFICANT = 6, 16
-"""Digits that a figure has, and that it has at most before it is written out as it is."""
 
-
-def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
+def figure(value: float | None, significant: int = 6) -> str:
     """Return a time or amount with thousands separators and at most six significant digits.
 
     Whole numbers keep all their digits. ``None`` becomes a dash.
@@ -19,14 +16,12 @@ def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
     Parameters
     ----------
     value : float or None
-        The number.
     significant : int
         Digits that it keeps where it is not whole.
 
     Returns
     -------
     str
-        The figure, without a unit.
     """
     if value is None:
         return ABSENT
@@ -35,7 +30,7 @@ def figure(value: float | None, significant: int = SIGNIFICANT) -> str:
     if value == int(value):
         return f"{int(value):,}"
     digits = max(0, significant - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(digits, 12) if significant == SIGNIFICANT else digits}f}"
+    text = f"{value:,.{min(digits, 12) if significant == 6 else digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -46,7 +41,7 @@ def figures(*values: float | None) -> list[str]:
     sums of doubles apart mean nothing.
     """
     different = len(set(values))
-    for significant in range(SIGNIFICANT, MOST_SIGNIFICANT + 1):
+    for significant in range(6, 17):
         texts = [figure(value, significant) for value in values]
         if len(set(texts)) == different:
             return texts
@@ -94,18 +89,33 @@ def seconds(value: float) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` cut to `width` characters, with a tilde where something is missing.
+    """Return a text cut to a width, with a tilde where something is missing.
 
     Parameters
     ----------
     text : str
-        Any text.
     width : int
         Most characters.
 
     Returns
     -------
     str
-        The whole text, or its beginning and a tilde.
     """
     return text if len(text) <= width else text[: max(width - 1, 0)] + "~"
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its noun: ``1 node``, ``1,024 nodes``, ``2 micro-batches``.
+
+    Parameters
+    ----------
+    number : int
+    word : str
+        The noun in the singular.
+
+    Returns
+    -------
+    str
+    """
+    plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
+    return f"{number:,} {word}{plural}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -15,10 +15,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND
+from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows
+from ppsolve.solver.render.colours import COLLECTIVES
 from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.looks import COLLECTIVES
-from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows
 from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import bubble_name
 
@@ -27,21 +26,11 @@ Window = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What of a schedule is drawn.
+    """What of a schedule is drawn."""
 
-    Parameters
-    ----------
-    links : bool
-        Also draw links and comm streams.
-    window : (float, float or None)
-        Part of the time axis, in the schedule's unit; ``None`` is its end.
-    iterations : (int, int), optional
-        First and last iteration, of schedules that repeat.
-    """
-
-    links: bool = False
-    window: Window = (0, None)
-    iterations: tuple[int, int] | None = None
+    links: bool = False  # also draw links and comm streams
+    window: Window = (0, None)  # part of the time axis, in the schedule's unit; `None` is its end
+    iterations: tuple[int, int] | None = None  # first and last iteration, of schedules that repeat
 
     def refuse_iterations(self) -> None:
         """Refuse iterations where nothing repeats.
@@ -60,29 +49,14 @@ class ViewOptions:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """A schedule that is drawn, and what is known of it.
+    """A schedule that is drawn, and what is known of it."""
 
-    Parameters
-    ----------
-    title : str
-        First line.
-    document : ScheduleDocument
-        Its ops with their times.
-    source : Result or HeuristicEntry, optional
-        What it is from.
-    frame : ViewOptions
-        What of it is drawn.
-    instance : Instance, optional
-        What it schedules.
-    schedule : Schedule, optional
-        The schedule of the instance's problem; with the instance only.
-    """
-
-    title: str
-    document: ScheduleDocument
-    source: Result | HeuristicEntry | None
-    frame: ViewOptions
-    instance: Instance | None = None
+    title: str  # first line
+    document: ScheduleDocument  # its ops with their times
+    source: Result | HeuristicEntry | None  # what it is from
+    frame: ViewOptions  # what of it is drawn
+    instance: Instance | None = None  # what it schedules
+    # The schedule of the instance's problem; with the instance only.
     schedule: Schedule | None = None
 
     @property
@@ -100,54 +74,42 @@ class ScheduleView:
         """End of the last op."""
         return float(max((op.end for op in self.document.ops), default=0))
 
-    def laid_out(
-        self,
-        chart: Gantt,
-        rows: Iterable[tuple[str, str]],
-        below: RenderableType,
-        hidden: Sequence[str] = (),
-    ) -> RenderableType:
-        """Return all that is shown: title, chart, figures, table.
 
-        Parameters
-        ----------
-        chart : Gantt
-            The chart.
-        rows : iterable of (str, str)
-            Names and values of the figures.
-        below : RenderableType
-            The table below them.
-        hidden : sequence of str
-            What ``--links`` would also draw, in words.
+@dataclass(frozen=True)
+class ScheduleReport:
+    """A schedule as it is shown: its chart, and on terminals its figures and a table."""
 
-        Returns
-        -------
-        RenderableType
-            All of it, one below the other.
-        """
-        notes = (Text(f" {what}", "dim", overflow="fold") for what in hidden)
+    title: str
+    chart: Chart
+    facts: Sequence[tuple[str, str]]
+    table: RenderableType
+    notes: Sequence[str] = ()  # what `--links` would also draw
+
+    def __rich__(self) -> RenderableType:
+        """Return all of it, one below the other."""
+        notes = (Text(f" {note}", "dim", overflow="fold") for note in self.notes)
         title = Text(self.title, "bold", overflow="fold")
-        return Group(title, chart, *notes, Text(), facts(rows), Text(), below)
+        return Group(title, self.chart, *notes, Text(), facts(self.facts), Text(), self.table)
 
 
 HIDDEN_SYNCS = "syncs are not drawn; --links draws them"
 
 
-def chart_of_schedule(shown: ScheduleView) -> Gantt:
-    """Return the chart of a schedule of any kind."""
+def report_of_schedule(shown: ScheduleView) -> ScheduleReport:
+    """Return the report on a schedule of any kind."""
     rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
-    return Gantt(rows, shown.end, shown.unit, shown.frame.window)
-
-
-def view_of_schedule(shown: ScheduleView) -> RenderableType:
-    """Return the view of a schedule of any kind."""
-    frame, end, chart = shown.frame, shown.end, chart_of_schedule(shown)
-    devices = [row for row in chart.rows if row.is_device]
-    hidden = [] if frame.links else list(_hidden({op.kind for op in shown.document.ops}))
+    devices = [row for row in rows if row.is_device]
+    notes = () if shown.frame.links else _hidden({op.kind for op in shown.document.ops})
     ratios, peaks = _known(shown)
-    times = {"makespan": end, "device span": max(map(_span, devices), default=0)}
+    times = {"makespan": shown.end, "device span": max(map(_span, devices), default=0)}
     found = {name: f"{figure(time)} {shown.unit}" for name, time in times.items()}
-    return shown.laid_out(chart, (found | ratios).items(), busy_table(devices, end, peaks), hidden)
+    return ScheduleReport(
+        shown.title,
+        Chart(rows, shown.end, shown.unit, shown.frame.window),
+        list((found | ratios).items()),
+        busy_table(devices, shown.end, peaks),
+        list(notes),
+    )
 
 
 def _hidden(kinds: set[str | None]) -> Iterator[str]:
@@ -161,7 +123,6 @@ def _hidden(kinds: set[str | None]) -> Iterator[str]:
 
 
 def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
-    """Return bubble ratios and peak memory; without the instance, what the file says of them."""
     source = shown.source
     if shown.schedule is not None:
         metrics, pools = measure(shown.schedule), shown.schedule.problem.pools
@@ -187,14 +148,12 @@ def peak_text(used: float, capacity: float | None = None) -> str:
     Parameters
     ----------
     used : float
-        The highest use, in the unit of the pool.
+        In the unit of the pool.
     capacity : float, optional
-        Capacity of the pool.
 
     Returns
     -------
     str
-        The figures, without a unit.
     """
     return " of ".join(figures(used, *([] if capacity is None else [capacity])))
 
@@ -210,13 +169,11 @@ def busy_table(
     Parameters
     ----------
     rows : sequence of Row
-        The rows.
     makespan : float
-        What is not busy of it is idle.
+        Idle time is the rest of it.
     peaks : mapping of str to str, optional
         Peak memory by the names of rows, where known.
     head : str
-        What a row is.
 
     Returns
     -------

@@ -9,9 +9,6 @@ from ppsolve.models.stress.report import StressEntry, StressReport
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 
-BAR_COLUMNS = 24
-"""Columns of the bars from the 5th to the 99th percentile; half of them tell fewer apart."""
-
 
 def stress_report(found: StressReport) -> RenderableType:
     """Return a sentence, and a table of all schedules, soonest 95th percentile first."""
@@ -54,14 +51,12 @@ def _sentence(found: StressReport) -> Text:
     )
 
 
-def _bar(entry: StressEntry, low: float, high: float) -> str:
-    """Return a line from the 5th to the 99th percentile with a dot at the mean."""
-
+def _bar(entry: StressEntry, low: float, high: float, width: int = 24) -> str:
     def place(value: float) -> int:
         share = (value - low) / (high - low) if high > low else 0.0
-        return round(share * (BAR_COLUMNS - 1))
+        return round(share * (width - 1))
 
-    cells = [" "] * BAR_COLUMNS
+    cells = [" "] * width
     for column in range(place(entry.p5), place(entry.p99) + 1):
         cells[column] = "━"
     cells[place(entry.mean)] = "●"

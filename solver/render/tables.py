@@ -16,36 +16,18 @@ from ppsolve.models.documents.printable import LONGEST_PART, printable, printabl
 from ppsolve.solver.render.figures import shorten
 from ppsolve.solver.render.terminal import WIDER, TerminalConsole
 
-COLUMN_GAP = 3
-MIN_WRAPPED, MIN_CUT = 24, 36
-"""Columns that wrap or are cut ask for this much room before others are left out."""
-
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a `FittingTable`.
+    """A column of a `FittingTable`."""
 
-    Parameters
-    ----------
-    header : str
-        Its name, of one or more lines.
-    cells : sequence of str, optional
-        Its cells, for `table`.
-    is_text : bool
-        Left-aligned; numbers are right-aligned.
-    wraps : bool
-        Long cells are continued on the next line instead of widening the table.
-    is_cut : bool
-        Long cells are cut to what the other columns leave; for one column of a table.
-    expendable : int
-        Columns with the largest number are left out first where space is short; 0 stays.
-    """
-
-    header: str
-    cells: Sequence[str] | None = None
-    is_text: bool = False
-    wraps: bool = False
+    header: str  # its name, of one or more lines
+    cells: Sequence[str] | None = None  # its cells, for `table`
+    is_text: bool = False  # left-aligned; numbers are right-aligned
+    wraps: bool = False  # long cells are continued on the next line instead of widening the table
+    # Long cells are cut to what the other columns leave; for one column of a table.
     is_cut: bool = False
+    # Columns with the largest number are left out first where space is short; 0 stays.
     expendable: int = 0
 
 
@@ -67,9 +49,7 @@ class FittingTable:
         Parameters
         ----------
         *cells : str
-            The cells from left to right.
         style : str
-            Style of the row.
         """
         self._rows.append((tuple(map(printable, cells)), style))
 
@@ -97,7 +77,6 @@ class FittingTable:
             yield Text(self._left_out(hidden, shows_all), "dim", overflow="fold")
 
     def _shown(self, room: int) -> list[int]:
-        """Return the columns that fit, and those that are never left out."""
         shown = list(range(len(self._columns)))
         while self._width(shown) > room:
             last = max(shown, key=lambda number: self._columns[number].expendable)
@@ -117,15 +96,15 @@ class FittingTable:
         return shorten(cell, self._wanted(number) + spare)
 
     def _width(self, shown: Iterable[int]) -> int:
-        return sum(self._wanted(number) + COLUMN_GAP for number in shown) - COLUMN_GAP
+        return sum(self._wanted(number) + 3 for number in shown) - 3
 
     def _wanted(self, number: int) -> int:
         lengths = [len(cells[number]) for cells, _ in self._rows]
         widest = max([*map(len, self._columns[number].header.split("\n")), *lengths])
         column = self._columns[number]
         if column.is_cut:
-            return min(widest, MIN_CUT)
-        return min(widest, MIN_WRAPPED) if column.wraps else widest
+            return min(widest, 36)  # before other columns are left out
+        return min(widest, 24) if column.wraps else widest
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
@@ -144,14 +123,11 @@ def table(*columns: TableColumn, styles: Sequence[str] | None = None) -> Fitting
     Parameters
     ----------
     *columns : TableColumn
-        Columns from left to right, all with as many cells.
     styles : sequence of str, optional
-        Style of each row.
 
     Returns
     -------
     FittingTable
-        The table, not indented.
     """
     found = FittingTable(*(column for column in columns if column.cells is not None))
     rows = list(zip(*(column.cells for column in columns if column.cells is not None), strict=True))
@@ -166,14 +142,12 @@ def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] 
     Parameters
     ----------
     values : iterable, optional
-        One value per row.
     show : callable
         Returns the cell of a value.
 
     Returns
     -------
     list of str or None
-        Cells from top to bottom.
     """
     return None if values is None else [show(value) for value in values]
 

@@ -1,21 +1,28 @@
-"""The console that every table, chart and live line goes through on its way to a terminal."""
+"""Lines without the blanks that fill tables up to the width of a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    RenderableType,
+    RenderHook,
+    RenderResult,
+)
 from rich.segment import Segment
 from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_LINE, printable_lines
 
+# Columns of the widest picture; a chart holds a few kilobytes for each of them.
 MAX_WIDTH = LONGEST_LINE
-"""Columns of the widest picture; a chart holds a few kilobytes for each of them."""
 
-WIDER = "COLUMNS={}"
-"""What asks for a number of columns, of commands that have no option for it."""
+WIDER = "COLUMNS={}"  # what asks for a number of columns, of commands that have no option for it
 
 
 class TerminalConsole(Console):
@@ -40,17 +47,14 @@ class TerminalConsole(Console):
 
         Parameters
         ----------
-        renderable : RenderableType
-            What to render.
-        options : ConsoleOptions, optional
+        renderable, options
             As for any console.
 
         Returns
         -------
         iterable of Segment
-            Pieces of text with their styles.
         """
-        shown = harmless(renderable) if isinstance(renderable, Text) else renderable
+        shown = _harmless(renderable) if isinstance(renderable, Text) else renderable
         return super().render(shown, options)
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -58,15 +62,12 @@ class TerminalConsole(Console):
 
         Parameters
         ----------
-        text : str
-            Any string.
-        **options : Any
+        text, options
             As for any console.
 
         Returns
         -------
         Text
-            The text, escaped.
         """
         return super().render_str(printable_lines(text), **options)
 
@@ -75,11 +76,37 @@ class TerminalConsole(Console):
         raise BrokenPipeError
 
 
-def harmless(text: Text) -> Text:
-    """Return `text` with what would act on the terminal escaped; styles stay where they are."""
+def _harmless(text: Text) -> Text:
     if printable_lines(text.plain) == text.plain:
         return text
     shown = text.blank_copy()
     for part in text.render(Console(width=LONGEST_LINE), end=""):
         shown.append(printable_lines(part.text), part.style)
     return shown
+
+
+class TrimLines(RenderHook):
+    """Hook that lets a console print no line with blanks at its end."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return the renderables without the blanks at the ends of their lines."""
+        return [_Trimmed(renderable) for renderable in renderables]
+
+
+@dataclass(frozen=True)
+class _Trimmed:
+    content: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in Segment.split_lines(console.render(self.content, options)):
+            yield from _without_blanks(line)
+            yield Segment.line()
+
+
+def _without_blanks(line: Iterable[Segment]) -> list[Segment]:
+    kept = list(line)
+    while kept and not kept[-1].text.rstrip():
+        kept.pop()
+    if kept:
+        kept[-1] = kept[-1]._replace(text=kept[-1].text.rstrip())
+    return kept

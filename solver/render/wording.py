@@ -54,12 +54,10 @@ def rounding_note(error: float | None, unit: str) -> str | None:
     error : float or None
         Time by which the optimum on ticks may exceed that of the given times.
     unit : str
-        Its unit.
 
     Returns
     -------
     str or None
-        The line, with the error rounded up to two digits.
     """
     if not error:
         return None
@@ -74,15 +72,11 @@ def with_unit(text: str, unit: str) -> str:
 
     Parameters
     ----------
-    text : str
-        The figure.
-    unit : str
-        What it counts.
+    text, unit : str
 
     Returns
     -------
     str
-        The figure, a space and the unit.
     """
     return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}"
 
@@ -95,21 +89,19 @@ def _status_word(entry: HeuristicEntry, result: Result) -> str:
 
 
 def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
-    """Return the outcome of a heuristic, in a few words or with the whole reason.
+    """Return the outcome of a heuristic: its status, its pattern, and a reason if there is one.
 
     Parameters
     ----------
     entry : HeuristicEntry
-        The heuristic.
     result : Result
-        What it is compared with.
+        The entry is compared with it.
     verbose : bool
         Give the whole reason.
 
     Returns
     -------
     str
-        The status, the pattern of the best of several, and a reason if there is one.
     """
     word = _status_word(entry, result) + (f" under {entry.pattern}" if entry.pattern else "")
     if not entry.reason:
@@ -120,19 +112,17 @@ def entry_status(entry: HeuristicEntry, result: Result, *, verbose: bool) -> str
 
 
 def separated(text: str, unit: str) -> str:
-    """Return `text` with thousands separators in its times, which the unit follows.
+    """Return a text with thousands separators in its times; other numbers stay as they are.
 
     Parameters
     ----------
     text : str
-        Any text.
     unit : str
-        Unit of its times.
+        Unit that follows a time.
 
     Returns
     -------
     str
-        The text; other numbers stay as they are.
     """
     pattern = rf"{_LONG_NUMBER}{re.escape(unit)}(?!\w))"
     return re.sub(pattern, lambda found: f"{int(found[0]):,}", text)

@@ -17,13 +17,10 @@ import pytest
 from ppsolve.models.bench.record import BenchRecord
 from ppsolve.solver.bench.report.report import Report, bench_report
 from ppsolve.solver.render.bench import pictures
-from ppsolve.solver.render.bench.csv import csv_report
-from ppsolve.solver.render.bench.markdown import markdown_report
+from ppsolve.solver.render.bench.outputs import csv_report, markdown_report, terminal_report
 from ppsolve.solver.render.bench.page import html_report
-from ppsolve.solver.render.bench.pictures import MOST_LINES, Picture, draw_pictures
-from ppsolve.solver.render.bench.sections import FOOTER, sections
-from ppsolve.solver.render.bench.sheets import Section
-from ppsolve.solver.render.bench.terminal import terminal_report
+from ppsolve.solver.render.bench.pictures import LIMITS, Picture, draw_pictures
+from ppsolve.solver.render.bench.sections import FOOTER, Section, sections
 from ppsolve.solver.render.terminal import TerminalConsole
 from tests.bench.results import crashed, heuristic, proved, results, unproved
 
@@ -310,7 +307,7 @@ class TestPictures:
         ]
         report = report_of(*records)
         curves = [curve.family for curve in pictures._chosen_curves(report)]
-        assert len(curves) == MOST_LINES
+        assert len(curves) == LIMITS.lines
         assert curves[0] == "all"
         chosen = [profile.method.name for profile in pictures._chosen_profiles(report.every)]
         assert chosen == ["ppsolve", *(f"h{number}" for number in range(29, 21, -1))]

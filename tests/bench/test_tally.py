@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from ppsolve.solver.render.tally import ERASE, TallyProgress, tally
+from ppsolve.solver.render.progress import ERASE, TallyProgress, tally
 from tests.bench.records import record
 
 PROVED, OPEN = record("a"), record("b", status="FEASIBLE", value=95)

@@ -11,10 +11,9 @@ from ppsolve.models.core.result import ScheduledOp
 from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.display import display
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.notebook.frames import frame_of
-from ppsolve.solver.render.notebook.svg import MOST_ROWS, svg_of
-from ppsolve.solver.render.rows import Bar, Row
+from ppsolve.solver.render.chart import Bar, Chart, Row
+from ppsolve.solver.render.notebook import frame_of
+from ppsolve.solver.render.svg_chart import SVG, svg_of
 
 EVIL = "<script>alert(1)</script>&\x1b[31m"
 INSTANCE = {
@@ -60,7 +59,7 @@ def large(rows, per_row):
         Row(f"device {n}", True, [Bar(i, i + 1, "FB"[i % 2], "F", f"F{i}") for i in range(per_row)])
         for n in range(rows)
     ]
-    return Gantt(found, per_row, "us")
+    return Chart(found, per_row, "us")
 
 
 class TestHtml:
@@ -112,13 +111,13 @@ class TestSize:
         assert len(svg_of(large(32, 800))) < 400_000
 
     def test_rows_beyond_are_counted(self):
-        shown = svg_of(large(MOST_ROWS + 3, 2))
+        shown = svg_of(large(SVG.most_rows + 3, 2))
         assert "3 more rows are not drawn" in shown
-        assert f"device {MOST_ROWS - 1}<" in shown
-        assert f"device {MOST_ROWS}<" not in shown
+        assert f"device {SVG.most_rows - 1}<" in shown
+        assert f"device {SVG.most_rows}<" not in shown
 
     def test_a_schedule_of_no_time_is_not_drawn(self):
-        assert svg_of(Gantt([Row("a", True, [Bar(0, 0, "F", "F", "F0")])], 0, "us")) == ""
+        assert svg_of(Chart([Row("a", True, [Bar(0, 0, "F", "F", "F0")])], 0, "us")) == ""
 
     def test_the_bound_is_a_line(self):
         assert "lower bound 1.5 us" in svg_of(large(1, 2), 1.5)

@@ -8,7 +8,7 @@ from ppsolve.models.core.result import Result, Status, StopReason, Versions
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.optimize.kinds import kind_of, lower
-from ppsolve.solver.render.page.shown import PageSchedule
+from ppsolve.solver.render.page.schedules import PageSchedule
 from tests.paths import ROOT
 from tests.small import at, op, small
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ppsolve.models.core.problem import FREE
-from ppsolve.solver.render.page.causes import Why, causes_of
+from ppsolve.solver.render.page.idle import Why, causes_of
 from tests.page.cases import two_streams
 from tests.small import at, holding, op, small
 

@@ -1,15 +1,15 @@
 """Columns say of a schedule what the schedule says."""
 
-from ppsolve.solver.render.page.causes import causes_of
+from ppsolve.solver.render.chart import pool_curves
 from ppsolve.solver.render.page.columns import columns_of
-from ppsolve.solver.render.page.strips import pool_strips
+from ppsolve.solver.render.page.idle import causes_of
 from tests.page.cases import pipeline, shipped, shown_of, two_streams
 from tests.small import at, holding, op, small
 
 
 def columns(schedule):
     kinds = ["op"] * schedule.problem.num_ops
-    return columns_of(schedule, causes_of(schedule), pool_strips(schedule), kinds)
+    return columns_of(schedule, causes_of(schedule), pool_curves(schedule), kinds)
 
 
 def test_ops_stand_by_lane_then_by_start():

@@ -8,7 +8,7 @@ import pytest
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.render.page.document import page
-from ppsolve.solver.render.page.markup import embedded
+from ppsolve.solver.render.page.tables import embedded
 from tests.page.cases import pipeline, shipped, shown_of
 
 HOSTILE = "</script><b>&\u2028<!--<script>"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ppsolve.solver.render.page.causes import causes_of
-from ppsolve.solver.render.page.idle import idle_of
+from ppsolve.solver.render.page.idle import causes_of, idle_of
 from tests.page.cases import shipped, two_streams
 from tests.small import at, holding, op, small
 

@@ -7,10 +7,10 @@ from ppsolve.models.core.result import HeuristicEntry, Result, Versions
 from ppsolve.models.curve.document import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.result import Plan, PlanCounts
-from ppsolve.solver.render.curves import AmountCurve as Steps
-from ppsolve.solver.render.plot.amounts import Amount, peak_of
-from ppsolve.solver.render.plot.drawn import caption_of
+from ppsolve.solver.render.chart import AmountCurve
+from ppsolve.solver.render.drawings import caption_of
 from ppsolve.solver.render.plot.pictures import curve, gantt, gaps, memory
+from ppsolve.solver.render.plot.schedule import peak_of
 from ppsolve.solver.render.plot.sheet import legend_lines
 from tests.paths import ROOT
 
@@ -116,7 +116,7 @@ class TestMemory:
         [(47.9459, 48, "47.9 of 48"), (7, None, "7"), (8.7e9, 9e9, "8.7G of 9G")],
     )
     def test_peaks_are_short(self, most, cap, text):
-        assert peak_of(Amount(Steps("device 0", [(0, most)]), cap)) == text
+        assert peak_of(AmountCurve("device 0", [(0, most)], cap)) == text
 
 
 class TestKinds:

@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.solver.render.drawing import Drawing, ViewOptions
+from ppsolve.solver.render.drawing import Drawing
 from ppsolve.solver.render.drawings import drawing_of, drawing_of_document
+from ppsolve.solver.render.schedule_view import ScheduleView, ViewOptions
 
 
 def describe_problem(instance: Instance, problem: Any) -> RenderableType:
@@ -20,16 +21,23 @@ def describe_problem(instance: Instance, problem: Any) -> RenderableType:
 def view_of_schedule(
     title: str, instance: Instance, schedule: Schedule, source: Any = None, **frame: Any
 ) -> RenderableType:
-    return drawing_of(instance.kind).view(title, instance, schedule, source, ViewOptions(**frame))
+    return drawing_of(instance.kind).view(_shown(title, instance, schedule, source, **frame))
+
+
+def _shown(
+    title: str, instance: Instance, schedule: Schedule, source: Any = None, **frame: Any
+) -> ScheduleView:
+    document = ScheduleDocument.of(schedule)
+    return ScheduleView(title, document, source, ViewOptions(**frame), instance, schedule)
 
 
 def view_of_any(title: str, schedule: Schedule, **frame: Any) -> RenderableType:
     """Return the view that suits schedules of any kind, which asks nothing of the instance."""
-    instance = Instance.model_construct()
-    return Drawing().view(title, instance, schedule, None, ViewOptions(**frame))
+    return Drawing().view(_shown(title, Instance.model_construct(), schedule, **frame))
 
 
 def view_of_document(
     title: str, document: ScheduleDocument, source: Any = None, **frame: Any
 ) -> RenderableType:
-    return drawing_of_document(document).view_alone(title, document, source, ViewOptions(**frame))
+    shown = ScheduleView(title, document, source, ViewOptions(**frame))
+    return drawing_of_document(document).view(shown)

@@ -11,10 +11,9 @@ from rich.console import Console
 from ppsolve.models.core.result import HeuristicEntry, Result, Versions
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
-from ppsolve.solver.render.comparison import comparison
 from ppsolve.solver.render.figures import at_most, figure, figures
 from ppsolve.solver.render.progress import LiveProgress, plain_line
-from ppsolve.solver.render.reports import entry_report, report, summary_line
+from ppsolve.solver.render.reports import comparison, entry_report, report, summary_line
 from ppsolve.solver.render.schedule_view import peak_text
 from ppsolve.solver.run.progress import Progress
 from tests.render.shorthands import describe_problem, view_of_any

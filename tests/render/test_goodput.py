@@ -12,16 +12,16 @@ from ppsolve.solver.goodput.fit import fit_goodput
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.rows import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
-from ppsolve.solver.render.charts import Point
-from ppsolve.solver.render.goodput.chart import goodput_charts
-from ppsolve.solver.render.goodput.report import (
+from ppsolve.solver.render.goodput import (
     fit_line,
     fit_report,
+    goodput_charts,
     grid_table,
     number,
     row_line,
     rows_table,
 )
+from ppsolve.solver.render.line_chart import Point
 
 MODEL = GoodputModel(
     PerfParams(0.02, 0.002, 0.1, 0.007, 0.01, 0.001, 2.5), GradParams(0.0002, 0.09), 128

@@ -12,16 +12,14 @@ from ppsolve.models.core.result import Result, ScheduleDocument, ScheduledOp, Ve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.heuristics import CAUSAL, refresh_entry, run_refresh_heuristic
-from ppsolve.solver.render.axis import Axis
-from ppsolve.solver.render.comparison import comparison
-from ppsolve.solver.render.gantt import Gantt
+from ppsolve.solver.render.chart import Bar, Chart, Row
+from ppsolve.solver.render.colours import KFAC, PIPELINE, letter_of
 from ppsolve.solver.render.kfac.drawing import impossible_devices, per_device
 from ppsolve.solver.render.kfac.ids import RefreshId
 from ppsolve.solver.render.kfac.view import repeats_of
-from ppsolve.solver.render.looks import KFAC, PIPELINE, letter_of
 from ppsolve.solver.render.progress import PlainProgress, plain_line
-from ppsolve.solver.render.reports import entry_line, report, summary_line
-from ppsolve.solver.render.rows import Bar, Row
+from ppsolve.solver.render.reports import comparison, entry_line, report, summary_line
+from ppsolve.solver.render.terminal_chart import Axis
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 from ppsolve.solver.run.progress import Progress
 from tests.kfac.cases import measured
@@ -298,7 +296,8 @@ def test_names_of_ops(name, kind, wanted):
 def test_repeats():
     repeats = repeats_of(REFRESH)
     assert (repeats.counts, repeats.period, repeats.starts) == ({0: 2, 1: 1}, 40, [0, 40])
-    assert repeats.window(0, 1) == (0, 80)
+    both = view_of_document("demo", REFRESH, iterations=(0, 1))
+    assert both.chart.window == (0, 80)
     assert repeats_of(REFRESH, 45.0).period == 45
     assert repeats_of(document(REFRESH.ops[0], REFRESH.ops[2])).period == 20
     assert repeats_of(document(op("F0.0", "F", 0, 1))) is None
@@ -323,7 +322,7 @@ def test_chart_of_iterations():
 
 def test_rows_end_with_their_iterations():
     rows = [Row("device 0", True, [Bar(0, 10, "F", "F", "F0")], end=40.0)]
-    lines = drawn(Gantt(rows, 80, "us", iterations=[0, 40]), 60).splitlines()
+    lines = drawn(Chart(rows, 80, "us", iterations=[0, 40]), 60).splitlines()
     first, second = re.fullmatch(r"device 0 │(.*)│(.*)│ 25%", lines[1]).groups()
     assert re.fullmatch("F0 +·+", first)
     assert second.strip() == ""

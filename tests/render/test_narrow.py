@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.rows import Bar, Row
+from ppsolve.solver.render.chart import Bar, Chart, Row
 from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.terminal import TerminalConsole
 
@@ -52,7 +51,7 @@ def test_columns_that_stay_are_not_called_left_out():
 
 def chart(count, length, part=(0, None), **fields):
     bars = [Bar(k * length, (k + 1) * length, "F", "F", f"F{k}") for k in range(count)]
-    return Gantt([Row("device 0", True, bars)], count * length, "us", part, **fields)
+    return Chart([Row("device 0", True, bars)], count * length, "us", part, **fields)
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,19 @@ from ppsolve.models.overlap.lowering import lower_overlap
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.optimize import api
 from ppsolve.solver.overlap.report import ProgramReport
-from ppsolve.solver.render.comparison import comparison
-from ppsolve.solver.render.curves import AmountCurve
+from ppsolve.solver.render.chart import AmountCurve, Bar
+from ppsolve.solver.render.colours import WAIT_KIND
 from ppsolve.solver.render.figures import compact
-from ppsolve.solver.render.looks import WAIT_KIND
 from ppsolve.solver.render.overlap.drawing import plain_failure
-from ppsolve.solver.render.overlap.rows import (
+from ppsolve.solver.render.overlap.view import (
     collective_kind,
     held,
     is_overlap_document,
+    program_of,
     stream_rows,
 )
-from ppsolve.solver.render.overlap.view import program_of
-from ppsolve.solver.render.reports import entry_line, entry_report, report, summary_line
-from ppsolve.solver.render.rows import Bar
+from ppsolve.solver.render.reports import comparison, entry_line, entry_report, report, summary_line
+from ppsolve.solver.render.terminal_chart import blocks
 from tests.overlap.cases import program, programs
 from tests.render.shorthands import describe_problem, view_of_document, view_of_schedule
 from tests.render.test_views import drawn
@@ -247,9 +246,9 @@ def test_curves_show_the_largest_amount_of_a_column():
     assert curve.most == 8
     assert curve.columns((0, 10), 5) == [2, 8, 1, 1, 1]
     assert curve.columns((5, 10), 2) == [1, 1]
-    assert curve.drawn((0, 10), 5, plain=True) == "28111"
-    assert curve.drawn((0, 10), 5, plain=False) == "▂█▁▁▁"
-    assert AmountCurve("none", []).drawn((0, 10), 3, plain=False) == "   "
+    assert blocks(curve, (0, 10), 5, plain=True) == "28111"
+    assert blocks(curve, (0, 10), 5, plain=False) == "▂█▁▁▁"
+    assert blocks(AmountCurve("none", []), (0, 10), 3, plain=False) == "   "
     assert curve.columns((4, 4), 2) == [0, 0]
 
 

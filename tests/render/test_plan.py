@@ -16,16 +16,22 @@ from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Range, Rule
 from ppsolve.solver.plan.progress import PlanProgress
 from ppsolve.solver.plan.service import plan
-from ppsolve.solver.render.axis import round_step
-from ppsolve.solver.render.charts import LineChart, Point, Series
-from ppsolve.solver.render.figure_file import chart_bytes, chart_figure, chart_format
-from ppsolve.solver.render.plan.progress import (
+from ppsolve.solver.render.line_chart import (
+    LineChart,
+    Point,
+    Series,
+    chart_bytes,
+    chart_figure,
+    chart_format,
+)
+from ppsolve.solver.render.plan import in_words, plan_chart, plan_report, run_lengths
+from ppsolve.solver.render.progress import (
     LivePlanProgress,
     PlainPlanProgress,
     plain_plan_line,
     plan_progress,
 )
-from ppsolve.solver.render.plan.report import in_words, plan_chart, plan_report, run_lengths
+from ppsolve.solver.render.terminal_chart import round_step
 
 BLOCK = {
     "name": "block",

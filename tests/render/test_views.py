@@ -18,12 +18,10 @@ from ppsolve.models.core.result import (
     Versions,
 )
 from ppsolve.solver.optimize.kinds import lower, parse_instance
-from ppsolve.solver.render.comparison import best_entry, comparison
+from ppsolve.solver.render.chart import Bar, Chart, Row, chart_rows, columns, has_chunks, kinds_of
 from ppsolve.solver.render.figures import figure, percent, ratio, seconds, shorten
-from ppsolve.solver.render.gantt import Gantt, columns
 from ppsolve.solver.render.progress import LiveProgress, PlainProgress, plain_line
-from ppsolve.solver.render.reports import entry_line, report, summary_line
-from ppsolve.solver.render.rows import Bar, Row, chart_rows, has_chunks, kinds_of
+from ppsolve.solver.render.reports import best_entry, comparison, entry_line, report, summary_line
 from ppsolve.solver.render.tables import TableColumn, table
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
@@ -199,7 +197,7 @@ class TestGantt:
 
     def test_window_and_empty_rows(self):
         rows = [Row("a", True, [bar(0, 4)]), Row("b", True)]
-        text = drawn(Gantt(rows, 8, "ms", (2, None)), 60)
+        text = drawn(Chart(rows, 8, "ms", (2, None)), 60)
         assert text.split("\n")[0].startswith("a │F0 ")
         assert "b │······" in text
 

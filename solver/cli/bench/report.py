@@ -18,12 +18,10 @@ from ppsolve.solver.bench.report.report import Report, bench_report
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable, save, stdout_console
-from ppsolve.solver.render.bench.csv import csv_report
-from ppsolve.solver.render.bench.markdown import markdown_report
+from ppsolve.solver.render.bench.outputs import csv_report, markdown_report, terminal_report
 from ppsolve.solver.render.bench.page import html_report
 from ppsolve.solver.render.bench.pictures import Picture, draw_pictures
-from ppsolve.solver.render.bench.terminal import terminal_report
-from ppsolve.solver.render.figure_file import has_matplotlib, require_matplotlib
+from ppsolve.solver.render.line_chart import has_matplotlib, require_matplotlib
 
 FORMATS = (".md", ".csv", ".json", ".html")
 

@@ -25,7 +25,7 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.bench.recipes import instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import check_writable
-from ppsolve.solver.render.tally import TallyProgress, tally
+from ppsolve.solver.render.progress import TallyProgress, tally
 from ppsolve.solver.run.options import default_workers
 
 INSTANCES, RUNNING = "Instances", "Running"

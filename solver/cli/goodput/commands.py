@@ -29,15 +29,15 @@ from ppsolve.solver.cli.output import deliver, stdout_console
 from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
 from ppsolve.solver.goodput.rows import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
-from ppsolve.solver.render.charts import LineChart
-from ppsolve.solver.render.goodput.chart import goodput_charts
-from ppsolve.solver.render.goodput.report import (
+from ppsolve.solver.render.goodput import (
     fit_line,
     fit_report,
+    goodput_charts,
     grid_table,
     row_line,
     rows_table,
 )
+from ppsolve.solver.render.line_chart import LineChart
 
 in_job = partial(typer.Option, rich_help_panel="Job")
 in_limits = partial(typer.Option, rich_help_panel=opt.LIMITS)

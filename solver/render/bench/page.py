@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
+from typing import Any
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.bench.report.report import Report
 from ppsolve.solver.render.bench.pictures import Picture
-from ppsolve.solver.render.bench.sections import FOOTER, origin, sections
-from ppsolve.solver.render.bench.sheets import Heading, Section, SortableTable, TableCell
-from ppsolve.solver.render.bench.style import SCRIPT, STYLE
+from ppsolve.solver.render.bench.sections import (
+    FOOTER,
+    Field,
+    Section,
+    SortableTable,
+    TableCell,
+    origin,
+    sections,
+)
 from ppsolve.solver.render.figures import percent, seconds
+from ppsolve.solver.render.page.tables import asset
 
+# A browser loads nothing for the page but what stands in it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""What a browser may load for the page: nothing but what stands in it."""
-
-LONG = 40
-"""Characters from which a text may go on below instead of widening its table."""
 
 
 def html_report(report: Report, pictures: Mapping[str, Picture] | None) -> str:
-    """Return a report as an HTML page.
+    """Return a report as an HTML page; its tables can be sorted where scripts run.
 
     Parameters
     ----------
     report : Report
-        The figures.
     pictures : mapping of str to Picture, optional
         Pictures by name; None where they cannot be drawn.
 
     Returns
     -------
     str
-        The page. Tables can be sorted by their headings where scripts run.
     """
     return "\n".join(_page(report, pictures)) + "\n"
 
@@ -44,7 +47,7 @@ def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[st
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
+    yield f"<title>{title}</title><style>\n{asset('benchmarks.css')}</style></head><body>"
     yield f'<header><h1>Benchmark report</h1><p class="dim">{_text(origin(report))}</p></header>'
     yield from _facts(report)
     if pictures is None:
@@ -52,7 +55,7 @@ def _page(report: Report, pictures: Mapping[str, Picture] | None) -> Iterator[st
     yield from _sections(report, pictures or {})
     yield "<footer><h2>Words</h2>"
     yield from (f"<p>{_text(line)}</p>" for line in FOOTER)
-    yield f"</footer><script>{SCRIPT}</script></body></html>"
+    yield f"</footer><script>\n{asset('benchmarks.js')}</script></body></html>"
 
 
 def _facts(report: Report) -> Iterator[str]:
@@ -108,22 +111,22 @@ def _section(section: Section, picture: Picture | None) -> Iterator[str]:
 
 def _table(sheet: SortableTable) -> Iterator[str]:
     yield '<div class="wide"><table><thead><tr>'
-    for heading in sheet.headings:
+    for heading in sheet.fields:
         yield f'<th scope="col"{_class(_kind(heading))}>{_text(heading.name)}</th>'
     yield "</tr></thead><tbody>"
     for row in sheet.rows:
-        cells = (_cell(cell, head) for cell, head in zip(row, sheet.headings, strict=True))
+        cells = (_cell(cell, head) for cell, head in zip(row, sheet.fields, strict=True))
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
 
-def _cell(cell: TableCell, heading: Heading) -> str:
-    names = [_kind(heading), "long" if heading.is_text and len(cell.text) > LONG else ""]
+def _cell(cell: TableCell, heading: Field[Any]) -> str:
+    names = [_kind(heading), "long" if heading.is_text and len(cell.text) > 40 else ""]
     order = "" if cell.order is None else f' data-order="{cell.order!r}"'
     return f"<td{_class(' '.join(filter(None, names)))}{order}>{_text(cell.text)}</td>"
 
 
-def _kind(heading: Heading) -> str:
+def _kind(heading: Field[Any]) -> str:
     return "text" if heading.is_text else ""
 
 
@@ -132,5 +135,4 @@ def _class(names: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text of any origin as HTML shows it, in content and in quoted attributes."""
     return escape(printable(text), quote=True)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.printable import printable
@@ -14,32 +14,14 @@ from ppsolve.solver.bench.report.cases import Role
 from ppsolve.solver.bench.report.curves import GapCurve, PerformanceProfile
 from ppsolve.solver.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.render.bench.sections import ANYTIME, PROFILES
-from ppsolve.solver.render.figure_file import PANEL_INCHES, STYLE, figure_bytes
+from ppsolve.solver.render.colours import SERIES
 from ppsolve.solver.render.figures import shorten
-from ppsolve.solver.render.palette import SERIES
+from ppsolve.solver.render.line_chart import PANEL_INCHES, STYLE, figure_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_LINES = 9
-"""Lines of one picture: the colours once plain, half of them dashed; more cannot be told apart."""
-
-DASHES = ("-", "--", ":")
-LONGEST_LABEL = 28
-WIDEST_RATIO = 4.0
-"""Ratios beyond are cut off: there a method is no alternative. Shares at the edge stay exact."""
-
-MOST_STEPS = 250
-"""Steps of one line: the picture is about 250 points high, so that more cannot be seen."""
-
-LEAST_RATIO = 1.02
-"""The axis of ratios reaches this far even where all methods are equal."""
-
-LINEAR_BELOW = 0.001
-"""Gaps below 0.1 % are drawn linearly, so that 0 has a place on a logarithmic axis."""
-
-INK = "#0a0b0c"
-"""Colour of texts and axes in a file; within a page it becomes the page's own, dark or light."""
+INK = "#0a0b0c"  # texts and axes in a file; within a page the page's own, dark or light
 
 OWN_STYLE = {
     **STYLE,
@@ -50,11 +32,23 @@ OWN_STYLE = {
     **dict.fromkeys(("xtick.color", "ytick.color", "axes.titlecolor"), INK),
 }
 
-RATIO_TICKS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0)
-FEWEST_APART = 0.06
-"""Ticks of ratios that are nearer than this share of the axis are left out."""
 
-SHARE_TICKS = (0.0, 0.001, 0.01, 0.1, 1.0)
+@dataclass(frozen=True)
+class PictureLimits:
+    """How much pictures of a report show."""
+
+    lines: int = 9  # the colours once plain, half of them dashed; more cannot be told apart
+    label: int = 28  # letters
+    ratio: float = 4.0  # beyond, a method is no alternative; shares at the edge stay exact
+    least_ratio: float = 1.02  # of the axis, even where all methods are equal
+    steps: int = 250  # of one line: about as many as the picture has points
+    ticks_apart: float = 0.06  # of the axis of ratios; nearer ones are left out
+    ratios: tuple[float, ...] = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0)
+    shares: tuple[float, ...] = (0.0, 0.001, 0.01, 0.1, 1.0)
+    linear_below: float = 0.001  # share: 0 has no place on a logarithmic axis
+
+
+LIMITS = PictureLimits()
 
 
 @dataclass(frozen=True)
@@ -99,29 +93,26 @@ def _profiles(name: str, part: FamilyFigures, title: str) -> Iterator[Picture]:
 
 
 def _chosen_profiles(part: FamilyFigures) -> list[PerformanceProfile]:
-    """Return ours, those of peers, and the heuristics that reach most, in a steady order."""
     order = list(Role)
     known = [profile for profile in part.profiles if profile.steps]
     known.sort(key=lambda one: (order.index(one.method.role), -_area(one), one.method.name))
-    return known[:MOST_LINES]
+    return known[: LIMITS.lines]
 
 
 def _area(profile: PerformanceProfile) -> float:
-    """Return the area under a profile up to the edge of the picture."""
     return sum(
-        share * (min(right, WIDEST_RATIO) - ratio)
+        share * (min(right, LIMITS.ratio) - ratio)
         for (ratio, share), (right, _) in zip(
-            profile.steps, [*profile.steps[1:], (WIDEST_RATIO, 1.0)], strict=True
+            profile.steps, [*profile.steps[1:], (LIMITS.ratio, 1.0)], strict=True
         )
-        if ratio < WIDEST_RATIO
+        if ratio < LIMITS.ratio
     )
 
 
 def _chosen_curves(report: Report) -> list[GapCurve]:
-    """Return the curve of all families, then those of the families with the largest gaps."""
     own = [part.curve for part in report.families] if len(report.families) > 1 else []
     own.sort(key=lambda curve: (-curve.last, curve.family))
-    return [report.every.curve, *own[: MOST_LINES - 1]]
+    return [report.every.curve, *own[: LIMITS.lines - 1]]
 
 
 def _svg(title: str, draw: Callable[[Axes], None]) -> str:
@@ -138,17 +129,17 @@ def _svg(title: str, draw: Callable[[Axes], None]) -> str:
 
 
 def _looks() -> Iterator[dict[str, Any]]:
-    for number, colour in enumerate(cycle(SERIES)):
-        yield {"color": colour, "linestyle": DASHES[number // len(SERIES) % len(DASHES)]}
+    for dashes, colour in product(("-", "--", ":"), SERIES):
+        yield {"color": colour, "linestyle": dashes}
 
 
-def _label(text: str, longest: int = LONGEST_LABEL) -> str:
+def _label(text: str, longest: int = LIMITS.label) -> str:
     return shorten(printable(text), longest)
 
 
 def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
     farthest = max(profile.steps[-1][0] for profile in chosen)
-    edge = min(max(farthest**1.05, LEAST_RATIO), WIDEST_RATIO)
+    edge = min(max(farthest**1.05, LIMITS.least_ratio), LIMITS.ratio)
     lines = []
     for number, (profile, look) in enumerate(zip(chosen, _looks(), strict=False)):
         inside = _fewer([(ratio, share) for ratio, share in profile.steps if ratio <= edge])
@@ -157,7 +148,7 @@ def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
         width = 2.6 if profile.method.role is Role.OURS else 1.6
         lines += axes.plot(
             ratios, [*shares, shares[-1]], drawstyle="steps-post", lw=width,
-            zorder=3 + MOST_LINES - number, **look,
+            zorder=3 + LIMITS.lines - number, **look,
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set(xlim=(1, edge), ylim=(0, 1.03), xlabel="value / best value", ylabel="instances")
@@ -169,18 +160,17 @@ def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
 
 
 def _fewer(steps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most `MOST_STEPS` of the steps, evenly, with the first and the last one."""
-    if len(steps) <= MOST_STEPS:
+    if len(steps) <= LIMITS.steps:
         return list(steps)
     last = len(steps) - 1
-    return [steps[place * last // (MOST_STEPS - 1)] for place in range(MOST_STEPS)]
+    return [steps[place * last // (LIMITS.steps - 1)] for place in range(LIMITS.steps)]
 
 
 def _ratio_ticks(edge: float) -> Iterator[float]:
     last = -1.0
-    for ratio in RATIO_TICKS:
+    for ratio in LIMITS.ratios:
         place = math.log(ratio) / math.log(edge)
-        if place <= 1 and place - last >= FEWEST_APART:
+        if place <= 1 and place - last >= LIMITS.ticks_apart:
             last = place
             yield ratio
 
@@ -194,14 +184,14 @@ def _draw_gaps(axes: Axes, curves: Sequence[GapCurve]) -> None:
         gaps = [1.0, *(gap for _, gap in curve.points), curve.last]
         lines += axes.plot(
             seconds, gaps, drawstyle="steps-post", lw=1.4 if number else 2.6,
-            zorder=3 + MOST_LINES - number, **look,
+            zorder=3 + LIMITS.lines - number, **look,
         )  # fmt: skip
     axes.set_xscale("log")
-    axes.set_yscale("symlog", linthresh=LINEAR_BELOW)
+    axes.set_yscale("symlog", linthresh=LIMITS.linear_below)
     axes.set(xlim=(first / 2, last * 1.2), ylim=(0, 1.3), xlabel="seconds", ylabel="mean gap")
     axes.xaxis.set_major_formatter(lambda time, _: f"{time:g}")
     axes.minorticks_off()
-    axes.set_yticks(SHARE_TICKS, [f"{100 * share:g} %" for share in SHARE_TICKS])
+    axes.set_yticks(LIMITS.shares, [f"{100 * share:g} %" for share in LIMITS.shares])
     _legend(axes, lines, [curve.family for curve in curves])
 
 

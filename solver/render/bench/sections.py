@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from ppsolve.models.bench.record import Machine
 from ppsolve.solver.bench.report.comparison import Comparison, Difference
@@ -11,27 +13,75 @@ from ppsolve.solver.bench.report.curves import WITHIN, PerformanceProfile
 from ppsolve.solver.bench.report.findings import Contradiction, Outlier, Sort
 from ppsolve.solver.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.bench.report.rows import BoundRow, FamilyRow, MethodRow, ReasonRow, Spread
-from ppsolve.solver.render.bench.sheets import (
-    Field,
-    Section,
-    counts,
-    figures,
-    shares,
-    sheet,
-    texts,
-    times,
-)
 from ppsolve.solver.render.figures import ABSENT, percent, seconds
 from ppsolve.solver.render.wording import spaced
 
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A cell of a table: its text, and the figure by which readers may sort it, if it is one."""
+
+    text: str
+    order: float | None = None
+
+
+@dataclass(frozen=True)
+class Field(Generic[Row]):
+    """A column: its heading, the text or figure of a row, and how figures are written."""
+
+    name: str
+    get: Callable[[Row], Any]
+    expendable: int = 0  # columns with the largest number leave first
+    show: Callable[[Any], str] | None = None  # of figures; columns of texts have none
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a column of texts, which are left-aligned."""
+        return self.show is None
+
+    def cell(self, row: Row) -> TableCell:
+        """Return the cell of a row."""
+        value = self.get(row)
+        if self.show is None:
+            return TableCell(value)
+        return TableCell(ABSENT) if value is None else TableCell(self.show(value), float(value))
+
+
+texts = Field
+counts = partial(Field, show="{:,}".format)
+shares = partial(Field, show=percent)
+times = partial(Field, show=seconds)
+
+
+@dataclass(frozen=True)
+class SortableTable:
+    """A table: its columns, and rows with a cell for each."""
+
+    fields: Sequence[Field[Any]]
+    rows: tuple[tuple[TableCell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report."""
+
+    title: str
+    notes: tuple[str, ...] = ()  # sentences below the title
+    sheet: SortableTable | None = None
+    is_alarm: bool = False  # something is wrong, which readers should see first
+    family: str | None = None  # that it is about; None where it is about all of them
+    picture: str | None = None  # name of the picture that belongs to it
+
+
+def _sheet(fields: Sequence[Field[Row]], rows: Iterable[Row]) -> SortableTable:
+    return SortableTable(fields, tuple(tuple(f.cell(row) for f in fields) for row in rows))
+
+
 PROFILES, ANYTIME = "profiles", "anytime"
 
-MOST_LISTED = 10
-"""Names that a sentence lists; it says how many more there are."""
-
-WIDEST_REASON = 3
-"""Methods that are named beside a reason; the rest is counted."""
-
+# Definitions below every report.
 FOOTER = (
     "gap: (value - bound) / value of ppsolve, 0 where the value is proved optimal.",
     "over best: (value - best) / best, best being the smallest value of any method on the "
@@ -45,28 +95,27 @@ FOOTER = (
     "value. Instances that it did not solve, or that it is not made for, count as never reached.",
     "Mean gap over time: a run counts as 100 % until it has both a value and a bound.",
 )
-"""Definitions below every report."""
 
 
 def sections(report: Report) -> Iterator[Section]:
     """Yield the sections of a report; those about single families come last but for machines."""
     yield from _alarms(report)
     every = report.every
-    yield Section("Families", sheet=sheet(FAMILIES, _totals(report)))
+    yield Section("Families", sheet=_sheet(FAMILIES, _totals(report)))
     yield _methods("Methods", every)
     if within := _ordered(every):
-        yield Section("Near the best", sheet=sheet(WITHIN_FIELDS, within), picture=PROFILES)
+        yield Section("Near the best", sheet=_sheet(WITHIN_FIELDS, within), picture=PROFILES)
     yield Section("Mean gap over time", picture=ANYTIME)
     if every.bounds:
-        yield Section("Bounds", sheet=sheet(BOUNDS, every.bounds))
+        yield Section("Bounds", sheet=_sheet(BOUNDS, every.bounds))
     yield from _outliers(report)
     if report.reasons:
-        yield Section("Why methods have no schedule", sheet=sheet(REASONS, report.reasons))
+        yield Section("Why methods have no schedule", sheet=_sheet(REASONS, report.reasons))
     if len(report.families) > 1:
         for part in report.families:
             yield from _family(part)
     if report.machines:
-        yield Section("Machines", sheet=sheet(MACHINES, sorted(report.machines.items())))
+        yield Section("Machines", sheet=_sheet(MACHINES, sorted(report.machines.items())))
 
 
 def headline(report: Report) -> str:
@@ -98,15 +147,13 @@ def _totals(report: Report) -> list[FamilyRow]:
 
 
 def _methods(title: str, part: FamilyFigures) -> Section:
-    """Return the table of methods, without those that no instance is made for."""
     shown = [row for row in part.methods if row.not_applicable < row.instances]
     hidden = [row.method.name for row in part.methods if row not in shown]
     notes = (f"Not applicable to any instance: {', '.join(hidden)}.",) if hidden else ()
-    return Section(title, notes, sheet(METHODS, shown))
+    return Section(title, notes, _sheet(METHODS, shown))
 
 
 def _ordered(part: FamilyFigures) -> list[PerformanceProfile]:
-    """Return the profiles of methods that solved something, in the order of the table."""
     found = {profile.method: profile for profile in part.profiles if profile.steps}
     return [found[row.method] for row in part.methods if row.method in found]
 
@@ -116,7 +163,7 @@ def _family(part: FamilyFigures) -> Iterator[Section]:
     found = _methods(f"Methods on {name}", part)
     yield replace(found, family=name, picture=f"{PROFILES}-{name}")
     if part.bounds:
-        yield Section(f"Bounds on {name}", sheet=sheet(BOUNDS, part.bounds), family=name)
+        yield Section(f"Bounds on {name}", sheet=_sheet(BOUNDS, part.bounds), family=name)
 
 
 def _alarms(report: Report) -> Iterator[Section]:
@@ -124,7 +171,7 @@ def _alarms(report: Report) -> Iterator[Section]:
         yield Section(
             "Contradictions",
             ("These answers cannot all be right: please report them with their instances.",),
-            sheet(CONTRADICTIONS, report.contradictions),
+            _sheet(CONTRADICTIONS, report.contradictions),
             is_alarm=True,
         )
     if report.comparison is not None:
@@ -145,15 +192,15 @@ def _compared(comparison: Comparison) -> Iterator[Section]:
             notes.append(f"Only in the {which} file: {_listed(names)}.")
     if not worse:
         notes.append("No regression.")
-    table = sheet(CHANGES, worse) if worse else None
+    table = _sheet(CHANGES, worse) if worse else None
     yield Section("Regressions", tuple(notes), table, is_alarm=bool(worse))
     if better:
-        yield Section("Improvements", sheet=sheet(CHANGES, better))
+        yield Section("Improvements", sheet=_sheet(CHANGES, better))
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_LISTED
-    return ", ".join(names[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _outliers(report: Report) -> Iterator[Section]:
@@ -166,7 +213,7 @@ def _outliers(report: Report) -> Iterator[Section]:
         for sort, count in found.count.items()
         if count > shown[sort]
     ]
-    yield Section("Outliers", tuple(cut), sheet(OUTLIERS, found.named))
+    yield Section("Outliers", tuple(cut), _sheet(OUTLIERS, found.named))
 
 
 SORTS = {
@@ -186,13 +233,7 @@ def _outlier_figure(outlier: Outlier) -> str:
 
 
 def _worst_at(spread: Spread) -> str:
-    """Return the instance of the worst figure; where that is 0 none is worse than others."""
     return (spread.worst_at or ABSENT) if spread.worst else ABSENT
-
-
-def _reason_methods(row: ReasonRow) -> str:
-    more = len(row.methods) - WIDEST_REASON
-    return ", ".join(row.methods[:WIDEST_REASON]) + (f" and {more} more" if more > 0 else "")
 
 
 def _place(found: Outlier | Contradiction | Difference) -> str:
@@ -245,7 +286,7 @@ BOUNDS: tuple[Field[BoundRow], ...] = (
 def _within(excess: float) -> Field[PerformanceProfile]:
     name = "best" if excess == 0 else f"{excess:.0%} over"
     place = WITHIN.index(excess) // 4
-    return figures(name, lambda profile: profile.share(excess), place, lambda x: f"{100 * x:.3g} %")
+    return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g} %")
 
 
 WITHIN_FIELDS: tuple[Field[PerformanceProfile], ...] = (
@@ -256,7 +297,7 @@ REASONS: tuple[Field[ReasonRow], ...] = (
     counts("times", lambda row: row.count),
     texts("status", lambda row: spaced(row.state.value)),
     texts("reason", lambda row: row.reason),
-    texts("methods", _reason_methods, 1),
+    texts("methods", lambda row: _listed(row.methods, 3), 1),
 )
 OUTLIERS: tuple[Field[Outlier], ...] = (
     texts("why", lambda one: SORTS[one.sort]),

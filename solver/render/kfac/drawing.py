@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
+import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -17,42 +18,168 @@ from ppsolve.models.core.result import (
     Status,
 )
 from ppsolve.models.instances import Instance
-from ppsolve.models.kfac.instance import KfacInstance, TieBreak
+from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
+from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult, TieBreakEntry, broken_rules
 from ppsolve.solver.kfac.kind import is_refresh
 from ppsolve.solver.kfac.pattern import pattern_of
-from ppsolve.solver.render.beside import distances, heuristic_table
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
-    ScheduleView,
     described,
+    distances,
+    heuristic_table,
     reached,
     sizes,
 )
-from ppsolve.solver.render.figures import ABSENT, figure, figures, ratio
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.kfac.description import cycle_devices, cycle_facts, describe_refresh
+from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.kfac.view import (
     PipelineRepeats,
-    chart_of_refresh,
     device_table,
     repeats_of,
-    view_of_refresh,
+    report_of_refresh,
 )
-from ppsolve.solver.render.pipeline.drawing import pipeline_shape
-from ppsolve.solver.render.tables import TableColumn, facts, table
+from ppsolve.solver.render.pipeline import pipeline_shape
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
+from ppsolve.solver.render.tables import TableColumn, facts, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, entry_status, separated, spaced, with_unit
 
+
+def _describe_refresh(instance: KfacInstance, pattern: RefreshPattern) -> RenderableType:
+    what = "a kfac instance, refresh around a pinned pipeline"
+    return described(instance, list(_refresh(instance, pattern)), what, _devices(pattern))
+
+
+def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
+    time, unit = pattern.scale.time, pattern.scale.unit
+    measured = instance.timelines is not None
+    yield "pipeline", "measured timelines" if measured else f"described, run as {instance.pattern}"
+    yield "devices", str(len(pattern.devices))
+    yield "micro-batches", _range(_microbatches(device) for device in pattern.devices)
+    yield "iteration", f"{figure(time(pattern.period))} {unit}"
+    yield "modules", f"{_range(_modules(device) for device in pattern.devices)} per device"
+    yield "margin", _margin(instance)
+    yield "replicas", _replicas(pattern)
+    most = instance.refresh_interval
+    limit = "without a limit" if most is None else f"at most {most}"
+    yield "objective", f"fewest iterations, {limit}"
+    if instance.tie_break is not TieBreak.NONE:
+        yield "then", f"least {instance.tie_break.value}"
+    if pattern.saved:
+        yield "saved tensors", f"capacity {_range(float(s.capacity) for s in pattern.saved)}"
+
+
+def _margin(instance: KfacInstance) -> str:
+    return f"{100 * float(instance.margin_ratio):.4g} % of an op's length stays free after it"
+
+
+def _microbatches(device: DevicePattern) -> int:
+    return sum(op.kind == "forward" for op in device.ops)
+
+
+def _modules(device: DevicePattern) -> int:
+    return len({work.label.module for work in device.work})
+
+
+def _range(values: Iterable[float]) -> str:
+    found = list(values)
+    low, high = min(found), max(found)
+    return figure(low) if low == high else f"{figure(low)} to {figure(high)}"
+
+
+def _replicas(pattern: RefreshPattern) -> str:
+    groups = {work.participants for device in pattern.devices for work in device.work}
+    shared = sorted(group for group in groups if len(group) > 1)
+    if not shared:
+        return "none, every device syncs alone"
+    named = (" and ".join(map(str, group)) for group in shared)
+    return f"syncs meet on devices {'; '.join(named)}"
+
+
+def _devices(pattern: RefreshPattern) -> RenderableType:
+    time, unit, devices = pattern.scale.time, pattern.scale.unit, pattern.devices
+    pipeline = [sum(op.end - op.start for op in device.ops) for device in devices]
+    bubbles = [pattern.period - ticks for ticks in pipeline]
+    work = [_work(device, pattern) for device in devices]
+    found = table(
+        TableColumn("device", [str(device.device) for device in devices]),
+        TableColumn(f"pipeline\n({unit})", [figure(time(t)) for t in pipeline], expendable=1),
+        TableColumn(f"bubbles\n({unit})", [figure(time(t)) for t in bubbles]),
+        TableColumn(f"K-FAC work\n({unit})", [figure(time(t)) for t in work]),
+        TableColumn(
+            "work per\nbubbles",
+            [f"{w / b:.2f}" if b > 0 else ABSENT for w, b in zip(work, bubbles, strict=True)],
+        ),
+        TableColumn("modules", [str(_modules(device)) for device in devices], expendable=2),
+        TableColumn("forwards", [str(_microbatches(device)) for device in devices], expendable=3),
+    )
+    return indented(found)
+
+
+def _work(device: DevicePattern, pattern: RefreshPattern) -> int:
+    return sum(
+        work.parts * work.length
+        for work in device.work
+        if pattern.syncs_in_holes or work.label.kind != "sync"
+    )
+
+
+def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
+    free = instance.pattern == FREE_PIPELINE
+    yield "pattern", "free" if free else f"pinned as {instance.pattern} runs it"
+    yield "refresh cycle", with_unit(str(instance.cycle_length), ITERATIONS)
+    yield "modules", figure(len(instance.modules or ()))
+    if instance.max_age is not None:
+        age = with_unit(str(instance.max_age), ITERATIONS)
+        yield "inverses", f"used at most {age} after their curvature"
+    named = sorted({module.replicas for module in instance.modules or () if module.replicas})
+    if named:
+        yield "replicas", "; ".join("devices " + " and ".join(map(str, group)) for group in named)
+    if not free:
+        yield "margin", _margin(instance)
+
+
+def _cycle_devices(problem: Problem) -> RenderableType:
+    groups = {
+        "curvature": (KIND_OF["cov", "A"], KIND_OF["cov", "B"]),
+        "inversion": (KIND_OF["inv", "A"], KIND_OF["inv", "B"]),
+        "precondition": (PRECONDITION_KIND,),
+    }
+    work = {head: _busy(problem, kinds) for head, kinds in groups.items()}
+    totals = _busy(problem, problem.kinds)
+    extra = [sum(sums) for sums in zip(*work.values(), strict=True)]
+    pipeline = [total - more for total, more in zip(totals, extra, strict=True)]
+    names = (problem.resource_names[device] for device in problem.span_resources.tolist())
+    found = table(
+        TableColumn("device", [name.split()[-1] for name in names]),
+        *(
+            TableColumn(
+                f"{head}\n({problem.scale.unit})",
+                [figure(problem.scale.time(ticks)) for ticks in sums],
+                expendable=1,
+            )
+            for head, sums in {"pipeline": pipeline, **work}.items()
+        ),
+        TableColumn(
+            "K-FAC share",
+            [percent(w / t if t else None) for w, t in zip(extra, totals, strict=True)],
+        ),
+    )
+    return indented(found)
+
+
+def _busy(problem: Problem, kinds: Iterable[str]) -> list[int]:
+    ticks = np.where(problem.kind_mask(*kinds), problem.duration, 0)
+    devices = problem.span_resources.tolist()
+    return [int(ticks[problem.ops_by_resource[device]].sum()) for device in devices]
+
+
 BREAKS, IMPOSSIBLE = "*", "!"
+# Heuristics that stay beside the best schedule where space is short.
 PUBLISHED = ("pipefisher", "pipefisher-causal")
-"""Heuristics that stay beside the best schedule where space is short."""
 
-MARKS = (BREAKS, IMPOSSIBLE)
-"""Marks of iterations that a heuristic claims but breaks rules for."""
-
-MOST_LISTED = 16
-"""Devices whose iterations are listed one by one; more are counted."""
+MARKS = (BREAKS, IMPOSSIBLE)  # marks of iterations that a heuristic claims but breaks rules for
 
 _TIE_BREAKS = {
     TieBreak.STALENESS: "total completion time of inversions",
@@ -142,24 +269,19 @@ class KfacDrawing(Drawing):
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         given = cast("KfacInstance", instance)
         if is_refresh(given):
-            return describe_refresh(given, pattern_of(given))
+            return _describe_refresh(given, pattern_of(given))
         assert given.pipeline is not None
-        rows = [*pipeline_shape(given.pipeline), *cycle_facts(given), *sizes(problem)]
-        return described(given, rows, devices=cycle_devices(problem))
+        rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
+        return described(given, rows, devices=_cycle_devices(problem))
 
     def recognises(self, document: ScheduleDocument) -> bool:
         """Whether ops of the schedule are repeated by iteration."""
         return repeats_of(document) is not None
 
-    def chart(self, shown: ScheduleView) -> Gantt:
-        """Return the chart of the iterations of a refresh, or of a cycle."""
-        repeats = _repeats(shown)
-        return super().chart(shown) if repeats is None else chart_of_refresh(shown, repeats)
-
-    def drawn(self, shown: ScheduleView) -> RenderableType:
+    def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the iterations of a refresh, or the chart of a cycle."""
         repeats = _repeats(shown)
-        return super().drawn(shown) if repeats is None else view_of_refresh(shown, repeats)
+        return super().view(shown) if repeats is None else report_of_refresh(shown, repeats)
 
     def comparison(
         self, results: Sequence[Result], *, fold_names: bool
@@ -193,7 +315,6 @@ class KfacDrawing(Drawing):
 
 
 def _repeats(shown: ScheduleView) -> PipelineRepeats | None:
-    """Return the iterations of a refresh, None where the schedule is none of a refresh."""
     given, period = cast("KfacInstance | None", shown.instance), None
     if given is not None and shown.problem is not None:
         if not is_refresh(given):
@@ -215,19 +336,17 @@ def _status(entry: RefreshEntry, result: RefreshResult, *, verbose: bool) -> str
 
 
 def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
-    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, or the range of many.
+    """Return the iterations of each device: ``9 8 8 9``, ``all 2``, the range of many, or a dash.
 
     Parameters
     ----------
     counts : sequence of int, optional
-        Iterations of each device.
     marks : sequence of str
         Signs behind the counts of the first devices.
 
     Returns
     -------
     str
-        The counts; a dash if there are none.
     """
     if not counts:
         return ABSENT
@@ -236,25 +355,23 @@ def per_device(counts: Sequence[int] | None, marks: Sequence[str] = ()) -> str:
         texts[device] += mark
     if len(texts) > 2 and len(set(texts)) == 1:
         return f"all {texts[0]}"
-    if len(counts) > MOST_LISTED:
+    if len(counts) > 16:
         return f"{min(counts)} to {max(counts)}"
     return " ".join(texts)
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
-    """Return the devices on which a heuristic needs rules broken to beat the proven bound.
+    """Return the devices on which a heuristic breaks rules to beat the proven bound, ascending.
 
     Parameters
     ----------
     entry : RefreshEntry
-        The heuristic.
     result : RefreshResult
         Holds what is proved of each device.
 
     Returns
     -------
     list of int
-        Numbers of the devices, ascending.
     """
     if entry.status is not HeuristicStatus.INFEASIBLE or not result.bound_of:
         return []
@@ -269,7 +386,6 @@ def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
 
 
 def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableType]:
-    """Yield the rules that a heuristic breaks, and what it claims that is proved impossible."""
     if not entry.breaks:
         return
     yield Text()

@@ -19,21 +19,11 @@ _KINDS = KFAC_KINDS | set(PINNED_KINDS.values())
 
 @dataclass(frozen=True)
 class RefreshId:
-    """Parts of the name of an op.
+    """Parts of the name of an op."""
 
-    Parameters
-    ----------
-    devices : tuple of int
-        Devices that run it: several where a sync meets.
-    label : str
-        Label in timelines.
-    iteration : int or None
-        Iteration of an op of the pipeline, None for K-FAC work.
-    """
-
-    devices: tuple[int, ...]
-    label: str
-    iteration: int | None
+    devices: tuple[int, ...]  # devices that run it: several where a sync meets
+    label: str  # label in timelines
+    iteration: int | None  # iteration of an op of the pipeline, None for K-FAC work
 
     @classmethod
     def of(cls, op: ScheduledOp) -> RefreshId | None:

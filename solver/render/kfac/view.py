@@ -12,29 +12,26 @@ from rich.console import RenderableType
 from ppsolve.models.core.result import ScheduleDocument, ScheduledOp
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.result import RefreshEntry, RefreshFigures, RefreshResult, broken_rules
+from ppsolve.solver.render.chart import SYNC_KINDS, Chart, Row, chart_rows, kinds_of
 from ppsolve.solver.render.figures import ABSENT, figure
-from ppsolve.solver.render.gantt import Gantt
 from ppsolve.solver.render.kfac.ids import RefreshId
-from ppsolve.solver.render.rows import SYNC_KINDS, Row, chart_rows, kinds_of
-from ppsolve.solver.render.schedule_view import HIDDEN_SYNCS, ScheduleView, ViewOptions, Window
+from ppsolve.solver.render.schedule_view import (
+    HIDDEN_SYNCS,
+    ScheduleReport,
+    ScheduleView,
+    ViewOptions,
+    Window,
+)
 from ppsolve.solver.render.tables import TableColumn, each, indented, table
 from ppsolve.solver.render.wording import ITERATIONS, with_unit
 
 
 @dataclass(frozen=True)
 class PipelineRepeats:
-    """How often the pipeline of each device is repeated, and after what time.
+    """How often the pipeline of each device is repeated, and after what time."""
 
-    Parameters
-    ----------
-    counts : dict of int to int
-        Iterations of each device.
-    period : float
-        Length of an iteration, in the schedule's unit.
-    """
-
-    counts: dict[int, int]
-    period: float
+    counts: dict[int, int]  # iterations of each device
+    period: float  # length of an iteration, in the schedule's unit
 
     @property
     def most(self) -> int:
@@ -50,21 +47,6 @@ class PipelineRepeats:
         """Return when the last iteration of a device ends."""
         return self.counts.get(device, 1) * self.period
 
-    def window(self, first: int, last: int) -> tuple[float, float]:
-        """Return the time from the start of one iteration to the end of another.
-
-        Parameters
-        ----------
-        first, last : int
-            Numbers of the iterations, from 0.
-
-        Returns
-        -------
-        (float, float)
-            Both times, in the schedule's unit.
-        """
-        return first * self.period, (last + 1) * self.period
-
 
 def repeats_of(document: ScheduleDocument, period: float | None = None) -> PipelineRepeats | None:
     """Return the repeats of the pipeline of a schedule; None if it is of another kind.
@@ -72,7 +54,6 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Pipel
     Parameters
     ----------
     document : ScheduleDocument
-        The schedule.
     period : float, optional
         Length of an iteration, where the instance is known. Otherwise it is how much later an op
         of the pipeline starts in the next iteration, or the whole schedule if there is only one.
@@ -101,74 +82,44 @@ def repeats_of(document: ScheduleDocument, period: float | None = None) -> Pipel
     return PipelineRepeats(counts, period or float(whole) or 1.0)
 
 
-def chart_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> Gantt:
-    """Return the chart of a refresh, its iterations side by side.
+def report_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> ScheduleReport:
+    """Return the report on a refresh, its iterations side by side.
 
     Parameters
     ----------
     shown : ScheduleView
-        What is drawn; without the problem ops are grouped by the devices that their names begin
-        with.
+        Without the problem ops are grouped by the devices that their names begin with.
     repeats : PipelineRepeats
-        Its iterations.
 
     Returns
     -------
-    Gantt
-        Rows of devices, and of links where they are asked for.
+    ScheduleReport
 
     Raises
     ------
     InputError
         Iterations are asked for that are not there.
     """
-    return _chart(shown, repeats, _rows(shown, repeats, _given(shown)))
-
-
-def view_of_refresh(shown: ScheduleView, repeats: PipelineRepeats) -> RenderableType:
-    """Return the view of a refresh.
-
-    Parameters
-    ----------
-    shown : ScheduleView
-        What is drawn.
-    repeats : PipelineRepeats
-        Its iterations.
-
-    Returns
-    -------
-    RenderableType
-        Title, chart, figures and the table of devices.
-
-    Raises
-    ------
-    InputError
-        Iterations are asked for that are not there.
-    """
-    figures = _given(shown)
+    source, links = shown.source, shown.frame.links
+    figures = source if isinstance(source, RefreshResult | RefreshEntry) else None
     rows = _rows(shown, repeats, figures)
     devices = [row for row in rows if row.is_device]
     hidden = set(kinds_of(rows)) - set(kinds_of(devices))
-    hides = not shown.frame.links and set(SYNC_KINDS) & hidden
     known = figures if figures and figures.iterations_of is not None else None
-    below = device_table(known or _figures(devices, repeats), shown.unit)
-    chart, facts = _chart(shown, repeats, rows), _facts(shown, repeats)
-    return shown.laid_out(chart, facts, below, [HIDDEN_SYNCS] if hides else [])
-
-
-def _given(shown: ScheduleView) -> RefreshFigures | None:
-    source = shown.source
-    return source if isinstance(source, RefreshResult | RefreshEntry) else None
-
-
-def _chart(shown: ScheduleView, repeats: PipelineRepeats, rows: list[Row]) -> Gantt:
-    return Gantt(
-        [row for row in rows if row.is_device or (shown.frame.links and row.bars)],
+    chart = Chart(
+        [row for row in rows if row.is_device or (links and row.bars)],
         max(repeats.most * repeats.period, shown.end),
         shown.unit,
         _window(shown.frame, repeats),
         iterations=repeats.starts,
         small_letters="the second pipe",
+    )
+    return ScheduleReport(
+        shown.title,
+        chart,
+        list(_facts(shown, repeats)),
+        device_table(known or _figures(devices, repeats), shown.unit),
+        [HIDDEN_SYNCS] if not links and set(SYNC_KINDS) & hidden else [],
     )
 
 
@@ -180,7 +131,7 @@ def _window(frame: ViewOptions, repeats: PipelineRepeats) -> Window:
         raise InputError(
             f"expected iterations from 0 to {repeats.most - 1}, got {last}", field="--iteration"
         )
-    return repeats.window(first, last)
+    return first * repeats.period, (last + 1) * repeats.period
 
 
 def _rows(
@@ -201,7 +152,6 @@ def _rows(
 def _has_streams(
     document: ScheduleDocument, repeats: PipelineRepeats, figures: RefreshFigures | None
 ) -> bool:
-    """Return True if syncs run beside the other ops of their devices, on streams."""
     usage = figures.usage_of if figures else None
     if not usage:
         return _syncs_overlap(document.ops)
@@ -214,14 +164,14 @@ def _has_streams(
 def _facts(shown: ScheduleView, repeats: PipelineRepeats) -> Iterator[tuple[str, str]]:
     yield ITERATIONS, figure(repeats.most)
     yield "iteration", f"{figure(repeats.period)} {shown.unit}"
-    ends = max((op.end for op in shown.document.ops if _is_work(op)), default=None)
+    found = ((op.end, RefreshId.of(op)) for op in shown.document.ops)
+    ends = max((end for end, id in found if id and id.iteration is None), default=None)
     if ends is not None:
         last = with_unit(figure(math.floor(100 * ends / repeats.period) / 100), ITERATIONS)
         yield "K-FAC work", f"done at {figure(ends)} {shown.unit}, after {last}"
 
 
 def _figures(devices: list[Row], repeats: PipelineRepeats) -> RefreshFigures:
-    """Return the figures of devices that the chart itself shows."""
     ends = [repeats.end_of(number) for number in range(len(devices))]
     return RefreshFigures(
         iterations_of=[repeats.counts.get(number, 1) for number in range(len(devices))],
@@ -230,13 +180,7 @@ def _figures(devices: list[Row], repeats: PipelineRepeats) -> RefreshFigures:
     )
 
 
-def _is_work(op: ScheduledOp) -> bool:
-    found = RefreshId.of(op)
-    return found is not None and found.iteration is None
-
-
 def _by_device(document: ScheduleDocument) -> ScheduleDocument:
-    """Return a schedule with each op once for every device that its name begins with."""
     ops = [
         op.model_copy(update={"device": device})
         for op in document.ops
@@ -247,7 +191,6 @@ def _by_device(document: ScheduleDocument) -> ScheduleDocument:
 
 
 def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
-    """Return True if a sync runs beside another op of its device, on a stream."""
     latest: dict[int | None, ScheduledOp] = {}
     for op in sorted(ops, key=lambda op: (op.start, op.end)):
         before = latest.get(op.device)
@@ -260,25 +203,24 @@ def _syncs_overlap(ops: Iterable[ScheduledOp]) -> bool:
 
 
 def device_table(known: RefreshFigures, unit: str) -> RenderableType:
-    """Return the table of devices of a result or a heuristic.
+    """Return the table of devices of a result or a heuristic; unknown figures have no column.
 
     Parameters
     ----------
     known : RefreshFigures
-        What is known per device; what is not known gets no column.
     unit : str
         Unit of times.
 
     Returns
     -------
     RenderableType
-        A row per device, indented.
     """
     proved = known if isinstance(known, RefreshResult) else None
     bounds = proved and proved.bound_of
     devices = range(len(known.iterations_of or bounds or ()))
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
     breaks = known.breaks_of if isinstance(known, RefreshEntry) else None
+    ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
     found = table(
         TableColumn("device", each(devices, str)),
         TableColumn(ITERATIONS, each(known.iterations_of, figure)),
@@ -290,7 +232,7 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
         TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
         TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
         TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
-        TableColumn("oldest\ninverse", each(known.oldest_of, _age), expendable=2),
+        TableColumn("oldest\ninverse", ages, expendable=2),
         TableColumn(
             "breaks",
             each(breaks, lambda rules: broken_rules(rules) or ABSENT),
@@ -299,7 +241,3 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
         ),
     )
     return indented(found)
-
-
-def _age(age: int | None) -> str:
-    return ABSENT if age is None else f"{figure(age)} it."

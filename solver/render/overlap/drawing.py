@@ -17,32 +17,33 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.overlap.result import ExposedCollective, OverlapEntry, OverlapResult
 from ppsolve.solver.overlap.passes import RAISE_FAILURE, STABLE
-from ppsolve.solver.render.beside import distances, heuristic_table
+from ppsolve.solver.render.chart import AmountCurve
+from ppsolve.solver.render.colours import KERNEL_KIND
 from ppsolve.solver.render.drawing import (
     Drawing,
     Facts,
-    ScheduleView,
     described,
+    distances,
+    heuristic_table,
     reached,
 )
 from ppsolve.solver.render.figures import ABSENT, figure, percent
-from ppsolve.solver.render.gantt import Gantt
-from ppsolve.solver.render.looks import KERNEL_KIND
-from ppsolve.solver.render.overlap.facts import exposed_text, program_facts, program_shape, share_of
-from ppsolve.solver.render.overlap.rows import collective_kind, is_overlap_document
-from ppsolve.solver.render.overlap.view import chart_of_program, program_of, view_of_program
-from ppsolve.solver.render.page.strips import Strip
+from ppsolve.solver.render.overlap.view import (
+    collective_kind,
+    exposed_text,
+    is_overlap_document,
+    program_facts,
+    program_of,
+    program_shape,
+    report_of_program,
+    share_of,
+)
+from ppsolve.solver.render.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.render.tables import TableColumn, indented, table
 from ppsolve.solver.render.wording import entry_status, separated, spaced
 
+# Orders that the best one is compared with: the program's and the compiler's.
 COMPILED = ("original", "inductor-default")
-"""Orders that the best one is compared with: the program's and the compiler's."""
-
-MOST_SHOWN = 5
-"""Exposed collectives that are listed unless all are asked for."""
-
-LAST_CAUSES = 4
-"""Nodes of the chain behind an exposed collective that are shown unless all are asked for."""
 
 _PLAIN = {RAISE_FAILURE: "raise_comms: several collectives left to come first"}
 _OVER_CAP = re.compile(r"memory: (?P<pool>.+) holds (?P<used>\S+) of (?P<cap>\S+) at ")
@@ -75,14 +76,14 @@ class OverlapDrawing(Drawing):
                 found[op] = collective_kind(node.collective or node.name)
         return found
 
-    def strips(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[Strip]:
+    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
         """Return the curves of collectives in flight and bytes held, counted along the program."""
         if not isinstance(found, OverlapResult):
             return []
         tick = schedule.problem.scale.tick
         curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
         return [
-            Strip(name, 0, [(float(time) / float(tick), amount) for time, amount in curve])
+            AmountCurve(name, [(float(time) / float(tick), amount) for time, amount in curve])
             for name, curve in curves.items()
             if curve
         ]
@@ -116,7 +117,7 @@ class OverlapDrawing(Drawing):
         exposed = cast("OverlapResult", result).exposed
         if not exposed:
             return
-        shown = exposed if verbose else exposed[:MOST_SHOWN]
+        shown = exposed if verbose else exposed[:5]
         causes = [_because(one, verbose=verbose) for one in shown]
         found = table(
             TableColumn("exposed collective", [one.name for one in shown], is_text=True),
@@ -156,23 +157,17 @@ class OverlapDrawing(Drawing):
         """Whether ops are kernels and collectives."""
         return is_overlap_document(document)
 
-    def chart(self, shown: ScheduleView) -> Gantt:
-        """Return the chart of the streams, what is in flight and what is held."""
-        shown.frame.refuse_iterations()
-        return chart_of_program(shown)
-
-    def drawn(self, shown: ScheduleView) -> RenderableType:
+    def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
         shown.frame.refuse_iterations()
-        return view_of_program(shown)
+        return report_of_program(shown)
 
-    def warning(
-        self, instance: Instance, schedule: Schedule, source: Result | HeuristicEntry | None
-    ) -> str | None:
+    def warning(self, shown: ScheduleView) -> str | None:
         """Return a warning if the order of a result does not run as its schedule."""
+        source, program = shown.source, cast("OverlapInstance", shown.instance)
         order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
-        program = cast("OverlapInstance", instance)
-        if order is None or program_of(program, schedule, order) is not None:
+        assert shown.schedule is not None
+        if order is None or program_of(program, shown.schedule, order) is not None:
             return None
         return "its order does not run as its schedule; the schedule is drawn"
 
@@ -213,7 +208,6 @@ class OverlapDrawing(Drawing):
 
 
 def _word(entry: HeuristicEntry, result: Result) -> str:
-    """Return the outcome of a heuristic in a word; reasons are given below the table."""
     if entry.reason:
         return spaced(entry.status)
     return entry_status(entry, result, verbose=False)
@@ -222,7 +216,6 @@ def _word(entry: HeuristicEntry, result: Result) -> str:
 def _reasons(
     entries: Sequence[HeuristicEntry], *, verbose: bool
 ) -> Iterable[tuple[str, list[str]]]:
-    """Return why entries gave no valid order, each reason with the names it holds for."""
     found: dict[str, list[str]] = defaultdict(list)
     for entry in entries:
         if not entry.reason:
@@ -245,14 +238,11 @@ def plain_failure(reason: str, *, verbose: bool = True) -> str:
     Parameters
     ----------
     reason : str
-        What the heuristic said.
     verbose : bool
-        Also give its own words and what ran before it.
 
     Returns
     -------
     str
-        The reason, on one line.
     """
     completed = _COMPLETED.search(reason)
     own = reason[: completed.start()] if completed else reason
@@ -267,7 +257,7 @@ def _because(collective: ExposedCollective, *, verbose: bool) -> str:
     chain = collective.because
     if not chain:
         return ABSENT
-    cut = 0 if verbose else max(len(chain) - LAST_CAUSES, 0)
+    cut = 0 if verbose else max(len(chain) - 4, 0)
     return " > ".join([*(["..."] if cut else []), *chain[cut:]])
 
 

@@ -11,24 +11,20 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.looks import KERNEL_KIND, look_of
-from ppsolve.solver.render.page.causes import OpCauses
-from ppsolve.solver.render.page.strips import Strip
-from ppsolve.solver.render.palette import colour_of
+from ppsolve.solver.render.chart import AmountCurve
+from ppsolve.solver.render.colours import KERNEL_KIND, look_of
+from ppsolve.solver.render.page.idle import OpCauses
 from ppsolve.solver.structure.dag import critical_path, slack
 from ppsolve.solver.structure.owners import owners
 
 Columns = dict[str, Any]
 
+# Words for the kinds of transfers, the letter first.
 TRANSFERS = {"TF": "> transfer forward", "TB": "< transfer backward"}
-"""Words for the kinds of transfers, the letter first."""
-
-KERNEL = "K kernel"
-"""Words for kernels, whose names are written where there is room."""
 
 
 def columns_of(
-    schedule: Schedule, causes: OpCauses, strips: Iterable[Strip], kinds: Sequence[str]
+    schedule: Schedule, causes: OpCauses, curves: Iterable[AmountCurve], kinds: Sequence[str]
 ) -> Columns:
     """Return a schedule as columns.
 
@@ -40,9 +36,7 @@ def columns_of(
     schedule : Schedule
         n ops, starts in ticks.
     causes : OpCauses
-        What its ops waited for.
-    strips : iterable of Strip
-        Amounts over time.
+    curves : iterable of AmountCurve
     kinds : sequence of str
         Kind as which each op is drawn, n names.
 
@@ -73,7 +67,7 @@ def columns_of(
         "lanes": _lanes(schedule, place),
         "needs": _needs(problem, place),
         "path": place[np.array(critical_path(schedule), dtype=np.int64)].tolist(),
-        "strips": [_strip(strip) for strip in strips],
+        "strips": [_strip(curve) for curve in curves],
     }
 
 
@@ -87,15 +81,15 @@ def _drawn_order(schedule: Schedule) -> IntArray:
 
 def _kind(name: str) -> Columns:
     shown = SHOWN_TRANSFER if name in TRANSFER_KINDS else name
-    words = TRANSFERS.get(name) or look_of(shown).words or shown
-    words = KERNEL if name == KERNEL_KIND else words
-    colour, hatched = colour_of(shown)
+    look = look_of(shown)
+    words = TRANSFERS.get(name) or look.words or shown
+    words = "K kernel" if name == KERNEL_KIND else words
     return {
         "name": printable(name),
         "letter": printable(words[:1]),
         "words": printable(words),
-        "colour": colour,
-        "hatched": hatched,
+        "colour": look.colour,
+        "hatched": look.is_hatched,
     }
 
 
@@ -105,14 +99,12 @@ def _renumbered(ops: IntArray, place: IntArray) -> list[int]:
 
 
 def _names(problem: Problem, order: IntArray) -> list[str] | None:
-    """Return the names of ops, None where each is ``<kind><stage>.<micro-batch>``."""
     if not problem.explicit_names:
         return None
     return [printable(name) for name in problem.op_names(order)]
 
 
 def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
-    """Return the lanes by device, compute first; ops without any resource come last."""
     problem, owner = schedule.problem, owners(schedule.problem)
     compute = set(problem.span_resources.tolist())
     resources = sorted(range(problem.num_resources), key=lambda r: (owner[r], r not in compute, r))
@@ -136,7 +128,6 @@ def _lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 
 
 def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
-    """Return lanes of ops that occupy no resource: each op in the first lane that is free."""
     problem = schedule.problem
     free = (np.diff(problem.resource_ptr) == 0) & (problem.duration > 0)
     ends: list[int] = []
@@ -156,7 +147,6 @@ def _free_lanes(schedule: Schedule, place: IntArray) -> list[Columns]:
 
 
 def _needs(problem: Problem, place: IntArray) -> Columns:
-    """Return the precedences by the op that waits: where each one's begin, whom, and the lags."""
     after = place[problem.after]
     order = np.argsort(after, kind="stable")
     pointer = np.searchsorted(after[order], np.arange(problem.num_ops + 1))
@@ -168,11 +158,11 @@ def _needs(problem: Problem, place: IntArray) -> Columns:
     }
 
 
-def _strip(strip: Strip) -> Columns:
+def _strip(curve: AmountCurve) -> Columns:
     return {
-        "name": printable(strip.name),
-        "device": strip.device,
-        "cap": strip.cap,
-        "time": [time for time, _ in strip.steps],
-        "amount": [amount for _, amount in strip.steps],
+        "name": printable(curve.name),
+        "device": curve.device,
+        "cap": curve.cap,
+        "time": [time for time, _ in curve.points],
+        "amount": [amount for _, amount in curve.points],
     }

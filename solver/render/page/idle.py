@@ -5,46 +5,108 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 
+from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.solver.render.page.causes import OpCauses, Why
+from ppsolve.solver.structure.tables import joined
+
+
+class Why(IntEnum):
+    """Why an op starts when it does; the page's script knows these numbers."""
+
+    FIRST = 0
+    """It starts at time 0."""
+    DATA = 1
+    """An op that it needs ends, or the transfer from there."""
+    ORDER = 2
+    """The op before it on its resource ends."""
+    MEMORY = 3
+    """An op gives back memory of a pool that it takes from."""
+    GIVEN = 4
+    """Its release time or its pinned start."""
+    CHOSEN = 5
+    """Nothing holds it: the schedule lets it wait."""
+
+
+@dataclass(frozen=True)
+class OpCauses:
+    """What each op waited for last; n ops, times in ticks."""
+
+    # The predecessor, by data or by the order on a resource, that lets it start last; `FREE`
+    # without any. Of equals the one that it needs the data of.
+    latest: IntArray
+    arrival: IntArray  # when that predecessor lets it start; 0 without any
+    why: IntArray  # `Why` it starts when it does
+    cause: IntArray  # the op whose end, and lag, is its start; `FREE` where there is none
+
+
+def causes_of(schedule: Schedule) -> OpCauses:
+    """Return the last thing that each op of a schedule waited for."""
+    latest, arrival, by_data = _latest(schedule)
+    why = np.where(by_data, Why.DATA, Why.ORDER).astype(np.int64)
+    cause = latest.copy()
+    for op in np.flatnonzero(schedule.start > arrival).tolist():
+        cause[op], why[op] = FREE, Why.CHOSEN
+    _name_given(schedule, why, latest == FREE)
+    _find_memory(schedule, cause, why)
+    return OpCauses(latest, arrival, why, cause)
+
+
+def _latest(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
+    problem = schedule.problem
+    before, after, lag = joined(problem, chain_edges(schedule.resource_orders()))
+    is_data = np.arange(len(before)) < len(problem.before)
+    moment = schedule.end[before] + lag
+    order = np.lexsort((is_data, moment, after))
+    last = order[np.append(after[order][1:] != after[order][:-1], True)] if len(order) else order
+    latest = np.full(problem.num_ops, FREE, dtype=np.int64)
+    arrival = np.zeros(problem.num_ops, dtype=np.int64)
+    by_data = np.zeros(problem.num_ops, dtype=np.int64)
+    latest[after[last]], arrival[after[last]] = before[last], moment[last]
+    by_data[after[last]] = is_data[last]
+    return latest, arrival, by_data
+
+
+def _name_given(schedule: Schedule, why: IntArray, alone: IntArray) -> None:
+    """Tell ops that nothing precedes, or that start at a given moment, from those that wait."""
+    problem, start = schedule.problem, schedule.start
+    waits = (why == Why.CHOSEN) | alone
+    why[waits & (start == 0)] = Why.FIRST
+    given = (start == problem.release) | (start == problem.pinned)
+    why[waits & given & (start > 0)] = Why.GIVEN
+
+
+def _find_memory(schedule: Schedule, cause: IntArray, why: IntArray) -> None:
+    """Name the release of memory that ends where an op starts that nothing else explains."""
+    for pool in schedule.problem.pools:
+        order = np.argsort(schedule.end[pool.release_op], kind="stable")
+        released = pool.release_op[order]
+        ends = schedule.end[released]
+        takers = np.unique(pool.acquire_op)
+        for op in takers[why[takers] == Why.CHOSEN].tolist():
+            place = int(np.searchsorted(ends, schedule.start[op]))
+            if place < len(ends) and ends[place] == schedule.start[op]:
+                cause[op], why[op] = released[place], Why.MEMORY
 
 
 @dataclass
 class Idle:
-    """Idle time of one compute stream, in ticks; its parts add up to makespan - busy.
+    """Idle time of one compute stream, in ticks; its parts add up to makespan - busy."""
 
-    Parameters
-    ----------
-    name : str
-        The stream.
-    busy : int
-        Time for which it runs ops.
-    fill, drain : int
-        Idle before its first op and after its last.
-    transfers : int
-        Inner idle time while the data of the next op was on its way.
-    memory : int
-        While only memory was missing.
-    chosen : int
-        While nothing was missing, or a given moment was waited for.
-    waits : dict of str to int
-        By stream: while the op ran, or itself waited, there that the next op needed last.
-    short : int
-        Work that the busiest stream has more than this one: another view of the same idle time.
-    """
-
-    name: str
-    busy: int
-    fill: int = 0
+    name: str  # the stream
+    busy: int  # time for which it runs ops
+    fill: int = 0  # idle before its first op and after its last
     drain: int = 0
-    transfers: int = 0
-    memory: int = 0
-    chosen: int = 0
+    transfers: int = 0  # inner idle time while the data of the next op was on its way
+    memory: int = 0  # while only memory was missing
+    chosen: int = 0  # while nothing was missing, or a given moment was waited for
+    # By stream: while the op ran, or itself waited, there that the next op needed last.
     waits: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    # Work that the busiest stream has more than this one: another view of the same idle time.
     short: int = 0
 
     @property
@@ -62,12 +124,10 @@ def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     schedule : Schedule
         Starts in ticks.
     causes : OpCauses
-        What its ops waited for.
 
     Returns
     -------
     list of Idle
-        One per span resource, in their order.
     """
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
     walk = _CauseWalk(schedule, causes)
@@ -113,7 +173,6 @@ class _CauseWalk:
                 setattr(idle, part, getattr(idle, part) + length)
 
     def _parts(self, op: int, first: int) -> Iterator[tuple[int, str, str]]:
-        """Yield (length, part, stream) of a gap, the last part first."""
         moment = self.start[op]
         while moment > first:
             arrival = max(self.arrival[op], first)
@@ -137,7 +196,6 @@ class _CauseWalk:
 
 
 def _streams(schedule: Schedule) -> dict[int, str]:
-    """Return the compute stream of each op that runs on one."""
     problem = schedule.problem
     return {
         op: problem.resource_names[stream]

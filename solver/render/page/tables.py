@@ -2,22 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
 
 from rich.console import Console, RenderableType
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
-from ppsolve.models.plan.result import Plan, PlanRow, Range
+from ppsolve.models.documents.printable import printable
+from ppsolve.models.plan.result import Plan, PlanRow
 from ppsolve.solver.render.drawings import drawing_of
 from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, ratio
 from ppsolve.solver.render.page.idle import Idle
-from ppsolve.solver.render.page.markup import facts, table, text
-from ppsolve.solver.render.page.shown import PageSchedule
+from ppsolve.solver.render.page.schedules import PageSchedule
+from ppsolve.solver.render.plan import COUNTED, goodput_text, range_text
 from ppsolve.solver.render.reports import bottleneck, ending, ranked
-from ppsolve.solver.render.wording import entry_status, spaced, unit_of, with_unit
+from ppsolve.solver.render.wording import entry_status, spaced, unit_of
 
-PLAIN_WIDTH = 110
-"""Columns of tables that are kept as the terminal shows them."""
+
+def asset(name: str) -> str:
+    """Return the text of a file that pages are made of."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def text(value: str) -> str:
+    """Return a text as HTML shows it, control characters written out."""
+    return escape(printable(value))
+
+
+def embedded(data: Any) -> str:
+    """Return data as JSON that no element around it can mistake for markup.
+
+    A script element ends at the first ``</``, whatever the JSON says; U+2028 and U+2029 end lines
+    of older scripts.
+    """
+    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: Sequence[int] = (0,)
+) -> str:
+    """Return a table.
+
+    Parameters
+    ----------
+    heads : sequence of str
+    rows : iterable of sequence of str
+        Cells as text.
+    caption : str
+    words : sequence of int
+        Columns of words, from 0; the others hold numbers.
+
+    Returns
+    -------
+    str
+        The element, in a box that scrolls sideways where it is too wide.
+    """
+    shown = "".join(_row(row, "td", words) for row in rows)
+    return (
+        f'<div class="wide" tabindex="0"><table><caption>{text(caption)}</caption>'
+        f"<thead>{_row(heads, 'th', words)}</thead><tbody>{shown}</tbody></table></div>\n"
+    )
+
+
+def _row(cells: Sequence[str], tag: str, words: Sequence[int]) -> str:
+    inner = []
+    for number, cell in enumerate(cells):
+        kind = ' class="word"' if number in words else ""
+        scope = ' scope="col"' if tag == "th" else ""
+        inner.append(f"<{tag}{kind}{scope}>{text(cell)}</{tag}>")
+    return f"<tr>{''.join(inner)}</tr>"
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names and values."""
+    items = "".join(f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in rows)
+    return f"<dl>{items}</dl>\n"
 
 
 def overview(shown: Sequence[PageSchedule]) -> str:
@@ -49,14 +112,12 @@ def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     Parameters
     ----------
     result : Result
-        The result.
     shown : PageSchedule, optional
         Its best schedule; gives caps that the result does not repeat.
 
     Returns
     -------
     str
-        Elements, one below the other.
     """
     drawing = drawing_of(result.kind)
     instance = None if shown is None else shown.instance
@@ -64,11 +125,11 @@ def result_part(result: Result, shown: PageSchedule | None = None) -> str:
     rows = [*status, *drawing.facts(result, instance), *bottleneck(result)]
     rows += ending(result, verbose=False)
     parts = [facts(rows), *map(plain, drawing.parts(result, result.time_unit))]
-    return "".join([*parts, heuristics_table(result), *_notes(result), bounds_table(result)])
+    notes = map(plain, drawing.notes(result, verbose=True))
+    return "".join([*parts, _heuristics_table(result), *notes, _bounds_table(result)])
 
 
-def bounds_table(result: Result) -> str:
-    """Return the table of lower bounds, the highest first; empty if there are none."""
+def _bounds_table(result: Result) -> str:
     if not result.bounds:
         return ""
     found = sorted(result.bounds, key=lambda bound: -bound.value)
@@ -76,8 +137,7 @@ def bounds_table(result: Result) -> str:
     return table(["bound", unit_of(result)], rows, "Lower bounds")
 
 
-def heuristics_table(result: Result) -> str:
-    """Return the table of heuristics with their gaps, and why others do not apply."""
+def _heuristics_table(result: Result) -> str:
     if not result.heuristics:
         return ""
     entries = ranked(result.heuristics)
@@ -100,7 +160,6 @@ def heuristics_table(result: Result) -> str:
 
 
 def _not_applicable(entries: Sequence[HeuristicEntry]) -> str:
-    """Return the heuristics that were not run, folded up."""
     if not entries:
         return ""
     rows = [[entry.name, entry.reason or ABSENT] for entry in entries]
@@ -108,13 +167,9 @@ def _not_applicable(entries: Sequence[HeuristicEntry]) -> str:
     return f"<details><summary>{len(rows)} heuristics do not apply</summary>{inner}</details>\n"
 
 
-def _notes(result: Result) -> Iterator[str]:
-    yield from map(plain, drawing_of(result.kind).notes(result, verbose=True))
-
-
 def plain(part: RenderableType) -> str:
     """Return a table of the terminal as preformatted text."""
-    console = Console(width=PLAIN_WIDTH, color_system=None, file=None, highlight=False)
+    console = Console(width=110, color_system=None, file=None, highlight=False)
     with console.capture() as capture:
         console.print(part)
     lines = [line.rstrip() for line in capture.get().splitlines()]
@@ -170,7 +225,6 @@ _ALL_PARTS = {
 
 
 def _idle_columns(found: Sequence[Idle]) -> dict[str, str]:
-    """Return the parts that occur, fill and drain in any case, with their heads."""
     always = ("fill", "drain")
     return {
         name: head
@@ -184,7 +238,6 @@ def _time(value: float) -> str:
 
 
 def _whom(idle: Idle, time: Callable[[int], float]) -> str:
-    """Return the streams that were waited for, the longest first."""
     longest = sorted(idle.waits.items(), key=lambda pair: -pair[1])
     names = [f"{stream}: {figure(time(ticks))}" for stream, ticks in longest if ticks]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []
@@ -205,30 +258,18 @@ def memory_table(shown: PageSchedule) -> str:
 
 def plan_part(plan: Plan) -> str:
     """Return the facts of a plan and the table of its configurations."""
-    rows = [("status", plan.status.value), ("goodput", _range(plan.goodput, "samples/s"))]
-    counts = plan.counts
-    rows += [
+    counts = {name: getattr(plan.counts, name) for name in COUNTED}
+    decided = (f"{number:,} {spaced(name)}" for name, number in counts.items() if number)
+    rows = [
+        ("status", plan.status.value),
+        ("goodput", goodput_text(plan.goodput)),
         ("gap", percent(plan.gap)),
-        ("configurations", figure(counts.enumerated)),
-        ("decided", ", ".join(_decided(plan))),
+        ("configurations", figure(plan.counts.enumerated)),
+        ("decided", ", ".join(decided)),
     ]
     heads = ["configuration", "verdict", "rank", "goodput (samples/s)", "step", "schedule"]
     shown = [_plan_row(row, plan.time_unit) for row in plan.table]
     return facts(rows) + table(heads, shown, "Configurations", words=(0, 1))
-
-
-def _decided(plan: Plan) -> Iterator[str]:
-    counts = plan.counts
-    for name in (
-        "pruned_by_memory",
-        "pruned_by_bound",
-        "measured",
-        "solved",
-        "not_applicable",
-        "undecided",
-    ):
-        if getattr(counts, name):
-            yield f"{getattr(counts, name):,} {spaced(name)}"
 
 
 def _plan_row(row: PlanRow, unit: str) -> list[str]:
@@ -238,15 +279,11 @@ def _plan_row(row: PlanRow, unit: str) -> list[str]:
         f"{f' x {chosen.virtual_stages}' if chosen.virtual_stages > 1 else ''}, "
         f"{chosen.microbatches} micro-batches of {chosen.microbatch_size}, {chosen.backward}"
     )
-    step = ABSENT if row.step_time is None else _range(row.step_time, unit)
     return [
-        shape, f"{row.verdict.value}: {row.reason}", str(row.rank), _range(row.goodput, ""), step,
+        shape,
+        f"{row.verdict.value}: {row.reason}",
+        str(row.rank),
+        ABSENT if row.goodput is None else range_text(row.goodput),
+        ABSENT if row.step_time is None else f"{range_text(row.step_time)} {unit}",
         row.schedule_by or ABSENT,
-    ]  # fmt: skip
-
-
-def _range(found: Range | None, unit: str) -> str:
-    if found is None:
-        return ABSENT
-    low, high = figures(found.low, found.high)
-    return with_unit(low if low == high else f"{low} to {high}", unit).strip()
+    ]

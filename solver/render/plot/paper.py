@@ -6,15 +6,12 @@ import io
 
 from matplotlib.figure import Figure
 
-NOTEBOOK_DOTS = 110
-"""Dots per inch in a notebook: 7 inches are 770, as wide as a cell of a usual screen."""
-
 
 class PaperFigure(Figure):
     """A figure that notebooks show, whether or not pyplot has set up a backend."""
 
     def _repr_png_(self) -> bytes:
-        """Return the figure as a PNG file, for a notebook."""
         stream = io.BytesIO()
-        self.savefig(stream, format="png", dpi=NOTEBOOK_DOTS)
+        # 7 inches are 770 dots, as wide as a cell of a usual screen.
+        self.savefig(stream, format="png", dpi=110)
         return stream.getvalue()

@@ -6,21 +6,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.core.result import HeuristicEntry, Result
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.curve.document import Curve
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
-from ppsolve.solver.render.figure_file import require_matplotlib, styled
-from ppsolve.solver.render.plot.curve import curve_figure
-from ppsolve.solver.render.plot.drawn import caption_of, drawn_of
-from ppsolve.solver.render.plot.gaps import gaps_figure
-from ppsolve.solver.render.plot.schedule import schedule_figure
-from ppsolve.solver.render.plot.sheet import COLUMN_INCHES, PAGE_INCHES, PAPER
+from ppsolve.solver.render.colours import BLUE, GREY, VERMILION
+from ppsolve.solver.render.curve import curve_figure
+from ppsolve.solver.render.drawings import caption_of, drawn_of
+from ppsolve.solver.render.figures import percent
+from ppsolve.solver.render.line_chart import require_matplotlib, styled
+from ppsolve.solver.render.plot.schedule import HATCH, SHADOW, schedule_figure
+from ppsolve.solver.render.plot.sheet import (
+    INK,
+    PAPER,
+    SHEET,
+    Sheet,
+    legend_lines,
+    named,
+    width_of,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+BOUND: dict[str, Any] = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (4, 2))}
+BROKEN: dict[str, Any] = {"facecolor": GREY, "edgecolor": SHADOW, "hatch": HATCH, "linewidth": 0}
+
+
+@dataclass(frozen=True)
+class GapsLayout:
+    """Bars of the gaps of heuristics."""
+
+    row: float = 11.0  # points of a bar with its distance to the next one
+    most_shown: int = 30  # the best heuristics; more would fill a page
+    number: int = 8  # letters of the percentage behind the longest bar
+    least_axis: float = 0.01  # of the axis, even where all are as good as the best schedule
+
+
+GAPS = GapsLayout()
 
 
 def gantt(
@@ -28,7 +58,7 @@ def gantt(
     instance: Instance | None = None,
     *,
     title: str | None = None,
-    inches: float = PAGE_INCHES,
+    inches: float = SHEET.page_inches,
 ) -> Figure:
     """Return the chart of a schedule, with the memory in use below it.
 
@@ -46,7 +76,6 @@ def gantt(
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -64,25 +93,18 @@ def memory(
     instance: Instance | None = None,
     *,
     title: str | None = None,
-    inches: float = PAGE_INCHES,
+    inches: float = SHEET.page_inches,
 ) -> Figure:
     """Return the memory in use over time against its capacity, device by device.
 
     Parameters
     ----------
-    found : Result, HeuristicEntry or Plan
-        What has a schedule.
-    instance : Instance, optional
-        What it schedules; by default the one that the result carries.
-    title : str, optional
-        First line as in `gantt`.
-    inches : float
-        Width of the figure.
+    found, instance, title, inches
+        As for `gantt`.
 
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -95,22 +117,20 @@ def memory(
         return schedule_figure(drawn, title, inches, has_rows=False)
 
 
-def gaps(result: Result, *, title: str | None = None, inches: float = COLUMN_INCHES) -> Figure:
+def gaps(
+    result: Result, *, title: str | None = None, inches: float = SHEET.column_inches
+) -> Figure:
     """Return the heuristics of a result as bars: how far each is over the best schedule.
 
     Parameters
     ----------
     result : Result
-        Value, bound and heuristics.
-    title : str, optional
-        First line, by default the instance; empty for no lines above.
-    inches : float
-        Width of the figure.
+    title, inches
+        As for `gantt`; the first line is by default the instance.
 
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -120,25 +140,21 @@ def gaps(result: Result, *, title: str | None = None, inches: float = COLUMN_INC
     require_matplotlib()
     with styled(PAPER):
         first = result.instance if title is None else title
-        return gaps_figure(result, first, caption_of(result, with_methods=False), inches)
+        return _gaps_figure(result, first, caption_of(result, with_methods=False), inches)
 
 
-def curve(found: Curve, *, title: str | None = None, inches: float = COLUMN_INCHES) -> Figure:
+def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches) -> Figure:
     """Return best values and bounds over memory, micro-batches or chunks.
 
     Parameters
     ----------
     found : Curve
-        What `ppsolve.curve` returns.
-    title : str, optional
-        First line, by default the instance; empty for none.
-    inches : float
-        Width of the figure.
+    title, inches
+        As for `gantt`; the first line is by default the instance.
 
     Returns
     -------
     Figure
-        A figure of matplotlib.
 
     Raises
     ------
@@ -148,3 +164,65 @@ def curve(found: Curve, *, title: str | None = None, inches: float = COLUMN_INCH
     require_matplotlib()
     with styled(PAPER):
         return curve_figure(found, found.instance if title is None else title, inches)
+
+
+def _gaps_figure(result: Result, title: str, caption: str, inches: float) -> Figure:
+    entries = [entry for entry in result.heuristics if entry.gap is not None]
+    if not entries:
+        raise InputError("no heuristic of it has a gap to draw", field="heuristics")
+    entries = sorted(entries, key=lambda e: (e.gap or 0, e.name))[: GAPS.most_shown]
+    bound = None  # over the best value: 0 where that is optimal, else below
+    if result.value and result.bound is not None:
+        bound = min(0.0, float(result.bound) / float(result.value) - 1)
+    left = max(width_of(named(entry.name)) for entry in entries) * SHEET.prose + 8
+    legend = _gaps_legend(entries, has_bound=bound is not None)
+    top = SHEET.edge + 2 * SHEET.line * bool(title) + SHEET.above * (bound is not None)
+    foot = top + GAPS.row * len(entries)
+    below = SHEET.axis + SHEET.legend_line * len(legend_lines(legend, inches * SHEET.inch - left))
+    sheet = Sheet.of(inches, foot + below + SHEET.edge, left, SHEET.edge + 6)
+    sheet.title(title, caption)
+    axes = sheet.panel(top, foot - top)
+    _draw_gaps(axes, entries, bound, sheet.room)
+    sheet.legend(legend, foot + SHEET.axis)
+    return sheet.figure
+
+
+def _draw_gaps(
+    axes: Axes, entries: Sequence[HeuristicEntry], bound: float | None, points: float
+) -> None:
+    gaps = [float(entry.gap or 0) for entry in entries]
+    most, least = max(*gaps, GAPS.least_axis), min(*gaps, bound or 0)
+    share = width_of("0" * GAPS.number) / points
+    axes.set_xlim(least, least + (most - least) / max(1 - share, 0.2))
+    axes.set_ylim(len(entries) - 0.5, -0.5)
+    for place, (entry, gap) in enumerate(zip(entries, gaps, strict=True)):
+        axes.barh(place, gap, height=0.72, **({"facecolor": BLUE} if _is_valid(entry) else BROKEN))
+        axes.annotate(
+            percent(gap), (max(gap, 0), place), (3, 0), textcoords="offset points", va="center",
+            fontsize=SHEET.name - 0.5,
+        )  # fmt: skip
+    if bound != 0:
+        axes.axvline(0, color=INK, linewidth=0.6)
+    if bound is not None:
+        axes.axvline(bound, zorder=3, clip_on=False, **BOUND)
+    axes.spines["left"].set_visible(False)
+    axes.set_yticks(range(len(entries)), [named(entry.name) for entry in entries])
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter(lambda gap, _: f"{100 * gap:g} %")
+    axes.set_xlabel("over the best schedule", labelpad=1)
+
+
+def _is_valid(entry: HeuristicEntry) -> bool:
+    return entry.status is HeuristicStatus.FEASIBLE
+
+
+def _gaps_legend(entries: Sequence[HeuristicEntry], *, has_bound: bool) -> list[Artist]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    found: list[Artist] = []
+    if not all(map(_is_valid, entries)):
+        found = [Patch(facecolor=BLUE, label="valid"), Patch(**BROKEN, label="breaks a rule")]
+    if has_bound:
+        found.append(Line2D([], [], label="proven bound", **BOUND))
+    return found

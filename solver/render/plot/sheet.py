@@ -6,49 +6,53 @@ its name fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.render.figure_file import STYLE
+from ppsolve.solver.render.chart import text_width
 from ppsolve.solver.render.figures import shorten
+from ppsolve.solver.render.line_chart import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POINTS = 72.0
-"""Points of an inch."""
 
-COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
-"""Width of one column and of both columns of a page of IEEE's and ACM's two-column papers."""
+@dataclass(frozen=True)
+class SheetLayout:
+    """Sizes in points where nothing else is said."""
 
-NAME_SIZE, TITLE_SIZE = 7.0, 8.0
-"""Sizes of letters in points; captions of papers are set in 8 or 9."""
+    column_inches: float = 3.4  # one column of IEEE's and ACM's two-column papers
+    page_inches: float = 7.0  # both columns
+    inch: float = 72.0
+    name: float = 7.0  # size of letters; captions of papers are set in 8 or 9
+    title: float = 8.0
+    prose: float = 0.85  # width of a letter of a sentence in multiples of that of a digit
+    longest_name: int = 20  # letters
+    edge: float = 4.0
+    axis: float = 24.0  # below the lowest panel, for its axis and what that counts
+    line: float = 11.2  # a line above panels
+    above: float = 11.0  # between lines and panels, for words at bounds
+    legend_line: float = 10.5
+    # Widths of a patch and of the gaps behind it and its label, in multiples of the letters' size.
+    handle: float = 1.4
+    handle_gap: float = 0.5
+    column_gap: float = 1.4
 
-LETTER = 0.64
-"""Width of a digit of DejaVu Sans in multiples of its size; most other letters are narrower."""
 
-PROSE = 0.85
-"""Width of a letter of a sentence in multiples of that of a digit, blanks included."""
-
-LONGEST_NAME = 20
-
-EDGE, AXIS = 4.0, 24.0
-"""Points at the edges, and below the lowest panel for its axis and what that counts."""
-
-LINE, ABOVE = 1.4 * TITLE_SIZE, 11.0
-"""Points of a line above panels, and between lines and panels for words at bounds."""
-
+SHEET = SheetLayout()
+T = TypeVar("T")
 INK, FAINT, PALE = "#000000", "#666666", "#efefef"
 
+# Thin lines and small letters, for a paper. 200 dots per inch: 1,400 over a page.
 PAPER = {
     **STYLE,
     "savefig.dpi": 200,
-    "font.size": NAME_SIZE,
-    "axes.titlesize": TITLE_SIZE,
+    "font.size": SHEET.name,
+    "axes.titlesize": SHEET.title,
     "axes.grid": False,
     "axes.linewidth": 0.6,
     "axes.titlepad": 4.0,
@@ -59,76 +63,25 @@ PAPER = {
     "hatch.linewidth": 0.5,
     "text.parse_math": False,
 }
-"""Thin lines and small letters, for a paper. 200 dots per inch: 1,400 over a page."""
 
 
-def named(text: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name as it may stand in a figure: no control characters, not too long.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-    longest : int
-        Most characters.
-
-    Returns
-    -------
-    str
-        The name.
-    """
-    return shorten(printable(text), longest)
+def named(text: str) -> str:
+    """Return a name as it may stand in a figure: no control characters, not too long."""
+    return shorten(printable(text), SHEET.longest_name)
 
 
-def width_of(text: str, size: float = NAME_SIZE) -> float:
-    """Return about how wide a text is, in points.
-
-    Parameters
-    ----------
-    text : str
-        The text.
-    size : float
-        Size of its letters in points.
-
-    Returns
-    -------
-    float
-        Its width, rather too large than too small.
-    """
-    return len(text) * size * LETTER
+def width_of(text: str) -> float:
+    """Return about how wide a name is, in points."""
+    return text_width(text, SHEET.name)
 
 
-def cut(text: str, room: float, size: float = NAME_SIZE) -> str:
-    """Return the beginning of a text that fits.
-
-    Parameters
-    ----------
-    text : str
-        The text.
-    room : float
-        Width in points.
-    size : float
-        Size of its letters in points.
-
-    Returns
-    -------
-    str
-        All of it, or its beginning and a tilde.
-    """
-    return shorten(text, max(int(room / (size * LETTER * PROSE)), 1))
+def _cut(text: str, room: float, size: float = SHEET.name) -> str:
+    return shorten(text, max(int(room / (text_width("0", size) * SHEET.prose)), 1))
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A figure and the margins of its panels, all in points.
-
-    Parameters
-    ----------
-    figure : Figure
-        The figure.
-    left, right : float
-        Margins beside all panels.
-    """
+    """A figure and the margins beside all its panels, in points."""
 
     figure: Figure
     left: float
@@ -142,21 +95,18 @@ class Sheet:
         ----------
         inches : float
             Its width.
-        height : float
-            Its height, in points.
-        left, right : float
-            Margins beside all panels, in points.
+        height, left, right : float
+            Its height and margins beside all panels, in points.
 
         Returns
         -------
         Sheet
-            The sheet.
         """
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         from ppsolve.solver.render.plot.paper import PaperFigure
 
-        figure = PaperFigure(figsize=(inches, height / POINTS))
+        figure = PaperFigure(figsize=(inches, height / SHEET.inch))
         FigureCanvasAgg(figure)
         return cls(figure, left, right)
 
@@ -164,7 +114,7 @@ class Sheet:
     def size(self) -> tuple[float, float]:
         """Width and height in points."""
         width, height = self.figure.get_size_inches()
-        return float(width) * POINTS, float(height) * POINTS
+        return float(width) * SHEET.inch, float(height) * SHEET.inch
 
     @property
     def room(self) -> float:
@@ -176,15 +126,12 @@ class Sheet:
 
         Parameters
         ----------
-        top : float
-            Its upper edge, in points from that of the sheet.
-        height : float
-            Its height in points.
+        top, height : float
+            Its upper edge, from that of the sheet, and its height, in points.
 
         Returns
         -------
         Axes
-            The panel.
         """
         width, whole = self.size
         bottom = 1 - (top + height) / whole
@@ -200,20 +147,21 @@ class Sheet:
         *captions : str
             Second line: the first of them that fits, else the last one.
         """
+        if not title:
+            return
         width, height = self.size
-        wide = (width - 2 * EDGE) / PROSE
+        wide = (width - 2 * SHEET.edge) / SHEET.prose
         caption = next((c for c in captions if width_of(c) <= wide), captions[-1])
-        longest = max(width_of(title, TITLE_SIZE), width_of(caption)) * PROSE
-        left = self.left if self.left + longest <= width - EDGE else EDGE
-        room = width - EDGE - left
-        place = left / width, 1 - EDGE / height
+        longest = max(text_width(title, SHEET.title), width_of(caption)) * SHEET.prose
+        left = self.left if self.left + longest <= width - SHEET.edge else SHEET.edge
+        room = width - SHEET.edge - left
+        x, y = left / width, 1 - SHEET.edge / height
         look: dict[str, Any] = {"ha": "left", "va": "top"}
-        if title:
-            bold = cut(printable(title), room, TITLE_SIZE)
-            self.figure.text(*place, bold, fontsize=TITLE_SIZE, fontweight="bold", **look)
-        if title and caption:
-            below = place[1] - LINE / height
-            self.figure.text(place[0], below, cut(printable(caption), room), color=FAINT, **look)
+        bold = _cut(printable(title), room, SHEET.title)
+        self.figure.text(x, y, bold, fontsize=SHEET.title, fontweight="bold", **look)
+        if caption:
+            shown = _cut(printable(caption), room)
+            self.figure.text(x, y - SHEET.line / height, shown, color=FAINT, **look)
 
     def legend(self, entries: Sequence[Artist], top: float) -> None:
         """Write a legend, as many entries in a line as fit.
@@ -230,21 +178,14 @@ class Sheet:
             self.figure.legend(
                 handles=line,
                 loc="upper left",
-                bbox_to_anchor=(self.left / width, 1 - (top + place * LEGEND_LINE) / whole),
+                bbox_to_anchor=(self.left / width, 1 - (top + place * SHEET.legend_line) / whole),
                 ncols=len(line),
-                columnspacing=COLUMN_GAP,
-                handlelength=HANDLE,
-                handletextpad=HANDLE_GAP,
+                columnspacing=SHEET.column_gap,
+                handlelength=SHEET.handle,
+                handletextpad=SHEET.handle_gap,
                 borderpad=0,
                 borderaxespad=0,
             )
-
-
-HANDLE, HANDLE_GAP, COLUMN_GAP = 1.4, 0.5, 1.4
-"""Widths of a patch, of the gap behind it and behind a label, in multiples of the letters' size."""
-
-LEGEND_LINE = 1.5 * NAME_SIZE
-"""Points from one line of a legend to the next."""
 
 
 def legend_lines(entries: Sequence[Artist], room: float) -> list[list[Artist]]:
@@ -262,14 +203,32 @@ def legend_lines(entries: Sequence[Artist], room: float) -> list[list[Artist]]:
     list of list of Artist
         No line is empty; only a single entry may be wider than the room.
     """
-    lines: list[list[Artist]] = []
+    gaps = (SHEET.handle + SHEET.handle_gap + SHEET.column_gap) * SHEET.name
+    return in_lines(entries, lambda e: width_of(str(e.get_label())) * SHEET.prose + gaps, room)
+
+
+def in_lines(items: Iterable[T], width: Callable[[T], float], room: float) -> list[list[T]]:
+    """Return the entries of a legend line by line, as many in a line as fit.
+
+    Parameters
+    ----------
+    items : iterable
+    width : callable
+        Returns the width of an entry.
+    room : float
+        Width of a line, in the same unit.
+
+    Returns
+    -------
+    list of list
+        Only a single entry may be wider than its line.
+    """
+    lines: list[list[T]] = []
     left = 0.0
-    for entry in entries:
-        own = width_of(str(entry.get_label())) * PROSE
-        own += (HANDLE + HANDLE_GAP + COLUMN_GAP) * NAME_SIZE
-        if not lines or own > left:
+    for item in items:
+        if not lines or width(item) > left:
             lines.append([])
             left = room
-        lines[-1].append(entry)
-        left -= own
+        lines[-1].append(item)
+        left -= width(item)
     return lines

@@ -20,35 +20,20 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.optimize.owners import schedule_of
-from ppsolve.solver.render.drawings import drawing_of
-from ppsolve.solver.render.page.causes import OpCauses, causes_of
+from ppsolve.solver.render.drawings import bound_of, drawing_of
 from ppsolve.solver.render.page.columns import Columns, columns_of
-from ppsolve.solver.render.page.idle import Idle, idle_of
+from ppsolve.solver.render.page.idle import Idle, OpCauses, causes_of, idle_of
 
 
 @dataclass(frozen=True)
 class PageSchedule:
-    """One schedule of a page.
+    """One schedule of a page."""
 
-    Parameters
-    ----------
-    by : str
-        What made it, e.g. ``cp-sat`` or ``zb-h1``.
-    instance : Instance
-        What it schedules.
-    result : Result
-        The result that it is from.
-    schedule : Schedule
-        Starts in ticks.
-    entry : HeuristicEntry, optional
-        The heuristic that made it; None for the best schedule.
-    """
-
-    by: str
-    instance: Instance
-    result: Result
-    schedule: Schedule
-    entry: HeuristicEntry | None = None
+    by: str  # what made it, e.g. `cp-sat` or `zb-h1`
+    instance: Instance  # what it schedules
+    result: Result  # the result that it is from
+    schedule: Schedule  # starts in ticks
+    entry: HeuristicEntry | None = None  # the heuristic that made it; None for the best schedule
 
     @property
     def title(self) -> str:
@@ -73,31 +58,21 @@ class PageSchedule:
     @property
     def bound(self) -> float | None:
         """The proven bound where it is one of the makespan, in the instance's unit."""
-        return self._bound_of(Objective.MAKESPAN)
-
-    @property
-    def span_bound(self) -> float | None:
-        """The proven bound where it is one of the device span, in the instance's unit."""
-        return self._bound_of(Objective.DEVICE_SPAN)
-
-    def _bound_of(self, objective: Objective) -> float | None:
-        is_time = self.result.value_unit in {None, self.result.time_unit}
-        return self.result.bound if is_time and self.result.objective is objective else None
+        return bound_of(self.result, Objective.MAKESPAN)
 
     def columns(self, unit: str) -> Columns:
         """Return all that the page's script needs to draw it, times in ticks of `unit`."""
         scale = self.schedule.problem.scale
         factor = ratio_of_units(scale.unit, unit)
         drawing = drawing_of(self.instance.kind)
-        period = drawing.period(self.instance)
         kinds = drawing.kinds_of_ops(self.instance, self.schedule.problem)
-        strips = drawing.strips(self.entry or self.result, self.schedule)
+        curves = drawing.curves(self.entry or self.result, self.schedule)
         return {
             "tick": float(scale.tick) * factor,
             "bound": _scaled(self.bound, factor),
-            "spanBound": _scaled(self.span_bound, factor),
-            "period": _scaled(period, factor),
-            **columns_of(self.schedule, self.causes, strips, kinds),
+            "spanBound": _scaled(bound_of(self.result, Objective.DEVICE_SPAN), factor),
+            "period": _scaled(drawing.period(self.instance), factor),
+            **columns_of(self.schedule, self.causes, curves, kinds),
         }
 
 
@@ -111,12 +86,10 @@ def ratio_of_units(unit: str, wanted: str) -> float:
     Parameters
     ----------
     unit, wanted : str
-        Names of time units.
 
     Returns
     -------
     float
-        How many of `wanted` a `unit` is.
     """
     known = UNITS_PER_SECOND
     if unit == wanted or unit not in known or wanted not in known:
@@ -132,14 +105,12 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
     data : object
         Parsed JSON of a result that carries its instance.
     source : str
-        How errors name it.
     heuristics : sequence of str
         Names of entries of the result to be shown too.
 
     Returns
     -------
     list of PageSchedule
-        The best first.
 
     Raises
     ------
@@ -147,34 +118,13 @@ def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[P
         There is no instance, no whole schedule, or no schedule of a heuristic that is named.
     """
     instance, schedule = schedule_in(data, source)
-    result = result_in(data, instance, source)
+    result = _result_in(data, instance, source)
     _refuse_broken(schedule, "the schedule", source, "schedule")
     best = PageSchedule(result.best_by or "best", instance, result, schedule)
     return [best, *(_heuristic(best, name, source) for name in heuristics)]
 
 
-def result_in(data: Any, instance: Instance, source: str) -> Result:
-    """Validate parsed JSON as a result of the instance's kind.
-
-    Parameters
-    ----------
-    data : object
-        Parsed JSON.
-    instance : Instance
-        What the result is of.
-    source : str
-        How errors name it.
-
-    Returns
-    -------
-    Result
-        The result, with the figures of its kind.
-
-    Raises
-    ------
-    InputError
-        It is no such result.
-    """
+def _result_in(data: Any, instance: Instance, source: str) -> Result:
     model = kind_of(instance).documents(data.get("value_unit"))[0]
     try:
         return model.model_validate(data)
@@ -183,7 +133,6 @@ def result_in(data: Any, instance: Instance, source: str) -> Result:
 
 
 def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
-    """Return the schedule of a heuristic of a result."""
     entries = {entry.name: entry for entry in best.result.heuristics}
     if name not in entries:
         hint = did_you_mean(name[:40], entries)

@@ -12,18 +12,13 @@ from rich.text import Text
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.plan.result import Configuration, Plan, PlanRow, Range, Rule, Verdict
-from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, seconds
-from ppsolve.solver.render.plan.progress import PER_SECOND
+from ppsolve.solver.render.figures import ABSENT, counted, figure, figures, percent, seconds
+from ppsolve.solver.render.line_chart import MOST_SERIES, LineChart, Point, Series
+from ppsolve.solver.render.progress import PER_SECOND
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented
 from ppsolve.solver.render.wording import STATUS_STYLE
 
-ROWS = 10
-"""Rows of the ranked table, unless asked for more."""
-
-LONG_RUN = 3
-"""Stages with equally many layers that are written as one figure from so many on."""
-
+# What decided: as it is called in the table, and in words.
 RULES = {
     Rule.MEASURED: ("measured", "decided by heuristics"),
     Rule.SOLVED: ("solved", "decided by the exact solver"),
@@ -34,8 +29,8 @@ RULES = {
     Rule.LIMIT: ("undecided", "undecided when the limits ended"),
     Rule.MEMORY: ("memory", "proved not to fit the memory"),
 }
-"""What decided: as it is called in the table, and in words."""
 
+# Counts of a plan, and the rule that each is about.
 COUNTED = {
     "measured": Rule.MEASURED,
     "solved": Rule.SOLVED,
@@ -44,14 +39,13 @@ COUNTED = {
     "not_applicable": Rule.NOT_APPLICABLE,
     "undecided": Rule.LIMIT,
 }
-"""Counts of a plan, and the rule that each is about."""
 
 
 def plan_line(plan: Plan) -> Text:
     """Return the outcome in one line, for `--quiet`."""
     line = Text.assemble(_title(plan), overflow="fold")
     if plan.winner is not None and plan.goodput is not None:
-        line.append(f" {goodput_range(plan.goodput)}, gap {percent(plan.gap)}")
+        line.append(f" {goodput_text(plan.goodput)}, gap {percent(plan.gap)}")
         line.append(f", {in_words(plan.winner.configuration)}")
     else:
         line.append(f", {_nothing(plan)}")
@@ -65,7 +59,6 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     Parameters
     ----------
     plan : Plan
-        What to show.
     top : int or None
         Rows of the ranked table; by default ten, or all if `verbose`.
     verbose : bool
@@ -74,11 +67,10 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     Returns
     -------
     RenderableType
-        Title, facts, the ranked table, a line for each rule about the rest, and the chart.
     """
     parts: list[RenderableType] = [_title(plan), facts(_facts(plan, verbose=verbose))]
     fitting = [row for row in plan.table if row.lost_by is not Rule.MEMORY]
-    shown = list(plan.table) if verbose and top is None else fitting[: ROWS if top is None else top]
+    shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
     if shown:
         parts += [Text(), indented(_ranking(shown, verbose=verbose))]
     else:
@@ -113,7 +105,7 @@ def in_words(configuration: Configuration) -> str:
         device + (f" x {c.replicas} replicas" if c.replicas > 1 else ""),
         _stages(c),
         f"micro-batch {c.microbatch_size}",
-        _counted(c.microbatches, "micro-batch", "micro-batches"),
+        counted(c.microbatches, "micro-batch"),
         f"batch {c.batch_size}",
         c.rank_order.replace("_", " ") if _has_ranks(c) else "",
         f"{c.backward} backward",
@@ -134,16 +126,13 @@ def _stages(c: Configuration) -> str:
     return f"{c.virtual_stages} {c.placement} stages per device"
 
 
-def _counted(number: int, word: str, several: str = "") -> str:
-    return f"{number:,} {word if number == 1 else several or word + 's'}"
-
-
-def goodput_range(goodput: Range) -> str:
+def goodput_text(goodput: Range | None) -> str:
     """Return a goodput with its unit: one figure, or from what is reached to what is proved."""
-    return f"{_span(goodput)} {PER_SECOND}"
+    return ABSENT if goodput is None else f"{range_text(goodput)} {PER_SECOND}"
 
 
-def _span(spanned: Range) -> str:
+def range_text(spanned: Range) -> str:
+    """Return one figure, or from what is reached to what is proved."""
     if spanned.low >= spanned.high:
         return figure(spanned.high)
     low, high = figures(spanned.low, spanned.high)
@@ -158,7 +147,7 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     counts = plan.counts
     numbers = ((getattr(counts, name), rule) for name, rule in COUNTED.items())
     parts = [f"{number:,} {RULES[rule][1]}" for number, rule in numbers if number]
-    enumerated = _counted(counts.enumerated, "configuration")
+    enumerated = counted(counts.enumerated, "configuration")
     yield (
         "considered",
         f"{enumerated}: {', '.join(parts)}"
@@ -179,11 +168,11 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     if winner.layers_per_stage:
         layers = run_lengths(winner.layers_per_stage)
         note = " (not proved to be the most balanced)" if winner.split_proved is False else ""
-        yield "layers", f"{layers} on {_counted(len(winner.layers_per_stage), 'stage')}{note}"
+        yield "layers", f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{note}"
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
-        yield "goodput", f"{goodput_range(plan.goodput)}, gap {percent(plan.gap)}{proof}"
+        yield "goodput", f"{goodput_text(plan.goodput)}, gap {percent(plan.gap)}{proof}"
     if plan.goodput is not None and winner.goodput is not None:
         may_reach = winner.goodput.high
         if may_reach > plan.goodput.high:
@@ -212,12 +201,11 @@ def run_lengths(layers: Iterable[int]) -> str:
     parts: list[str] = []
     for number, run in groupby(layers):
         length = len(list(run))
-        parts += [f"{number} ({length} times)"] if length >= LONG_RUN else [str(number)] * length
+        parts += [f"{number} ({length} times)"] if length >= 3 else [str(number)] * length
     return " ".join(parts)
 
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
-    """Return the ranked table; what is the same in all rows has no column."""
     chosen = [row.configuration for row in rows]
     shared = [f for f in _FEATURES if f.said_once and len(set(map(f.cell, chosen))) == 1]
     features = [feature for feature in _FEATURES if feature not in shared]
@@ -273,7 +261,6 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
 
 
 def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
-    """Yield a line for each rule about the rows that are not in the table."""
     for rule, (_, words) in RULES.items():
         high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
         if high:
@@ -285,12 +272,11 @@ def _left_out(plan: Plan, rest: Sequence[PlanRow]) -> Iterator[str]:
 
 
 def _by_depth(rows: Sequence[PlanRow], lacking: Sequence[PlanRow]) -> str:
-    """Return the number of rows of each pipeline depth that do not fit."""
     total = Counter(row.configuration.pipeline_depth for row in rows)
     found = Counter(row.configuration.pipeline_depth for row in lacking)
     return ", ".join(
         f"{'all' if found[depth] == total[depth] else f'{found[depth]:,} of'} {total[depth]:,} "
-        f"with {_counted(depth, 'device')}"
+        f"with {counted(depth, 'device')}"
         for depth in sorted(found)
     )
 
@@ -321,7 +307,6 @@ def plan_chart(plan: Plan) -> LineChart | None:
 
 
 def _series(name: str, placed: Iterable[tuple[int, Range]]) -> Series:
-    """Return the best that is reached and that is possible at each place."""
     reached, most = defaultdict[int, float](float), defaultdict[int, float](float)
     for x, goodput in placed:
         reached[x] = max(reached[x], goodput.low)

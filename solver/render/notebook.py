@@ -1,32 +1,33 @@
-"""Results, plans, curves and instances as parts of a notebook: static, escaped, bounded."""
+"""Rows as data frames of pandas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.curve.document import Curve
-from ppsolve.models.documents.errors import PpsolveError
+from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.short import counts_of
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
-from ppsolve.solver.render.beside import distances
 from ppsolve.solver.render.curve import curve_report
-from ppsolve.solver.render.drawings import drawing_of
-from ppsolve.solver.render.figures import ABSENT, figure, figures, percent, shorten
-from ppsolve.solver.render.notebook.svg import svg_of
-from ppsolve.solver.render.page.markup import table, text
-from ppsolve.solver.render.page.tables import plain, plan_part
-from ppsolve.solver.render.plot.drawn import drawn_of
+from ppsolve.solver.render.drawing import distances
+from ppsolve.solver.render.drawings import drawing_of, drawn_of
+from ppsolve.solver.render.figures import figure, figures, percent, shorten
+from ppsolve.solver.render.page.tables import plain, plan_part, table, text
+from ppsolve.solver.render.plan import goodput_text
 from ppsolve.solver.render.reports import ranked
-from ppsolve.solver.render.wording import unit_of, with_unit
+from ppsolve.solver.render.svg_chart import svg_of
+from ppsolve.solver.render.wording import unit_of
 
-MOST_ROWS = 30
-"""Rows of a table: heuristics, configurations. A note counts the others."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-LONGEST = 200
-"""Characters of one text."""
+_ROWS = 30  # rows of a table: heuristics, configurations. A note counts the others
+
+_LETTERS = 200  # characters of one text
 
 
 def html_of(document: object) -> str | None:
@@ -35,7 +36,6 @@ def html_of(document: object) -> str | None:
     Parameters
     ----------
     document : Result, HeuristicEntry, Plan, Curve or Instance
-        What is shown.
 
     Returns
     -------
@@ -62,11 +62,10 @@ def _result(result: Result) -> str:
 
 
 def _heuristics(result: Result) -> str:
-    """Return the table of heuristics, folded up: what ran, and how far it is over the best."""
     ran = [e for e in ranked(result.heuristics) if e.status is not HeuristicStatus.NOT_APPLICABLE]
     if not ran:
         return ""
-    shown = ran[:MOST_ROWS]
+    shown = ran[:_ROWS]
     columns = distances(shown, result)
     cells = [figures(*(e.value for e in shown)), *(column.cells or () for column in columns)]
     rows = [[e.name, *row] for e, row in zip(shown, zip(*cells, strict=True), strict=True)]
@@ -86,18 +85,13 @@ def _entry(entry: HeuristicEntry) -> str:
 
 
 def _plan(plan: Plan) -> str:
-    few = plan.model_copy(update={"table": plan.table[:MOST_ROWS]})
-    more = len(plan.table) - MOST_ROWS
+    few = plan.model_copy(update={"table": plan.table[:_ROWS]})
+    more = len(plan.table) - _ROWS
     note = f"<p>{more:,} more configurations are not listed</p>" if more > 0 else ""
     chart = _chart(plan) if plan.result is not None else ""
     folded = f"<details><summary>Configurations</summary>{plan_part(few)}{note}</details>"
-    goodput = ABSENT
-    if plan.goodput is not None:
-        low, high = figures(plan.goodput.low, plan.goodput.high)
-        goodput = with_unit(low if low == high else f"{low} to {high}", "samples/s")
-    return _cell(
-        f"{plan.request}: {plan.status.value}", chart, _facts([("goodput", goodput)]), folded
-    )
+    known = _facts([("goodput", goodput_text(plan.goodput))])
+    return _cell(f"{plan.request}: {plan.status.value}", chart, known, folded)
 
 
 def _instance(instance: Instance) -> str:
@@ -110,7 +104,6 @@ def _instance(instance: Instance) -> str:
 
 
 def _chart(found: Result | HeuristicEntry | Plan) -> str:
-    """Return the chart of a schedule; empty where there is none that can be drawn."""
     try:
         drawn = drawn_of(found)
         return svg_of(drawn.chart, drawn.bound)
@@ -121,12 +114,43 @@ def _chart(found: Result | HeuristicEntry | Plan) -> str:
 def _facts(rows: Iterable[tuple[str, str]]) -> str:
     cells = [
         f'<tr><th style="text-align:left">{text(name)}</th>'
-        f'<td style="text-align:left">{text(shorten(" ".join(value.split()), LONGEST))}</td></tr>'
+        f'<td style="text-align:left">{text(shorten(" ".join(value.split()), _LETTERS))}</td></tr>'
         for name, value in rows
     ]
     return f"<table>{''.join(cells)}</table>" if cells else ""
 
 
 def _cell(head: str, *parts: str) -> str:
-    title = f"<strong>{text(shorten(printable(head), LONGEST))}</strong>"
+    title = f"<strong>{text(shorten(printable(head), _LETTERS))}</strong>"
     return f"<div>{title}<br>{''.join(parts)}</div>"
+
+
+# Columns of whole numbers, some of which may be missing.
+COUNTED = ("stage", "device", "microbatch", "replica")
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+    """Return rows as a data frame.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    columns : sequence of str
+        The columns, also where there are no rows.
+
+    Returns
+    -------
+    DataFrame
+        Stages, devices, micro-batches and replicas are ``Int64``, which knows missing values.
+
+    Raises
+    ------
+    InputError
+        pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("needs pandas, which is not installed: pip install pandas") from None
+    found = pandas.DataFrame(rows, columns=list(columns))
+    return found.astype({name: "Int64" for name in COUNTED if name in found.columns})

@@ -12,8 +12,7 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.render.tables import indented
 
-Row = tuple[Heuristic, Sequence[str]]
-"""A heuristic and the lines beside its name."""
+Row = tuple[Heuristic, Sequence[str]]  # a heuristic and the lines beside its name
 
 
 def catalogue(heuristics: Iterable[Heuristic]) -> RenderableType:
@@ -34,16 +33,13 @@ def applicable(
     Parameters
     ----------
     name : str
-        Name of the instance.
     heuristics : sequence of Heuristic
-        The heuristics.
     obstacles : sequence of str or None
         Why each cannot be run; None where it can.
 
     Returns
     -------
     RenderableType
-        Two lists.
     """
     pairs = list(zip(heuristics, obstacles, strict=True))
     able = [(one, [one.summary, _source(one)]) for one, obstacle in pairs if obstacle is None]
@@ -55,7 +51,6 @@ def applicable(
 
 
 def _section(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
-    """Yield a title, its heuristics, and an empty line; nothing without any."""
     if not rows:
         return
     grid = Table.grid(padding=(0, 2))
@@ -72,7 +67,6 @@ def _section(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
 
 
 def _reasons(names_by_reason: Mapping[str, Sequence[str]]) -> Iterator[RenderableType]:
-    """Yield each reason why heuristics do not apply, and their names."""
     if names_by_reason:
         yield Text("do not apply", style="bold")
     for reason, names in names_by_reason.items():

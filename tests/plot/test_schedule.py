@@ -4,12 +4,10 @@ import pytest
 
 import ppsolve
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.render.figure_file import figure_bytes
-from ppsolve.solver.render.palette import BLUE, colour_of, darker, ink_on, lightened
+from ppsolve.solver.render.chart import PIECES, Bar, labels_of, pieces_of, text_width
+from ppsolve.solver.render.colours import BLUE, darker, ink_on, lightened, look_of
+from ppsolve.solver.render.line_chart import figure_bytes
 from ppsolve.solver.render.plot.pictures import gantt
-from ppsolve.solver.render.plot.pieces import PADDING, labels_of, pieces_of
-from ppsolve.solver.render.plot.sheet import width_of
-from ppsolve.solver.render.rows import Bar
 
 pytest.importorskip("matplotlib")
 
@@ -75,7 +73,7 @@ class TestNames:
 
     def test_what_does_not_fit_is_not_written(self):
         found = pieces_of(bars((0, 10)), (0, 10), 10)
-        room = width_of("0", 6) + PADDING
+        room = text_width("0", 6) + PIECES.padding
         assert labels_of(found, room / 10, 6) == ["0"]
         assert labels_of(found, 0.99 * room / 10, 6) == [""]
 
@@ -124,4 +122,4 @@ def test_colours():
     assert darker("#ffffff") == "#b8b8b8"
     assert lightened("#000000", 0.5) == "#808080"
     assert (ink_on(BLUE), ink_on("#f0e442")) == ("#ffffff", "#000000")
-    assert colour_of("no such kind")[1]
+    assert look_of("no such kind").is_hatched

@@ -5,8 +5,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ppsolve.solver.render.colours import linear, luminance, rgb, text_colour
-from ppsolve.solver.render.looks import KFAC, LOOKS, PIPELINE, Look
+from ppsolve.solver.render.colours import (
+    KFAC,
+    LOOKS,
+    PIPELINE,
+    Look,
+    linear,
+    luminance,
+    rgb,
+    text_colour,
+)
 
 SIGHTS = {
     "normal": np.eye(3),
@@ -32,7 +40,7 @@ def test_the_terminals_colours():
     assert [rgb(c) for c in (16, 75, 231, 232, 255)] == [
         (0, 0, 0), (95, 175, 255), (255, 255, 255), (8, 8, 8), (238, 238, 238),
     ]  # fmt: skip
-    assert luminance(231) == pytest.approx(1)
+    assert luminance(rgb(231)) == pytest.approx(1)
     assert lab(231, "normal") == pytest.approx([100, 0, 0], abs=0.1)
 
 
@@ -40,16 +48,16 @@ def test_the_terminals_colours():
 def test_no_two_kinds_of_a_chart_share_a_colour(sight):
     looks = PIPELINE | KFAC
     for (one, a), (other, b) in combinations(looks.items(), 2):
-        for first in a.colours:
-            for second in b.colours:
+        for first in a.shades:
+            for second in b.shades:
                 apart = np.linalg.norm(lab(first, sight) - lab(second, sight))
                 assert apart >= 21, (one, first, other, second)
 
 
 def test_text_is_read_on_every_colour():
     for kind, look in LOOKS.items():
-        for colour in look.colours:
-            lights = sorted((luminance(colour), luminance(text_colour(colour))))
+        for colour in look.shades:
+            lights = sorted((luminance(rgb(colour)), luminance(rgb(text_colour(colour)))))
             assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5, kind
 
 

@@ -1,0 +1,193 @@
+"""A report as tables on the terminal, as Markdown, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ppsolve.models.documents.printable import printable
+from ppsolve.solver.bench.report.report import FamilyFigures, Report
+from ppsolve.solver.bench.report.rows import BoundRow, MethodRow, Spread
+from ppsolve.solver.render.bench.sections import (
+    FOOTER,
+    Section,
+    SortableTable,
+    headline,
+    origin,
+    sections,
+)
+from ppsolve.solver.render.tables import TableColumn, table
+
+# Columns of texts without a known length go on below instead of widening the table.
+_WRAPPED = {"reason", "remark", "contradiction", "processor", "worst on", "instance"}
+_WRAPPED |= {"before", "after"}
+
+
+def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
+    """Return a report for the terminal.
+
+    Parameters
+    ----------
+    report : Report
+    verbose : bool
+
+    Returns
+    -------
+    RenderableType
+    """
+    return Group(*_parts(report, verbose))
+
+
+def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
+    yield Text(headline(report), "bold")
+    yield Text(origin(report), "dim")
+    hidden = False
+    for section in sections(report):
+        if section.family is not None and not verbose:
+            hidden = True
+        elif section.sheet is not None or section.notes:
+            yield from _section(section)
+    yield Text()
+    if hidden:
+        yield Text("--verbose shows the methods and bounds of every family", "dim")
+    yield from (Text(line, "dim") for line in FOOTER)
+
+
+def _section(section: Section) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text(section.title, "bold red" if section.is_alarm else "bold")
+    yield from (Text(note) for note in section.notes)
+    if section.sheet is not None:
+        yield _table(section.sheet)
+
+
+def _table(sheet: SortableTable) -> RenderableType:
+    return table(
+        *(
+            TableColumn(
+                heading.name.replace(", ", ",\n").replace("mean ", "mean\n"),
+                [row[place].text for row in sheet.rows],
+                is_text=heading.is_text,
+                wraps=heading.name in _WRAPPED,
+                expendable=heading.expendable,
+            )
+            for place, heading in enumerate(sheet.fields)
+        )
+    )
+
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
+
+
+def markdown_report(report: Report) -> str:
+    """Return a report as GitHub-flavoured Markdown."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", printable(text))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield "# Benchmark report"
+    yield ""
+    yield _escaped(origin(report))
+    yield ""
+    yield f"**{_escaped(headline(report))}**"
+    for section in sections(report):
+        if section.sheet is not None or section.notes:
+            yield from _markdown_section(section)
+    yield ""
+    yield "## Words"
+    yield ""
+    yield from (f"- {_escaped(line)}" for line in FOOTER)
+
+
+def _markdown_section(section: Section) -> Iterator[str]:
+    yield ""
+    yield f"{'##' if section.family is None else '###'} {_escaped(section.title)}"
+    for note in section.notes:
+        yield ""
+        yield _escaped(note)
+    if section.sheet is not None:
+        yield ""
+        yield from _markdown_table(section.sheet)
+
+
+def _markdown_table(sheet: SortableTable) -> Iterator[str]:
+    yield _markdown_row(heading.name for heading in sheet.fields)
+    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.fields)} |"
+    for row in sheet.rows:
+        yield _markdown_row(cell.text for cell in row)
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(_escaped, cells))} |"
+
+
+COUNTS = ("instances", "solved", "proved", "wins", "infeasible", "failed", "not_applicable")
+BOUND_COUNTS = ("strongest", "tight")
+SPREAD = ("count", "mean", "median", "worst", "worst_at")
+# Columns: those of `MethodRow` and `BoundRow`; gap and times to best and proof are of ours.
+FIELDS = (
+    "family",
+    "role",
+    "name",
+    *COUNTS,
+    *BOUND_COUNTS,
+    *(f"{what}_{part}" for what in ("excess", "deviation", "gap", "seconds") for part in SPREAD),
+    *(f"{what}_{part}" for what in ("to_best", "to_proof") for part in SPREAD),
+)
+
+# Beginnings that spreadsheets take for formulas; such names get an apostrophe in front.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_report(report: Report) -> str:
+    """Return a report as CSV with a header line; shares are plain numbers, times seconds."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, FIELDS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for part in (report.every, *report.families):
+        writer.writerows({key: _plain(value) for key, value in row.items()} for row in _rows(part))
+    return stream.getvalue()
+
+
+def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
+    total = part.total
+    for method in part.methods:
+        row = _method(method)
+        if method.method.role == "ours":
+            row |= _spread("gap", total.gap)
+            row |= _spread("to_best", total.to_best) | _spread("to_proof", total.to_proof)
+        yield {"family": total.family, **row}
+    for bound in part.bounds:
+        yield {"family": total.family, **_bound(bound)}
+
+
+def _method(row: MethodRow) -> dict[str, Any]:
+    found = {"role": row.method.role.value, "name": row.method.name}
+    found |= {name: getattr(row, name) for name in COUNTS}
+    return found | _spread("excess", row.excess) | _spread("seconds", row.seconds)
+
+
+def _bound(row: BoundRow) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": "bound", "name": row.name, "instances": row.instances}
+    found |= {name: getattr(row, name) for name in BOUND_COUNTS}
+    return found | _spread("deviation", row.deviation)
+
+
+def _spread(name: str, spread: Spread) -> dict[str, Any]:
+    return {f"{name}_{part}": getattr(spread, part) for part in SPREAD}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value

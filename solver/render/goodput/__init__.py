@@ -1,1 +1,0 @@
-"""How goodput is drawn."""

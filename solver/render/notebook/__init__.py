@@ -1,1 +1,0 @@
-"""What notebooks show of results, plans, curves and instances: static HTML and data frames."""

@@ -1,1 +1,0 @@
-"""How pipelines are drawn."""

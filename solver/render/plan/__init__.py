@@ -1,1 +1,0 @@
-"""How plans are drawn."""
