@@ -1,4 +1,4 @@
-"""Files of the goodput model: observations (JSON or CSV) and parameter documents (JSON)."""
+"""Documents of the goodput model: observations (JSON or CSV), parameters and results (JSON)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ppsolve.models.core.arrays import Floats, as_number
+from ppsolve.models.core.result import Reported
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
-from ppsolve.models.goodput.observations import Fit, Observations
-from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.models.goodput.params import Fit, GradParams, Observations, PerfParams
 
 COLUMNS = tuple(field.name for field in fields(Observations))
 
@@ -279,3 +279,38 @@ def load_params(path: str | Path) -> ParamsDocument:
     if isinstance(data, dict) and "params" not in data and data.keys() & PerfFields.model_fields:
         data = {"params": data}
     return ParamsDocument.parse(data, source)
+
+
+class GoodputRow(Reported):
+    """One configuration.
+
+    `batch_size` is samples per step over all replicas and accumulation steps, `accum_steps` the
+    micro-batches before the one that exchanges gradients. Times are in the unit of the
+    parameters, throughput and goodput in samples per that unit. Where a allocation allows no
+    configuration the goodput is 0, and times and throughput are absent.
+    """
+
+    num_nodes: int
+    num_replicas: int
+    atomic_bsz: int
+    accum_steps: int
+    batch_size: int
+    step_time: float | None = None
+    throughput: float | None = None
+    efficiency: float | None = None
+    goodput: float | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the limits allow any configuration there."""
+        return self.goodput is None or self.goodput > 0
+
+
+class GoodputRows(Reported):
+    """What was predicted (`prediction`), or the best of each allocation (`optimum`)."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["goodput-result"] = "goodput-result"
+    what: Literal["prediction", "optimum"]
+    init_batch_size: float | None = None
+    rows: tuple[GoodputRow, ...]

@@ -12,7 +12,7 @@ from ppsolve.models.documents.display import ShownInNotebooks, display
 from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.result import PipelineResult
-from ppsolve.models.plan.cluster import RankOrder
+from ppsolve.models.plan.request import RankOrder
 
 
 class Range(Reported):

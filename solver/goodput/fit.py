@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.observations import Fit, Observations
-from ppsolve.models.goodput.params import PerfParams
+from ppsolve.models.goodput.params import Fit, Observations, PerfParams
 from ppsolve.solver.goodput.identify import (
     ALPHA_C,
     ALPHA_N,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from ppsolve.models.core.arrays import (
     as_number,
     plain,
     refuse,
+    whole_numbers,
 )
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.files import ParamsDocument
+from ppsolve.models.goodput.files import GoodputRow, ParamsDocument
 from ppsolve.models.goodput.params import GradParams, PerfParams, configuration
 from ppsolve.solver.goodput.search import BatchLimits, Best, best_configurations
 
@@ -171,7 +173,7 @@ class GoodputModel:
             Samples per unit of time of the parameters.
         """
         values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
-        return plain(_batch(*values) / self.perf.step_time(*values))
+        return plain(_batch(values) / self.perf.step_time(*values))
 
     def efficiency(self, batch_size: ArrayLike) -> Quantity:
         """Return `GradParams.efficiency` of batch sizes, which are above 0."""
@@ -204,7 +206,7 @@ class GoodputModel:
             As in `PerfParams.step_time`; or a batch is smaller than the initial batch size.
         """
         values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
-        batch = _batch(*values)
+        batch = _batch(values)
         expected = (
             "num_replicas * atomic_bsz * (accum_steps + 1) of at least the initial batch size "
             f"{self.init_batch_size:g}"
@@ -312,5 +314,213 @@ def _params(name: str, kind: type[Any], value: Any) -> Any:
         raise InputError(error.message, field=f"{name}.{error.field}") from None
 
 
-def _batch(nodes: IntArray, replicas: IntArray, atomic: Floats, accum: Floats) -> Floats:
+Configuration = tuple[int, int, int, int]
+"""Nodes, replicas, samples of a micro-batch and replica, accumulation steps."""
+
+
+def predicted_rows(
+    perf: PerfParams, model: GoodputModel | None, configurations: Sequence[Configuration]
+) -> tuple[GoodputRow, ...]:
+    """Return the step time, throughput, efficiency and goodput of each configuration.
+
+    Parameters
+    ----------
+    perf : PerfParams
+        Step times.
+    model : GoodputModel or None
+        With gradient statistics; without it efficiency and goodput are absent.
+    configurations : sequence of Configuration
+        At least one.
+
+    Returns
+    -------
+    tuple of GoodputRow
+        One for each; efficiency and goodput are absent below the initial batch size, where they
+        are not defined.
+
+    Raises
+    ------
+    InputError
+        As in `GoodputModel.throughput`.
+    """
+    chosen = np.array(configurations, dtype=np.int64).T
+    figures = _times(perf, chosen) if model is None else _figures(model, chosen)
+    least = np.inf if model is None else model.init_batch_size
+    return tuple(
+        _row(configuration, found if _batch(configuration) >= least else found[:2])
+        for configuration, found in zip(configurations, figures.T.tolist(), strict=True)
+    )
+
+
+def best_rows(
+    model: GoodputModel, allocations: Sequence[tuple[int, int]], limits: BatchLimits
+) -> tuple[GoodputRow, ...]:
+    """Return the best configuration of each allocation.
+
+    Parameters
+    ----------
+    model : GoodputModel
+        The job.
+    allocations : sequence of (int, int)
+        Nodes and replicas; at least one pair.
+    limits : BatchLimits
+        What the configurations are chosen from.
+
+    Returns
+    -------
+    tuple of GoodputRow
+        One row for each allocation, of goodput 0 where the limits allow nothing.
+
+    Raises
+    ------
+    InputError
+        An allocation that cannot be, as in `GoodputModel.optimize`.
+    """
+    nodes, replicas = np.array(allocations, dtype=np.int64).T
+    goodput, atomic, accum = model.best(nodes, replicas, limits)
+    chosen = np.array([nodes, replicas, atomic, accum])
+    allowed = np.asarray(goodput) > 0
+    figures = np.zeros((4, len(nodes)))
+    figures[:, allowed] = _figures(model, chosen[:, allowed])
+    nothing = (None, None, None, 0.0)
+    return tuple(
+        _row(configuration, reached if fits else nothing)
+        for configuration, reached, fits in zip(
+            chosen.T.tolist(), figures.T.tolist(), allowed.tolist(), strict=True
+        )
+    )
+
+
+def _batch(configuration: Any) -> Any:
+    """Return the batch size of one configuration, or of each of [4, n]."""
+    _, replicas, atomic, accum = configuration
     return replicas * atomic * (accum + 1)
+
+
+def _times(perf: PerfParams, chosen: IntArray) -> Floats:
+    """Return step time and throughput [2, n] of configurations [4, n]."""
+    step_time = perf.step_time(*chosen)
+    return np.array([step_time, _batch(chosen) / step_time])
+
+
+def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
+    """Return step time, throughput, efficiency and goodput [4, n] of configurations [4, n]."""
+    step_time, throughput = _times(model.perf, chosen)
+    efficiency = model.efficiency(_batch(chosen))
+    return np.array([step_time, throughput, efficiency, throughput * efficiency])
+
+
+def _row(configuration: Sequence[int], figures: Sequence[float | None]) -> GoodputRow:
+    nodes, replicas, atomic, accum = configuration
+    names = ("step_time", "throughput", "efficiency", "goodput")
+    return GoodputRow(
+        num_nodes=nodes,
+        num_replicas=replicas,
+        atomic_bsz=atomic,
+        accum_steps=accum,
+        batch_size=_batch(configuration),
+        **dict(zip(names, figures, strict=False)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GoodputTable:
+    """Best configurations over a grid of allocations; all arrays are [nodes, replicas].
+
+    Attributes
+    ----------
+    num_nodes, num_replicas : int64
+        Nodes and replicas of each entry.
+    goodput : float64
+        0 where there are more nodes than replicas or the limits allow nothing.
+    atomic_bsz, accum_steps, batch_size : int64
+        How the goodput is reached; 0 where it is 0.
+    speedup : float64
+        Goodput relative to one replica; where the limits exclude that, to the smallest
+        allocation that they allow.
+    """
+
+    num_nodes: IntArray
+    num_replicas: IntArray
+    goodput: Floats
+    atomic_bsz: IntArray
+    accum_steps: IntArray
+    batch_size: IntArray
+    speedup: Floats
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only."""
+        for field in fields(self):
+            getattr(self, field.name).setflags(write=False)
+
+
+def goodput_table(
+    model: GoodputModel,
+    num_nodes: ArrayLike,
+    num_replicas: ArrayLike,
+    *,
+    max_batch_size: float | None = None,
+    atomic_bsz_range: tuple[float | None, float | None] | None = None,
+    accumulation: bool = False,
+) -> GoodputTable:
+    """Return the answer of `GoodputModel.optimize` for every pair of nodes and replicas.
+
+    Parameters
+    ----------
+    model : GoodputModel
+        The job.
+    num_nodes, num_replicas : array_like
+        Lists (or one number) of whole numbers from 1 on.
+    max_batch_size, atomic_bsz_range, accumulation
+        As in `GoodputModel.optimize`.
+
+    Returns
+    -------
+    GoodputTable
+        Read-only arrays [nodes, replicas].
+
+    Raises
+    ------
+    InputError
+        Names the argument that is not such a list, or limits that exclude everything.
+    """
+    limits = BatchLimits.of(model.init_batch_size, max_batch_size, atomic_bsz_range, accumulation)
+    nodes, replicas = np.meshgrid(
+        _axis("num_nodes", num_nodes), _axis("num_replicas", num_replicas), indexing="ij"
+    )
+    possible = nodes <= replicas
+    found = best_configurations(model.perf, model.grad, nodes[possible], replicas[possible], limits)
+    goodput, atomic, accum = (_spread(values, possible) for values in found)
+    alone = model.optimize(1, 1, max_batch_size, atomic_bsz_range, accumulation)[0]
+    return GoodputTable(
+        num_nodes=nodes,
+        num_replicas=replicas,
+        goodput=goodput,
+        atomic_bsz=atomic.astype(np.int64),
+        accum_steps=accum.astype(np.int64),
+        batch_size=(replicas * atomic * (accum + 1)).astype(np.int64),
+        speedup=goodput / (alone or _smallest(goodput, nodes, replicas)),
+    )
+
+
+def _axis(name: str, value: ArrayLike) -> IntArray:
+    numbers = np.atleast_1d(whole_numbers(name, value))
+    if numbers.ndim != 1:
+        raise InputError(f"expected a list of numbers, got {numbers.ndim} axes", field=name)
+    return numbers
+
+
+def _spread(values: Floats, places: BoolArray) -> Floats:
+    """Return `values` at their places, 0 elsewhere."""
+    spread = np.zeros(places.shape)
+    spread[places] = values
+    return spread
+
+
+def _smallest(goodput: Floats, nodes: IntArray, replicas: IntArray) -> float:
+    """Return the goodput with the fewest replicas, then nodes, that is not 0 (1 if all are)."""
+    positive = np.flatnonzero(goodput)
+    if not len(positive):
+        return 1.0
+    order = np.lexsort((nodes.ravel()[positive], replicas.ravel()[positive]))
+    return float(goodput.ravel()[positive[order[0]]])

@@ -50,9 +50,8 @@ from ppsolve.solver.kinds.task import (
     load_exact_solver,
 )
 from ppsolve.solver.kinds.watch import ProgressRelay
-from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
-from ppsolve.solver.stress.replay import refuse_unfit
-from ppsolve.solver.stress.steadier import steadied
+from ppsolve.solver.stress.replay import ALL_KINDS, Jitter, refuse_unfit
+from ppsolve.solver.stress.robust import steadied
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MAX_EXACT_OPS = 50_000

@@ -11,9 +11,8 @@ from ppsolve.models.core.result import Result, Status
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.goodput.step import Interval, StepTime
-from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.quick import Reached, walked_start
-from ppsolve.solver.plan.walk import NAME, WalkRule
+from ppsolve.solver.plan.arrays import Outline
+from ppsolve.solver.plan.list_scheduling import NAME, Reached, WalkRule, walked_start
 
 
 class Level(IntEnum):

@@ -23,15 +23,23 @@ from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.optimize.run import SolveRun
+from ppsolve.solver.plan.arrays import Outline
 from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.candidate import Candidate, Level
 from ppsolve.solver.plan.curve import QUICK
-from ppsolve.solver.plan.outline import Outline
+from ppsolve.solver.plan.list_scheduling import (
+    FIRST,
+    NAME,
+    SWEEP,
+    QuickScheduler,
+    Reached,
+    WalkRule,
+    documented,
+    offer_start,
+)
 from ppsolve.solver.plan.progress import PHASES, News, PlanListener, PlanProgress
-from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
 from ppsolve.solver.plan.space import ConfigurationSpace
 from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
-from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class PlanSearch:
     """State of one search, and the steps by which candidates are refined.
 
     The levels are a floor for any split of the layers, a split with the work bound, heuristics with
-    all bounds, the exact solver. In which order is said in `ppsolve.solver.plan.rounds`.
+    all bounds, the exact solver. In which order is said in `ppsolve.solver.plan.strategy`.
     """
 
     def __init__(

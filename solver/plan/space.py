@@ -9,8 +9,7 @@ from itertools import product
 from typing import Literal
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.plan.cluster import RankOrder
-from ppsolve.models.plan.request import PlanRequest, Statistics
+from ppsolve.models.plan.request import PlanRequest, RankOrder, Statistics
 from ppsolve.models.plan.result import Configuration
 
 MAX_COMBINATIONS = 200_000

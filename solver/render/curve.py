@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.result import Figure
-from ppsolve.models.curve.document import Curve, CurvePoint, Over
+from ppsolve.models.curve import Curve, CurvePoint, Over
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import ppsolve
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.observations import Fit, Observations
-from ppsolve.models.goodput.params import PerfParams
+from ppsolve.models.goodput.params import Fit, Observations, PerfParams
 from ppsolve.solver.goodput.fit import FitObjective, fit_goodput
 from ppsolve.solver.goodput.identify import Design
 from ppsolve.solver.goodput.model import GoodputModel

@@ -16,9 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.plan.cluster import Cluster, Link, RankOrder
 from ppsolve.models.plan.profile import ModelProfile
-from ppsolve.models.plan.request import PlanRequest, load_request, parse_request
+from ppsolve.models.plan.request import (
+    Cluster,
+    Link,
+    PlanRequest,
+    RankOrder,
+    load_request,
+    parse_request,
+)
 
 Path_ = tuple[str | int, ...]
 

@@ -17,13 +17,27 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.registry import chosen_heuristics, run_heuristic
+from ppsolve.solver.plan.arrays import (
+    Outline,
+    makespan_floor,
+    memory_floor,
+    outline,
+    outlined,
+    work_floor,
+)
 from ppsolve.solver.plan.building import PipelineBuilder
-from ppsolve.solver.plan.floors import makespan_floor, memory_floor, work_floor
-from ppsolve.solver.plan.outline import Outline, outline, outlined
-from ppsolve.solver.plan.quick import QuickScheduler, documented, walked_start
+from ppsolve.solver.plan.list_scheduling import (
+    FIRST,
+    RULES,
+    QuickScheduler,
+    WalkRule,
+    best_walk,
+    documented,
+    justified,
+    walked_start,
+)
 from ppsolve.solver.plan.space import enumerate_space
 from ppsolve.solver.plan.split import SplitUndecidedError
-from ppsolve.solver.plan.walk import FIRST, RULES, WalkRule, best_walk, justified
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.plan.cases import reduced_document, tiny_document

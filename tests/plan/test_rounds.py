@@ -12,11 +12,11 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.plan.request import parse_request
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.plan.candidate import Candidate, Level
+from ppsolve.solver.plan.list_scheduling import Reached
 from ppsolve.solver.plan.progress import PlanProgress
-from ppsolve.solver.plan.quick import Reached
-from ppsolve.solver.plan.rounds import run_rounds
 from ppsolve.solver.plan.search import PlanLimits, PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
+from ppsolve.solver.plan.strategy import run_rounds
 from tests.marks import first
 from tests.plan.cases import planned, reduced_document
 

@@ -21,9 +21,9 @@ from ppsolve.models.plan.result import Configuration, Plan, Range, Rule, Verdict
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.optimize.kinds import lower as lower_instance
+from ppsolve.solver.plan.api import plan
 from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.progress import PlanProgress
-from ppsolve.solver.plan.service import plan
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.plan.cases import (

@@ -15,7 +15,7 @@ from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Configuration
 from ppsolve.solver.plan import space as space_module
-from ppsolve.solver.plan.service import plan
+from ppsolve.solver.plan.api import plan
 from ppsolve.solver.plan.space import ConfigurationSpace, enumerate_space
 from tests.plan.cases import check_plan, document
 from tests.plan.test_documents import spoilt

@@ -8,10 +8,9 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import kind_of, lower
-from ppsolve.solver.stress import steadier
-from ppsolve.solver.stress.jitter import Jitter, drawn
-from ppsolve.solver.stress.replay import FixedOrders
-from ppsolve.solver.stress.steadier import steadied
+from ppsolve.solver.stress import robust
+from ppsolve.solver.stress.replay import FixedOrders, Jitter, drawn
+from ppsolve.solver.stress.robust import steadied
 from tests.paths import ROOT
 from tests.strategies import serial_schedule, tiny_problems
 
@@ -26,8 +25,8 @@ def planned(path, heuristic):
 
 @pytest.fixture
 def few_steps(monkeypatch):
-    monkeypatch.setattr(steadier, "STEPS", 60)
-    monkeypatch.setattr(steadier, "SAMPLES", 100)
+    monkeypatch.setattr(robust, "STEPS", 60)
+    monkeypatch.setattr(robust, "SAMPLES", 100)
 
 
 def test_no_schedule_gets_longer_or_breaks_a_rule(few_steps):
@@ -48,7 +47,7 @@ def test_no_schedule_gets_longer_or_breaks_a_rule(few_steps):
 
 
 def test_the_latest_runs_end_sooner_at_the_same_makespan(monkeypatch):
-    monkeypatch.setattr(steadier, "STEPS", 400)
+    monkeypatch.setattr(robust, "STEPS", 400)
     schedule, jitter = planned(STATIC, "list-tail"), Jitter({"*": 0.05})
     found = steadied(schedule, jitter, Clock(), 0)
     assert found.makespan == schedule.makespan

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
-from ppsolve.models.goodput.files import ParamsDocument, load_observations
-from ppsolve.models.goodput.result import GoodputRow, GoodputRows
+from ppsolve.models.goodput.files import GoodputRow, GoodputRows, ParamsDocument, load_observations
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.counts import MOST_NUMBERS, broadcast, parse_counts
@@ -27,7 +26,7 @@ from ppsolve.solver.cli.goodput.job import (
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
 from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
-from ppsolve.solver.goodput.rows import best_rows, predicted_rows
+from ppsolve.solver.goodput.model import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
 from ppsolve.solver.render.charts import LineChart
 from ppsolve.solver.render.goodput.chart import goodput_charts

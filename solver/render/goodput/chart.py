@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ppsolve.models.goodput.result import GoodputRow
+from ppsolve.models.goodput.files import GoodputRow
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
 from ppsolve.solver.render.charts import MOST_SERIES, LineChart, Point, Series

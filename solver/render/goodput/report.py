@@ -8,8 +8,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.goodput.observations import Fit
-from ppsolve.models.goodput.result import GoodputRow
+from ppsolve.models.goodput.files import GoodputRow
+from ppsolve.models.goodput.params import Fit
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.goodput.chart import allocation_text
 from ppsolve.solver.render.tables import FittingTable, TableColumn, facts, indented

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import PpsolveError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.short import counts_of

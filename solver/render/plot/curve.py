@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.curve.document import Curve, CurvePoint
+from ppsolve.models.curve import Curve, CurvePoint
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.curve import NAMES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan
 from ppsolve.solver.render.figure_file import require_matplotlib, styled

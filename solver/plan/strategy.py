@@ -1,9 +1,8 @@
-"""The order of a plan's work: what may win gets quick schedules, then the best gets better ones.
+"""The order of a plan's work: quick schedules for what may win, better ones for the best.
 
 What is proved unable to win gets its quick schedule after the first sweeps, for the table. What a
-round does to a configuration depends on that configuration alone, and effort is counted in walks
-and levels, not in seconds. The clock only says where it all ends, so a longer plan does what a
-shorter one did and then more, however busy the machine is.
+round does to a configuration depends on that configuration alone. Effort is counted in schedules
+and levels, and the clock only ends it: a longer plan does what a shorter one did, then more.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from itertools import islice
 from ppsolve.models.documents.errors import is_interrupt
 from ppsolve.solver.kernels.compilation import answering_within, expect
 from ppsolve.solver.plan.candidate import Candidate, Level
+from ppsolve.solver.plan.list_scheduling import RULES, justified
 from ppsolve.solver.plan.search import PlanSearch
-from ppsolve.solver.plan.walk import RULES, justified
 
 PROMISING = 1.15
 """Configurations within this factor of the best are walked by more rules, and the best walk is

@@ -1,4 +1,4 @@
-"""Distributions of makespans of fixed orders under jitter, as they leave the program."""
+"""Distributions of makespans of fixed orders under jitter."""
 
 from __future__ import annotations
 

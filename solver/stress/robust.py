@@ -1,8 +1,8 @@
-"""Among schedules of equal makespan, one that jitter delays less.
+"""Search for a schedule of equal makespan that jitter delays less.
 
-Local search over the orders of resources. A move takes an op on the longest path of a late run a
-few places earlier or later on its resource; it stays if the planned makespan does not grow and
-the latest runs end no later on average.
+Local search over the orders of resources: an op on the longest path of a late run moves a few
+places on its resource. The move stays if the planned makespan does not grow and the latest runs end
+no later on average.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.stress.jitter import FloatArray, Jitter, drawn
-from ppsolve.solver.stress.replay import FixedOrders
+from ppsolve.solver.stress.replay import FixedOrders, FloatArray, Jitter, drawn
 from ppsolve.solver.structure.timing import time_orders
 
 SAMPLES = 400
