@@ -40,6 +40,12 @@ class Configuration(Reported):
     backward: Literal["fused", "split"]
     layer_split: Literal["balanced", "even"]
 
+    @property
+    def num_ops(self) -> int:
+        """Ops of micro-batches in one pipeline."""
+        kinds = 2 if self.backward == "fused" else 3
+        return self.pipeline_depth * self.virtual_stages * self.microbatches * kinds
+
 
 class Verdict(StrEnum):
     """What became of a configuration."""

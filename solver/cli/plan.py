@@ -66,8 +66,8 @@ def register(app: typer.Typer) -> None:
 
 def plan_command(
     request: RequestFile,
-    time_limit: TimeLimit = api.TIME_LIMIT,
-    finalists: Finalists = api.FINALISTS,
+    time_limit: TimeLimit = 45.0,
+    finalists: Finalists = 12,
     gap: Gap = 0.0,
     exhaustive: Exhaustive = False,
     deterministic: opt.Deterministic = False,

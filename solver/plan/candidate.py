@@ -11,8 +11,9 @@ from ppsolve.models.core.result import Result, Status
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.goodput.step import Interval, StepTime
-from ppsolve.solver.plan.arrays import Outline
-from ppsolve.solver.plan.list_scheduling import NAME, Reached, WalkRule, walked_start
+from ppsolve.solver.plan.arrays import PipelineArrays
+from ppsolve.solver.plan.list_scheduling import BY_RULE, QuickSchedule, start_by_rule
+from ppsolve.solver.plan.params import WarmUpRule
 
 
 class Level(IntEnum):
@@ -33,17 +34,17 @@ class Candidate:
     index : int
         Its place in the space; earlier ones win ties.
     configuration : Configuration
-        What it is.
+        The configuration.
     samples_per_time : float
         Goodput of a step that takes one time unit: batch x efficiency x units per second.
     efficiency : float
         Of its batch size.
     step : StepTime
-        What is known of its step time.
+        Bound and best schedule of its step.
     level : Level
         How closely it has been looked at.
     is_final : bool
-        What it reaches is all that the schedules of the request reach.
+        No other schedule of the request reaches more.
     is_stuck : bool
         It cannot be looked at more closely.
     ruled_out, reason
@@ -53,14 +54,12 @@ class Candidate:
     split_proved : bool or None
         Whether the split is proved to be balanced; None where it is not meant to be.
     instance : PipelineInstance or None
-        The pipeline of one replica, where it was needed.
-    shown : Outline or None
+        The pipeline of one replica, once it was needed.
+    arrays : PipelineArrays or None
         The same in few arrays.
-    rule : WalkRule or None
-        What made its best schedule, if that was walked.
-    start : int64[n] or None
-        Starts of the best schedule of a heuristic that no result holds, in ticks of the profile;
-        only the winner and finalists keep them.
+    rule, start : WarmUpRule or None, int64[n] or None
+        The rule of the best quick schedule; or its starts in ticks of the profile, which only the
+        winner and finalists keep.
     is_finalist : bool
         Work goes on from its best schedule.
     rounds : int
@@ -84,8 +83,8 @@ class Candidate:
     boundaries: tuple[int, ...] | None = None
     split_proved: bool | None = None
     instance: PipelineInstance | None = None
-    shown: Outline | None = None
-    rule: WalkRule | None = None
+    arrays: PipelineArrays | None = None
+    rule: WarmUpRule | None = None
     start: IntArray | None = None
     is_finalist: bool = False
     rounds: int = 0
@@ -98,7 +97,7 @@ class Candidate:
 
     @property
     def high(self) -> float:
-        """Goodput that no schedule exceeds; what is reached, where nothing else is allowed."""
+        """Goodput that no allowed schedule exceeds."""
         if self.is_final:
             return self.low
         return self.samples_per_time / float(self.step.floor)
@@ -115,12 +114,12 @@ class Candidate:
 
     @property
     def promise(self) -> tuple[float, int]:
-        """What it may still reach, for sorting: the most promising first."""
+        """Key for sorting by the highest goodput it may still reach."""
         return (-self.high, self.index)
 
     @property
     def standing(self) -> tuple[float, int]:
-        """What it has reached, for sorting: the best first."""
+        """Key for sorting by the highest goodput it has reached."""
         return (-self.low, self.index)
 
     def rule_out(self, rule: Rule, reason: str) -> None:
@@ -136,22 +135,22 @@ class Candidate:
         self.ruled_out, self.reason = rule, reason
 
     def known_start(self) -> IntArray | None:
-        """Return the starts of its best walk or sweep in ticks of the profile: int64[n]."""
-        if self.rule is not None and self.shown is not None:
-            return walked_start(self.shown, self.rule)
+        """Return the starts of its best quick schedule in ticks of the profile: int64[n]."""
+        if self.rule is not None and self.arrays is not None:
+            return start_by_rule(self.arrays, self.rule)
         return self.start
 
     def learn(self, result: Result) -> None:
-        """Take over what a run has found and proved."""
+        """Take over the schedule and bound of a run."""
         if result.status is Status.INFEASIBLE:
             self.rule_out(Rule.MEMORY, f"proved: {result.reason or 'no schedule fits'}")
             return
         self.step.learn(result)
-        if self.step.method != NAME:
+        if self.step.method != BY_RULE:
             self.rule = None
 
-    def take(self, found: Reached | None) -> bool:
-        """Take over a quick schedule; return true if it is better than what was known."""
+    def take(self, found: QuickSchedule | None) -> bool:
+        """Take over a quick schedule; return true if it is better than the known one."""
         if found is None or (self.step.reached or math.inf) <= found.makespan:
             return False
         self.step.reached, self.step.method = found.makespan, found.method

@@ -1,4 +1,4 @@
-"""What a plan tells while it is made."""
+"""Progress of a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlanProgress:
     seconds : float
         Wall time since the start.
     phase : str
-        What the configuration at hand is given to.
+        What is done to the configuration at hand.
     examined, enumerated : int
         Configurations decided or looked at more closely than all are, and all of them.
     best : float or None
@@ -41,19 +41,16 @@ class PlanProgress:
 PlanListener = Callable[[PlanProgress], None]
 
 PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
-"""What a candidate of each level is given to next."""
-
-TELL_EVERY = 0.1
-"""Seconds between reports of progress within a phase."""
+"""The next step of a candidate, by its level."""
 
 
-class News:
-    """Tells a listener how a plan stands: what is new, and the same again where nothing is.
+class PlanNews:
+    """Tells a listener the state of a plan: what is new, and the same again after a quiet while.
 
     Parameters
     ----------
     listener : callable or None
-        Told; None: nobody is.
+        None: nobody listens.
     clock : Clock
         That of the plan.
     state : callable
@@ -73,24 +70,26 @@ class News:
         self._error: BaseException | None = None
 
     def tell(self, phase: str) -> None:
-        """Tell the listener of a phase that is new, or that goes on for some time.
+        """Tell the listener of a phase that is new, or that has gone on for a tenth of a second.
 
         Raises
         ------
         BaseException
-            What the listener raised when it was told again.
+            The error of the listener when it was told the state again.
         """
         if self._error is not None:
             raise self._error
         with self._telling:
-            if self._listener is not None and self._is_news(phase):
-                self._last = self._state(phase)
+            seconds = self._clock.elapsed
+            is_news = phase != self._told[0] or seconds > self._told[1] + 0.1
+            if self._listener is not None and is_news:
+                self._told, self._last = (phase, seconds), self._state(phase)
                 self._listener(self._last)
 
     def tick(self) -> None:
-        """Tell the last state again where nothing was told for a while.
+        """Tell the last state again after a quiet while.
 
-        Another thread calls it, so an error of the listener is raised when there is news.
+        Another thread calls it, so an error of the listener is raised by the next `tell`.
         """
         with self._telling:
             seconds = self._clock.elapsed
@@ -122,11 +121,3 @@ class News:
         finally:
             ended.set()
             thread.join()
-
-    def _is_news(self, phase: str) -> bool:
-        """Whether to report again: a new phase, or some time after the last report."""
-        seconds = self._clock.elapsed
-        is_news = phase != self._told[0] or seconds > self._told[1] + TELL_EVERY
-        if is_news:
-            self._told = (phase, seconds)
-        return is_news

@@ -9,7 +9,8 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import FloatArray, Layers
-from ppsolve.solver.plan.split import SplitProblem, best_split
+from ppsolve.solver.plan.split import best_split
+from ppsolve.solver.plan.split_problem import SplitProblem
 from ppsolve.solver.traces.diagnosis.bubble import replayed
 from ppsolve.solver.traces.diagnosis.steps import DiagnosedStep
 from ppsolve.solver.traces.diagnosis.verdict import Help, StepVerdict, mean_of
@@ -83,16 +84,8 @@ def _best(layers: Layers, parts: Sequence[Recorded]) -> list[int]:
             work += _shares(layers, kind) * stage_time[layers.stage]
     scaled = work / len(parts) * min(1.0, MOST_TICKS * len(parts) / max(work.sum(), 1.0))
     (places,) = parts[0].instance.stage_devices_of_pipes()
-    nothing = (0,) * len(scaled)
-    problem = SplitProblem(
-        tuple(np.rint(scaled).astype(np.int64).tolist()),
-        nothing,
-        nothing,
-        tuple(places),
-        None,
-        (0,) * len(places),
-    )
-    split = best_split(problem)
+    times = np.rint(scaled).astype(np.int64).tolist()
+    split = best_split(SplitProblem.without_memory(times, places))
     assert split is not None, "there are as many layers as stages, and memory has no limit"
     counts = np.diff(split.boundaries)
     return np.repeat(np.arange(len(counts)), counts).tolist()
