@@ -33,17 +33,7 @@ class Multiple:
 
 @dataclass(frozen=True)
 class Place:
-    """A point of a curve before it is solved.
-
-    Parameters
-    ----------
-    at : int, float or list
-        The capacity, number of micro-batches or chunks.
-    multiple : float or None
-        The capacity as multiple of p, where it was given so.
-    instance : PipelineInstance
-        The instance.
-    """
+    """A point before it is solved: the varied amount, a capacity's multiple of p, the instance."""
 
     at: Figure | list[Figure]
     multiple: Figure | None
@@ -51,27 +41,27 @@ class Place:
 
 
 def places_of(instance: Instance, over: Over, values: Sequence[Decimal | Multiple]) -> list[Place]:
-    """Return the points of a curve, ascending.
+    """Return the points of a curve, ascending, equal values once.
 
     Parameters
     ----------
     instance : PipelineInstance
-        Gives all but what is varied.
+        Gives all but the varied amount.
     over : Over
-        What is varied.
+        The varied amount.
     values : sequence of Decimal or Multiple
         Capacities, or whole numbers of micro-batches or of chunks.
 
     Returns
     -------
     list of Place
-        Each with its own instance, equal values once.
+        Each with its own instance.
 
     Raises
     ------
     InputError
-        The instance is no pipeline, a value is none that it can take, or what is varied is said
-        per micro-batch or per stage, so that another number has no meaning.
+        The instance is no pipeline, it cannot take a value, or the varied amount is given per
+        micro-batch or per stage, so that another number has no meaning.
     """
     if instance.kind != "pipeline":
         raise InputError(
@@ -111,7 +101,6 @@ def _with_capacity(instance: PipelineInstance, value: Decimal | Multiple) -> Pla
 
 
 def _resolved(instance: PipelineInstance) -> Figure | list[Figure]:
-    """Return the capacity as one amount, or as one for each device."""
     assert instance.memory is not None
     amounts = instance.memory.capacity
     if isinstance(amounts, Decimal):
@@ -154,8 +143,6 @@ GROWTH = 1.5
 
 @dataclass
 class _PointState:
-    """What is known of a point."""
-
     place: Place
     value: Figure | None = None
     bound: Figure | None = None
@@ -171,13 +158,11 @@ class _PointState:
 
     @property
     def gap(self) -> float | None:
-        """(value - bound) / value; None without a value or a bound."""
         if self.value is None or self.bound is None:
             return None
         return float((self.value - self.bound) / self.value) if self.value else 0.0
 
     def document(self) -> CurvePoint:
-        """Return the point as it is reported."""
         status = Status.FEASIBLE
         if self.is_infeasible:
             status = Status.INFEASIBLE
@@ -201,16 +186,16 @@ class _PointState:
 
 @dataclass
 class CurveSearch:
-    """The points of a curve and how they are searched.
+    """The points of a curve and their search.
 
     Parameters
     ----------
     places : sequence of Place
         Ascending, at least one.
     over : Over
-        What is varied.
+        The varied amount.
     instance : Instance
-        What the points are made of.
+        The origin of the points.
     time_limit : float
         Wall seconds for all points.
     options : dict
@@ -227,7 +212,7 @@ class CurveSearch:
     tell: Callable[[Curve], None] = lambda curve: None
 
     def __post_init__(self) -> None:
-        """Start the clock; nothing is known of any point."""
+        """Start the clock."""
         self._clock = Clock(self.time_limit)
         self._states = [_PointState(place) for place in self.places]
         self._interrupted = False
@@ -235,8 +220,8 @@ class CurveSearch:
     def resume(self, known: Curve) -> None:
         """Take over the points of an earlier curve of the same question.
 
-        Their schedules are not kept in files: values and bounds count, and where a gap is left the
-        point is searched again.
+        Files do not keep schedules: values and bounds count, and points with a gap are searched
+        again.
         """
         points = {str(point.at): point for point in known.points}
         for state in self._states:
@@ -276,7 +261,7 @@ class CurveSearch:
         )
 
     def _widest(self) -> int | None:
-        """Return the open point of which least is known, those with the fewest visits first."""
+        # The open point with the widest gap, those with the fewest visits first.
         open_points = [
             (state.visits, -(state.gap if state.gap is not None else 1.0), index)
             for index, state in enumerate(self._states)
@@ -285,7 +270,6 @@ class CurveSearch:
         return min(open_points)[2] if open_points else None
 
     def _visit(self, index: int, seconds: float) -> None:
-        """Search one point, and tell its neighbours what was found."""
         state = self._states[index]
         is_over = state.visits and self._clock.left <= LEAST_SECONDS
         if self._interrupted or state.is_closed or is_over:
@@ -327,25 +311,25 @@ class CurveSearch:
 
 
 def question_of(instance: Instance, over: Over) -> str:
-    """Name the question of a curve, so that a file is taken up by the same question only.
+    """Return the question of a curve: a file is continued by the same question only.
 
     Parameters
     ----------
     instance : Instance
-        What the points are made of.
+        The origin of the points.
     over : Over
-        What is varied.
+        The varied amount.
 
     Returns
     -------
     str
-        A hash of the instance, behind what is varied.
+        The varied amount and a hash of the instance.
     """
     return f"{over}:{fingerprint(instance)[:32]}"
 
 
 def ends_first(count: int) -> list[int]:
-    """Return 0 to count - 1 so that each comes amid its neighbours known: last, first, middles."""
+    """Return 0 to count - 1 in an order of last, first, then middles of known neighbours."""
     order, waiting = [count - 1, 0][: max(0, count)], [(0, count - 1)]
     if count == 1:
         return [0]
@@ -377,12 +361,12 @@ def curve(
     Parameters
     ----------
     instance : PipelineInstance
-        Gives all but what is varied.
+        Gives all but the varied amount.
     over : str
         ``capacity``, ``microbatches`` or ``chunks``. Chunks split the stage of each device evenly
         and place them interleaved.
     values : sequence of number or Multiple
-        Where; a `Multiple` is a capacity in units of p.
+        The points; a `Multiple` is a capacity in units of p.
     time_limit : float
         Wall seconds for all points.
     known : Curve or None

@@ -78,19 +78,18 @@ class LayerProfile(StrictModel):
     Parameters
     ----------
     forward, backward : number, list or Affine
-        Time of one micro-batch. Instead of `backward` both `backward_input` and
-        `backward_weight` may be given; a fused backward then takes their sum.
+        Time of one micro-batch. Instead of `backward` both `backward_input` and `backward_weight`
+        may be given; a fused backward then takes their sum.
     optimizer : number
         Time of the optimizer per step.
     activation_bytes : number, list or Affine
-        What a micro-batch keeps from its forward to its backward.
+        Kept by a micro-batch from its forward to its backward.
     output_bytes : number, list or Affine
-        What a micro-batch sends on where the next layer is on another device (and gets back as
-        gradient).
+        Sent by a micro-batch to a next layer on another device (and back as gradient).
     parameter_bytes : number
         Gradients that replicas all-reduce, and the parameters themselves.
     state_bytes : number, optional
-        What is always in memory; `ModelProfile.state_factor` x `parameter_bytes` by default.
+        Always in memory; `ModelProfile.state_factor` x `parameter_bytes` by default.
     """
 
     name: str = "layer"
@@ -126,8 +125,8 @@ class LayerProfile(StrictModel):
 class ModelProfile(StrictModel):
     """The layers of a model in order, measured at some micro-batch sizes.
 
-    Lists in layers have one number per entry of `microbatch_sizes`. Sizes between or beyond them
-    are planned with only if no layer has a list.
+    Lists in layers have one number per entry of `microbatch_sizes`. Other sizes are planned only if
+    no layer has a list.
     """
 
     microbatch_sizes: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(min_length=1)

@@ -27,7 +27,7 @@ class RankOrder(StrEnum):
 
 
 class Link(StrictModel):
-    """What a transfer takes: `latency` + bytes / `bandwidth`, in time units and bytes per unit."""
+    """A transfer takes `latency` + bytes / `bandwidth`, in time units and bytes per unit."""
 
     latency: Number = Field(default=0, validate_default=True)
     bandwidth: Annotated[Number, Field(gt=0)]
@@ -37,14 +37,14 @@ class Link(StrictModel):
         return Fraction(self.latency) + amount / Fraction(self.bandwidth)
 
     def ring_allreduce(self, amount: Fraction, members: int) -> Fraction:
-        """Return the time of a ring all-reduce: 2 (n - 1) steps of bytes / n each; 0 of nothing.
+        """Return the time of a ring all-reduce: 2 (n - 1) steps (Patarasuk and Yuan 2009).
 
         Parameters
         ----------
         amount : Fraction
-            Bytes that every member has.
+            Bytes of every member; nothing takes no time.
         members : int
-            Members n of the ring (Patarasuk and Yuan 2009).
+            Members n of the ring.
 
         Returns
         -------
@@ -66,13 +66,13 @@ class Cluster(StrictModel):
     memory : number, optional
         Bytes of each device; no limit by default.
     within_node, between_nodes : Link
-        Transfers between stages. `between_nodes` is needed where there are several nodes.
+        Transfers between stages. Several nodes need `between_nodes`.
     allreduce_within_node, allreduce_between_nodes : Link, optional
         Steps of a ring all-reduce; the links of transfers by default.
     gradient_buckets : str
-        ``stage``: the gradients of a stage are all-reduced at once, after its last backward.
-        ``layer``: those of each layer as soon as they are there, under the backward of the layers
-        before it; what is left after the last backward is charged.
+        ``stage``: a stage all-reduces its gradients at once, after its last backward. ``layer``:
+        those of each layer as soon as they exist, under the backward of the layers before it; only
+        the rest after the last backward is charged.
     """
 
     nodes: Annotated[Whole, Field(ge=1, le=MAX_DEVICES)] = 1
@@ -102,7 +102,7 @@ class Cluster(StrictModel):
         return self.nodes * self.devices_per_node
 
     def rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:
-        """Return the rank of a pipeline device of a replica.
+        """Return the rank of a pipeline device of a replica, from 0 on; ranks fill node by node.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class Cluster(StrictModel):
         Returns
         -------
         int
-            From 0 on; those of one node are neighbours.
+            The rank.
         """
         depth, replicas = shape
         if order is RankOrder.STAGES_FIRST:
@@ -146,7 +146,7 @@ class Cluster(StrictModel):
         return self._link(crosses, self.within_node, self.between_nodes)
 
     def allreduce(self, device: int, shape: tuple[int, int], order: RankOrder) -> Link:
-        """Return the link that the replicas of a pipeline device all-reduce over.
+        """Return the link of the all-reduces of a pipeline device's replicas.
 
         Parameters
         ----------
@@ -183,12 +183,12 @@ Counts = Annotated[tuple[Count, ...], Field(min_length=1, max_length=1000)]
 
 
 class Statistics(StrictModel):
-    """What larger batches are worth.
+    """Worth of larger batches.
 
     Parameters
     ----------
     init_batch_size : int
-        Batch size at which every sample counts fully; smaller batches are not planned.
+        Batch size at which every sample counts fully; no plan has a smaller batch.
     max_batch_size : int, optional
         No plan has a larger batch.
     grad : GradFields, optional
@@ -216,8 +216,7 @@ class SearchSpace(StrictModel):
     Parameters
     ----------
     pipeline_depths : list of int, optional
-        Devices of one pipeline; by default the divisors of the number of devices, as far as there
-        are layers.
+        Devices of one pipeline; by default the divisors of the number of devices up to the layers.
     replicas : list of int, optional
         Data-parallel copies; by default as many as the cluster has room for.
     placements : list of str
@@ -227,12 +226,12 @@ class SearchSpace(StrictModel):
     microbatch_sizes : list of int, optional
         Samples of a micro-batch; those of the profile by default.
     batch_sizes, microbatches : list of int, optional
-        Samples of a step over all replicas, or micro-batches of each replica; at most one of
-        them. By default the initial batch size, doubled as long as the largest batch allows.
+        Samples of a step over all replicas, or micro-batches of each replica; at most one of them.
+        By default the initial batch size, doubled as long as the largest batch allows.
     rank_orders : list of str
         ``stages_first``, ``replicas_first``.
     backward : list of str, optional
-        ``fused``, ``split``; what the profile has by default.
+        ``fused``, ``split``; by default as in the profile.
     layer_splits : list of str
         ``balanced`` (slowest device as fast as can be, exactly), ``even`` (by number of layers).
     schedules : list of str, optional
@@ -335,7 +334,7 @@ def parse_request(data: Any, source: str | None = None) -> PlanRequest:
     Raises
     ------
     InputError
-        Names `source`, the field and what would be right.
+        Names `source`, the field and the expected value.
     """
     if isinstance(data, dict) and data.get("kind", "plan") != "plan":
         raise InputError(

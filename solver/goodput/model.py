@@ -60,7 +60,7 @@ class GoodputModel:
         grad: GradParams | None = None,
         init_batch_size: float | None = None,
     ) -> GoodputModel:
-        """Return the model of a parameter document; arguments replace what it has or lacks.
+        """Return the model of a parameter document; arguments replace its own figures.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class GoodputModel:
         return cls(document.perf_params, statistics, float(size))
 
     def __post_init__(self) -> None:
-        """Check what is given; sequences become parameters."""
+        """Check the arguments; sequences become parameters."""
         object.__setattr__(self, "perf", _params("perf", PerfParams, self.perf))
         object.__setattr__(self, "grad", _params("grad", GradParams, self.grad))
         size = as_number("init_batch_size", self.init_batch_size, above=0)
@@ -187,7 +187,7 @@ class GoodputModel:
         atomic_bsz: ArrayLike,
         accum_steps: ArrayLike,
     ) -> Quantity:
-        """Return the goodput, throughput times efficiency.
+        """Return the goodput, throughput times efficiency (Pollux, OSDI 2021).
 
         Parameters
         ----------
@@ -197,8 +197,8 @@ class GoodputModel:
         Returns
         -------
         float or float64[...]
-            Useful samples per unit of time (Pollux, OSDI 2021): as many samples of the initial
-            batch size make the same progress.
+            Useful samples per unit of time: as many samples of the initial batch size make the same
+            progress.
 
         Raises
         ------
@@ -228,38 +228,37 @@ class GoodputModel:
     ) -> tuple[Quantity, Amount, Amount]:
         """Return the best goodput of each allocation, and how it is reached.
 
-        The best of all whole micro-batch sizes and accumulation steps that the limits allow, to
-        the rounding of doubles; of equal ones a smaller batch. (Where accumulation is next to
-        free and a micro-batch may have more than 16,384 sizes, not all are tried; what is lost
-        is below 1e-4.)
+        The best of all whole micro-batch sizes and accumulation steps that the limits allow, to the
+        rounding of doubles; of equal ones a smaller batch. (Where accumulation is next to free and
+        a micro-batch may have more than 16,384 sizes, not all are tried: the loss is below 1e-4.)
 
         Parameters
         ----------
         num_nodes, num_replicas : array_like
             Whole numbers, 1 <= nodes <= replicas; they broadcast.
         max_batch_size : float, optional
-            Largest batch over all replicas and accumulation steps; the initial one if not given.
+            Largest batch over all replicas and accumulation steps; the initial one by default.
         atomic_bsz_range : pair of float or None, optional
-            Least and greatest micro-batch size; 1 and `max_batch_size` where not given.
+            Least and greatest micro-batch size; 1 and `max_batch_size` by default.
         accumulation : bool
-            Whether accumulation steps may be used. Then one replica takes at least one beyond
-            the initial batch size, as the gradient statistics need two micro-batches.
+            Whether accumulation steps may be used. Then one replica takes at least one beyond the
+            initial batch size, as the gradient statistics need two micro-batches.
         compat : bool
-            The published answer: the best of 50 batch sizes in geometric steps, each with as few
-            accumulation steps as it takes; `max_batch_size` gives way where each replica's least
-            micro-batch exceeds it, and to rounding up. Where it is allowed, the answer without
-            `compat` is at least as good.
+            The published answer: the best of 50 batch sizes in geometric steps, each with the
+            fewest accumulation steps; `max_batch_size` gives way to each replica's least
+            micro-batch and to rounding up. If that answer is allowed, the one without `compat` is
+            at least as good.
 
         Returns
         -------
         goodput, atomic_bsz, accum_steps
-            float, int, int for scalars; else arrays of the broadcast shape. Where no
-            configuration is allowed all are 0 (with `compat` only the goodput is).
+            float, int, int for scalars; else arrays of the broadcast shape. All are 0 (with
+            `compat` only the goodput) where no configuration is allowed.
 
         Raises
         ------
         InputError
-            An allocation that cannot be, or limits that exclude everything whatever it is.
+            An impossible allocation, or limits that exclude everything for any allocation.
         """
         limits = BatchLimits.of(
             self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
@@ -282,11 +281,6 @@ class GoodputModel:
         -------
         goodput, atomic_bsz, accum_steps
             As of `optimize`.
-
-        Raises
-        ------
-        InputError
-            An allocation that cannot be.
         """
         nodes, replicas = allocation(num_nodes, num_replicas)
         best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
@@ -296,7 +290,6 @@ class GoodputModel:
 
 
 def _params(name: str, kind: type[Any], value: Any) -> Any:
-    """Return `value` as one of the parameter classes."""
     if isinstance(value, kind):
         return value
     names = ", ".join(kind.__dataclass_fields__)
@@ -335,13 +328,7 @@ def predicted_rows(
     Returns
     -------
     tuple of GoodputRow
-        One for each; efficiency and goodput are absent below the initial batch size, where they
-        are not defined.
-
-    Raises
-    ------
-    InputError
-        As in `GoodputModel.throughput`.
+        Without efficiency and goodput below the initial batch size, where they are not defined.
     """
     chosen = np.array(configurations, dtype=np.int64).T
     figures = _times(perf, chosen) if model is None else _figures(model, chosen)
@@ -355,7 +342,7 @@ def predicted_rows(
 def best_rows(
     model: GoodputModel, allocations: Sequence[tuple[int, int]], limits: BatchLimits
 ) -> tuple[GoodputRow, ...]:
-    """Return the best configuration of each allocation.
+    """Return the best configuration of each allocation; errors as in `GoodputModel.optimize`.
 
     Parameters
     ----------
@@ -364,17 +351,12 @@ def best_rows(
     allocations : sequence of (int, int)
         Nodes and replicas; at least one pair.
     limits : BatchLimits
-        What the configurations are chosen from.
+        The configurations to choose from.
 
     Returns
     -------
     tuple of GoodputRow
         One row for each allocation, of goodput 0 where the limits allow nothing.
-
-    Raises
-    ------
-    InputError
-        An allocation that cannot be, as in `GoodputModel.optimize`.
     """
     nodes, replicas = np.array(allocations, dtype=np.int64).T
     goodput, atomic, accum = model.best(nodes, replicas, limits)
@@ -392,13 +374,11 @@ def best_rows(
 
 
 def _batch(configuration: Any) -> Any:
-    """Return the batch size of one configuration, or of each of [4, n]."""
     _, replicas, atomic, accum = configuration
     return replicas * atomic * (accum + 1)
 
 
 def _times(perf: PerfParams, chosen: IntArray) -> Floats:
-    """Return step time and throughput [2, n] of configurations [4, n]."""
     step_time = perf.step_time(*chosen)
     return np.array([step_time, _batch(chosen) / step_time])
 
@@ -434,10 +414,10 @@ class GoodputTable:
     goodput : float64
         0 where there are more nodes than replicas or the limits allow nothing.
     atomic_bsz, accum_steps, batch_size : int64
-        How the goodput is reached; 0 where it is 0.
+        The best configuration; 0 where the goodput is 0.
     speedup : float64
-        Goodput relative to one replica; where the limits exclude that, to the smallest
-        allocation that they allow.
+        Goodput relative to one replica; if the limits exclude that, to the smallest allocation that
+        they allow.
     """
 
     num_nodes: IntArray
@@ -511,7 +491,6 @@ def _axis(name: str, value: ArrayLike) -> IntArray:
 
 
 def _spread(values: Floats, places: BoolArray) -> Floats:
-    """Return `values` at their places, 0 elsewhere."""
     spread = np.zeros(places.shape)
     spread[places] = values
     return spread

@@ -27,19 +27,17 @@ class PipelineArrays:
     Parameters
     ----------
     pipeline : Pipeline
-        Where they come from.
+        Their source.
     device : int64[S]
         Device of each stage.
     duration : int64[rows, S]
         Time of one forward, of one backward, and of one weight gradient where backwards are split.
     lag : int64[D, D]
         Transfer from device to device.
-    held : int64[S]
-        Taken by a forward.
-    freed : int64[rows, S]
-        Given back at the end of an op; zero in row 0.
+    held, freed : int64[S], int64[rows, S]
+        Memory taken by a forward, and given back at the end of an op; zero in row 0.
     room : int64[D]
-        What the states leave free.
+        Memory without the states.
     allreduce, optimizer : int64[S] or None
         Ops after the last backward of each stage.
     """
@@ -142,10 +140,7 @@ def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, 
 
 
 def lowered(arrays: PipelineArrays) -> tuple[PipelineInstance, Problem]:
-    """Return a pipeline of the same shape, and the problem but for the tick.
-
-    The arrays of the problem that do not depend on times are those of the shape.
-    """
+    """Return a pipeline of the same shape, and the problem but for the tick."""
     c = arrays.pipeline.configuration
     instance, skeleton = _skeleton(
         (c.pipeline_depth, c.virtual_stages, c.placement, c.microbatches),
@@ -176,7 +171,6 @@ def _skeleton(
     has_allreduce: bool,
     has_optimizer: bool,
 ) -> tuple[PipelineInstance, Problem]:
-    """Lower a pipeline of a shape whose times are all 1."""
     depth, virtual_stages, placement, microbatches = shape
     document = {
         "num_devices": depth,
@@ -193,7 +187,6 @@ def _skeleton(
 
 
 def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
-    """Return the pool of every device, exact."""
     share, layers = arrays.late_share, arrays.pipeline.layers
     released = [(row, part) for row, part in enumerate((1 - share, share), 1) if part]
     states = np.array(arrays.pipeline.sums("state"), dtype=object)
@@ -283,13 +276,13 @@ def _weight(arrays: PipelineArrays) -> IntArray:
 
 
 def _head(arrays: PipelineArrays) -> IntArray:
-    """Return the earliest start of each stage: int64[S]."""
+    # The earliest start of each stage: int64[S].
     there, _ = arrays.links()
     return np.concatenate([[0], np.cumsum(arrays.duration[0] + there)[:-1]])
 
 
 def _least_tail(arrays: PipelineArrays) -> IntArray:
-    """Return the least time from the end of any last op of each stage to the end: int64[S]."""
+    # The least time from the end of any last op of each stage to the end: int64[S].
     _, back = arrays.links()
     after: IntArray = np.sum([np.zeros_like(arrays.held), *arrays.tails], axis=0)
     tail = _weight(arrays) + after  # of backwards, from their ends

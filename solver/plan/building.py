@@ -57,7 +57,7 @@ class LayerFigures:
 
     @cached_property
     def held(self) -> list[Fraction]:
-        """Bytes that every layer needs when the last one has a micro-batch: its state and one."""
+        """State and one activation of every layer: needed when the last one has a micro-batch."""
         return [s + a for s, a in zip(self.state, self.activation, strict=True)]
 
     @cached_property
@@ -80,7 +80,7 @@ class LayerFigures:
         return [Decimal(number) * tick for number in ticks]
 
     def sums(self, name: str, boundaries: Sequence[int]) -> list[int]:
-        """Return a figure of every stage in whole ticks or grains.
+        """Return a figure of every stage in whole ticks or grains, exact.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class LayerFigures:
         Returns
         -------
         list of int
-            S sums, exact.
+            S sums.
         """
         if name not in self._prefixes:
             self._prefixes[name] = [0, *accumulate(self.whole(name))]
@@ -165,13 +165,7 @@ class PipelineBuilder:
         return _stage_to_device(c.pipeline_depth, c.virtual_stages, c.placement)
 
     def refuse_large(self, configuration: Configuration) -> None:
-        """Refuse a pipeline whose heuristics would take minutes.
-
-        Raises
-        ------
-        InputError
-            It has more than 100,000 ops.
-        """
+        """Raise `InputError` for a pipeline whose heuristics would take minutes."""
         if configuration.num_ops > 100_000:
             raise InputError(
                 f"expected at most 100000 ops in a pipeline to plan, got {configuration.num_ops}"
@@ -180,7 +174,7 @@ class PipelineBuilder:
     def split(
         self, configuration: Configuration, *, quick: bool = False
     ) -> tuple[Boundaries, bool | None] | None:
-        """Return where stages begin and end, and whether that is proved to be balanced.
+        """Return the boundaries of the stages, and whether they are proved to be balanced.
 
         The balanced split first leaves room for as many micro-batches as 1F1B has in flight; if no
         split does, for the one that every schedule has.
@@ -188,15 +182,15 @@ class PipelineBuilder:
         Parameters
         ----------
         configuration : Configuration
-            What is split.
+            The configuration.
         quick : bool
             Do not search where devices hold several stages.
 
         Returns
         -------
         tuple or None
-            Boundaries, and whether they are proved (None for an even split). None where it is
-            proved that no split fits.
+            Boundaries, and whether they are proved (None for an even split). None if no split fits
+            (proved).
 
         Raises
         ------
@@ -229,7 +223,7 @@ class PipelineBuilder:
     def _searched_split(
         self, problem: SplitProblem, size: int, devices: Devices, in_flight: Devices
     ) -> Split | None:
-        """Return the quick split, or a better one where it is not proved to be balanced."""
+        # The quick split, or a better one if it is not proved to be balanced.
         quick = None
         with suppress(SplitUndecidedError):
             quick = self._balanced(size, devices, in_flight, quick=True)
@@ -261,7 +255,7 @@ class PipelineBuilder:
         )
 
     def _shortest_step(self, size: int, kind: str) -> Fraction:
-        """Return the time of one micro-batch through all layers and back, weights on the way."""
+        # One micro-batch through all layers and back, weight gradients on the way.
         layers = self.layers(size)
         if kind == "fused":
             return layers.total
@@ -292,10 +286,7 @@ class PipelineBuilder:
         return None if capacity is None or needed <= capacity else needed
 
     def least_memory(self, configuration: Configuration) -> Fraction | None:
-        """Return the bytes that some device needs under any split; None where this is not proved.
-
-        States and one micro-batch are what every schedule holds when the last stage begins.
-        """
+        """Return the bytes that some device needs under any split; None if not proved."""
         devices = self.stage_to_device(configuration)
         return self._least_held(configuration.microbatch_size, devices)
 
@@ -314,7 +305,7 @@ class PipelineBuilder:
         Parameters
         ----------
         configuration : Configuration
-            What is built.
+            The configuration.
         boundaries : sequence of int
             S + 1 ascending layer indices where stages begin and end.
 
@@ -373,20 +364,9 @@ class PipelineBuilder:
 class Pipeline:
     """The pipeline of a configuration whose layers are on stages.
 
-    Parameters
-    ----------
-    request, configuration : PlanRequest, Configuration
-        Where it comes from.
-    layers : LayerFigures
-        Figures of the layers.
-    boundaries : sequence of int
-        S + 1 layer indices where stages begin and end.
-    devices : tuple of int
-        Device of each stage.
-    lags : dict
-        Ticks of a transfer by pair of devices: of the largest tensor between them.
-    allreduces : list of int or None
-        Ticks each stage's all-reduce adds to its last backward; None for one replica.
+    `boundaries` are S + 1 layer indices where stages begin and end, `devices` those of each stage.
+    `lags` are ticks of a transfer by pair of devices (of the largest tensor between them),
+    `allreduces` ticks that each stage's all-reduce adds to its last backward; None for one replica.
     """
 
     request: PlanRequest
@@ -398,13 +378,7 @@ class Pipeline:
     allreduces: list[int] | None
 
     def instance(self) -> PipelineInstance:
-        """Return the pipeline as an instance.
-
-        Raises
-        ------
-        InputError
-            The pipeline is too large, or its times or amounts are.
-        """
+        """Return the pipeline as an instance; raise `InputError` if it is too large."""
         c, layers = self.configuration, self.layers
         document = {
             "name": (
@@ -477,11 +451,11 @@ def _stage_to_device(depth: int, virtual_stages: int, placement: str) -> Devices
 
 
 def _grain(amounts: list[Fraction]) -> Fraction:
-    """Return the largest amount that all are whole multiples of."""
+    # The largest amount that all are whole multiples of.
     scale = math.lcm(*(amount.denominator for amount in amounts))
     return Fraction(math.gcd(*(int(amount * scale) for amount in amounts)) or 1, scale)
 
 
 def _decimal(amount: Fraction) -> Decimal:
-    """Return a fraction whose denominator divides a power of ten."""
+    # The denominator divides a power of ten.
     return Decimal(amount.numerator) / Decimal(amount.denominator)

@@ -42,21 +42,16 @@ class Candidate:
     step : StepTime
         Bound and best schedule of its step.
     level : Level
-        How closely it has been looked at.
-    is_final : bool
-        No other schedule of the request reaches more.
-    is_stuck : bool
-        It cannot be looked at more closely.
+        Its last step of refinement.
+    is_final, is_stuck : bool
+        No other schedule of the request reaches more; it cannot be refined.
     ruled_out, reason
         The rule that excludes it, and its proof in words; or why it is stuck.
-    boundaries : tuple of int or None
-        The layers at which stages begin and end.
-    split_proved : bool or None
-        Whether the split is proved to be balanced; None where it is not meant to be.
-    instance : PipelineInstance or None
+    boundaries, split_proved
+        The layers at which stages begin and end, and whether that is proved to be balanced (None
+        for an even split).
+    instance, arrays
         The pipeline of one replica, once it was needed.
-    arrays : PipelineArrays or None
-        The same in few arrays.
     rule, start : WarmUpRule or None, int64[n] or None
         The rule of the best quick schedule; or its starts in ticks of the profile, which only the
         winner and finalists keep.
@@ -65,9 +60,8 @@ class Candidate:
     rounds : int
         Rounds of sweeps that it has had.
     solved : tuple of int64[n] and str, or None
-        Starts of the best schedule after its last run of heuristics or the exact solver, in ticks
-        of its problem, and what found it; kept while the candidate is undecided and nothing better
-        is taken.
+        Starts and source of the best schedule of its last run of heuristics or the exact solver, in
+        ticks of its problem, while it is undecided and no quick schedule is better.
     """
 
     index: int
@@ -123,7 +117,7 @@ class Candidate:
         return (-self.low, self.index)
 
     def rule_out(self, rule: Rule, reason: str) -> None:
-        """Note that it cannot be chosen.
+        """Exclude it.
 
         Parameters
         ----------

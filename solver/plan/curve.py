@@ -29,14 +29,8 @@ from ppsolve.solver.optimize.registry import quick_heuristics
 class NoScheduleError(PpsolveError):
     """No schedule of a pipeline was found for one number of micro-batches.
 
-    Parameters
-    ----------
-    microbatches : int
-        That number.
-    reasons : list of str
-        Why: one per heuristic, or what the exact solver says.
-    is_proved : bool
-        Whether it is proved that there is none.
+    `reasons` has one sentence per heuristic, or that of the exact solver; `is_proved` says whether
+    it is proved that there is none.
     """
 
     def __init__(self, microbatches: int, reasons: Sequence[str], *, is_proved: bool) -> None:
@@ -228,13 +222,7 @@ def _points(
 
 
 def work_time(instance: PipelineInstance) -> float:
-    """Return the work bound on the makespan of a pipeline, in its time unit.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick.
-    """
+    """Return the work bound on the makespan of a pipeline, in its time unit."""
     problem = lower_instance(instance)
     return problem.scale.time(max(0, work_bound(problem) - problem.tick_error))
 

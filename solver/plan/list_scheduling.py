@@ -54,9 +54,9 @@ SWEEP = "list-sweep"
 
 
 class QuickSchedule(NamedTuple):
-    """A checked schedule: makespan in the unit of the request, and its name in reports.
+    """A checked schedule: makespan in the unit of the request, and its source in reports.
 
-    Either `rule` made it, or there are its starts in ticks of the profile.
+    Either `rule` made it, or it has its starts in ticks of the profile.
     """
 
     makespan: float
@@ -66,7 +66,7 @@ class QuickSchedule(NamedTuple):
 
 
 class QuickScheduler:
-    """Quick schedules of one request. Pipelines that are the same are scheduled once."""
+    """Quick schedules of one request. Equal pipelines are scheduled once."""
 
     def __init__(self, builder: PipelineBuilder) -> None:
         self._builder = builder
@@ -79,10 +79,8 @@ class QuickScheduler:
 
         Parameters
         ----------
-        configuration : Configuration
-            The configuration.
-        boundaries : sequence of int
-            S + 1 layer indices where stages begin and end.
+        configuration, boundaries
+            As for `PipelineBuilder.pipeline`.
 
         Returns
         -------
@@ -119,7 +117,7 @@ class QuickScheduler:
         Returns
         -------
         QuickSchedule or None
-            Checked; None where a device has no room for one micro-batch.
+            None where a device has no room for one micro-batch.
         """
         key = (rules, *arrays.key)
         if key not in self._known:
@@ -202,12 +200,7 @@ class QuickScheduler:
         Returns
         -------
         QuickSchedule or None
-            Checked; None where every rule ends in a memory deadlock.
-
-        Raises
-        ------
-        WrongScheduleError
-            The checker refuses it.
+            None where every rule ends in a memory deadlock.
         """
         problem = lowered(arrays)[1]
         expect(arrays.num_ops * steps)
@@ -247,13 +240,7 @@ def best_schedule(
     Returns
     -------
     tuple or None
-        The schedule is in the ticks of the profile. None where a device has no room for one
-        micro-batch.
-
-    Raises
-    ------
-    WrongScheduleError
-        The checker refuses it.
+        In the ticks of the profile. None where a device has no room for one micro-batch.
     """
     starts = [(rule, _start(arrays, rule)) for rule in rules]
     placed = [(rule, start) for rule, start in starts if start is not None]
@@ -273,19 +260,19 @@ def best_schedule(
 
 
 def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
-    """Return the starts that a rule gives the ops of a pipeline.
+    """Return the starts of the ops of a pipeline by a rule that has a schedule of it.
 
     Parameters
     ----------
     arrays : PipelineArrays
-        A pipeline that the rule has a schedule of.
+        The pipeline.
     rule : WarmUpRule
         The rule.
 
     Returns
     -------
     int64[n]
-        Starts in ticks of the profile.
+        In ticks of the profile.
     """
     found = best_schedule(arrays, (rule,))
     assert found is not None
@@ -368,10 +355,8 @@ def offer_start(task: ScheduleTask, arrays: PipelineArrays, start: IntArray, nam
         The pipeline as an instance.
     arrays : PipelineArrays
         The same pipeline.
-    start : int64[n]
-        Ticks of the profile.
-    name : str
-        What made the schedule.
+    start, name : int64[n], str
+        Starts in ticks of the profile, and their source.
     """
     factor = arrays.pipeline.layers.tick / task.problem.scale.tick
     exact = start * factor.numerator // factor.denominator

@@ -12,7 +12,7 @@ from ppsolve.solver.kinds.options import Options
 
 @dataclass(frozen=True)
 class WarmUpRule:
-    """How devices choose between forwards, backwards and weight gradients.
+    """Priorities of forwards, backwards and weight gradients.
 
     Parameters
     ----------
@@ -20,8 +20,8 @@ class WarmUpRule:
         A weight gradient waits for another op that comes soon if the idle time is at most
         `patience` x the delay that it would cause.
     warm_up : float or None
-        Micro-batches between forward and backward of a stage, at most: this many times what 1F1B
-        has there; None: as many as the memory holds.
+        Micro-batches between forward and backward of a stage, at most: a multiple of those of 1F1B;
+        None: as many as the memory holds.
     passes : int
         Pairs of passes of justification that follow: all ops later, then earlier, into the gaps.
     """
@@ -93,19 +93,7 @@ class PlanParams:
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """How far to go: the options of `ppsolve.plan`.
-
-    Parameters
-    ----------
-    options : Options
-        Time limit, gap, workers, seed, and whether the plan is deterministic.
-    finalists : int
-        Configurations given to the exact solver at most.
-    exhaustive : bool
-        Whether every configuration is given to the exact solver.
-    params : PlanParams
-        Search budgets.
-    """
+    """The options of `ppsolve.plan`; at most `finalists` go to the exact solver."""
 
     options: Options
     finalists: int = 12

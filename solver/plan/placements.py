@@ -32,13 +32,7 @@ class NamedPlacement:
 
     @classmethod
     def read(cls, text: str) -> NamedPlacement:
-        """Read ``vshape``, or ``interleaved:4`` for four stages per device.
-
-        Raises
-        ------
-        InputError
-            An unknown placement, or no whole number >= 1 behind it.
-        """
+        """Read ``vshape``, or ``interleaved:4`` for four stages per device; raise `InputError`."""
         name, colon, count = text.strip().partition(":")
         if name not in NAMED_PLACEMENTS:
             known = ", ".join(NAMED_PLACEMENTS)
@@ -59,9 +53,9 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     """Return a pipeline on another placement.
 
     If it has one stage per device, the work, activations, gradients and states of each device are
-    split evenly over its new stages. If it has more stages than devices, the stages are taken for
-    layers: they form the new stages in their order, so that the slowest device is as fast as can be
-    (`best_split`), and figures of a stage are sums over its layers.
+    split evenly over its new stages. If it has more, its stages are taken for layers: they form the
+    new stages in their order, so that the slowest device is as fast as can be (`best_split`), and
+    figures of a stage are sums over its layers.
 
     Parameters
     ----------
@@ -108,7 +102,6 @@ def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInsta
 
 
 def _even_parts(instance: PipelineInstance, devices: Sequence[int]) -> Convert:
-    """Return a converter that splits the amount of each device evenly over its stages."""
     count = len(devices) // instance.num_devices
     if count > 1 and instance.collectives is not None:
         raise InputError("expected none where stages are split", field="collectives")
@@ -131,7 +124,7 @@ def _part(field: str, amount: Any, count: int) -> Any:
 
 
 def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str, Any]) -> Convert:
-    """Return a converter that sums over the layers of stages; sets transferred bytes in `data`."""
+    # Sets transferred bytes in `data`.
     if instance.collectives is not None:
         raise InputError("expected none where stages are layers to be grouped", field="collectives")
     if instance.memory is not None and instance.memory.forward_peak is not None:
@@ -167,7 +160,7 @@ def _numbers(field: str, amounts: Any, layers: int) -> list[Decimal]:
 
 
 def _boundaries(work: Sequence[Decimal], devices: Sequence[int]) -> Sequence[int]:
-    """Return the S + 1 layers where stages begin and end; work is rounded to 1 / 2^30 of all."""
+    # Work is rounded to 1 / 2^30 of all.
     least, whole = min(filter(None, work), default=Decimal(1)), sum(work, Decimal(0))
     most = SplitParams.most_searched_ticks
     is_small = all(time % least == 0 for time in work) and whole / least < most
@@ -271,5 +264,5 @@ def optimize_placements(
 
 
 def rank_of(result: Result) -> tuple[bool, float, float]:
-    """Return the place of a result: by value, of equal ones the higher bound; none comes last."""
+    """Return the key of a result for sorting: by value (none last), then the higher bound."""
     return result.value is None, result.value or 0, -(result.bound or 0)

@@ -16,18 +16,9 @@ from ppsolve.solver.optimize.progress import TICK
 class PlanProgress:
     """State of a plan.
 
-    Parameters
-    ----------
-    seconds : float
-        Wall time since the start.
-    phase : str
-        What is done to the configuration at hand.
-    examined, enumerated : int
-        Configurations decided or looked at more closely than all are, and all of them.
-    best : float or None
-        Best goodput reached, in samples per second.
-    bound : float
-        Goodput that no configuration exceeds.
+    `phase` is the work on the configuration at hand; `examined` of the `enumerated` configurations
+    are decided or refined. `best` is the best goodput reached, in samples per second, `bound` the
+    goodput that no configuration exceeds; `seconds` is wall time since the start.
     """
 
     seconds: float
@@ -45,7 +36,7 @@ PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
 
 
 class PlanNews:
-    """Tells a listener the state of a plan: what is new, and the same again after a quiet while.
+    """Tells a listener the state of a plan: news, and the same again after a quiet while.
 
     Parameters
     ----------
@@ -70,12 +61,9 @@ class PlanNews:
         self._error: BaseException | None = None
 
     def tell(self, phase: str) -> None:
-        """Tell the listener of a phase that is new, or that has gone on for a tenth of a second.
+        """Tell of a phase that is new, or that has gone on for a tenth of a second.
 
-        Raises
-        ------
-        BaseException
-            The error of the listener when it was told the state again.
+        An error of the listener in another thread's `tick` is raised here.
         """
         if self._error is not None:
             raise self._error
@@ -87,10 +75,7 @@ class PlanNews:
                 self._listener(self._last)
 
     def tick(self) -> None:
-        """Tell the last state again after a quiet while.
-
-        Another thread calls it, so an error of the listener is raised by the next `tell`.
-        """
+        """Tell the last state again after a quiet while, from another thread."""
         with self._telling:
             seconds = self._clock.elapsed
             quiet = seconds - self._told[1] >= TICK - LOOK

@@ -45,20 +45,8 @@ class PlanSearch:
     """State of one search, and the steps by which candidates are refined.
 
     The levels are a bound for any split of the layers, a split with the work bound, heuristics with
-    all bounds, the exact solver. `ppsolve.solver.plan.strategy` says in which order.
-
-    Parameters
-    ----------
-    request : PlanRequest
-        The request.
-    space : ConfigurationSpace
-        Its configurations.
-    limits : PlanLimits
-        How far to go.
-    listener : callable, optional
-        Told about the state of the search.
-    clock : Clock, optional
-        Ends the search; by the time limit by default.
+    all bounds, the exact solver. `ppsolve.solver.plan.strategy` says in which order. `listener` is
+    told the state of the search; `clock` ends it, by default after the time limit.
     """
 
     def __init__(
@@ -92,10 +80,7 @@ class PlanSearch:
         return [c for c in self.candidates if c.ruled_out is None]
 
     def prove(self) -> None:
-        """Refine the most promising candidate until every one is beaten, or as far as it can be.
-
-        The search is over once the winner reaches the goodput that the best other one may reach.
-        """
+        """Refine the most promising candidate until the winner beats all or limits end it."""
         queue = [(c.promise, c) for c in self.open_candidates]
         heapq.heapify(queue)
         while queue:
@@ -148,14 +133,14 @@ class PlanSearch:
         return self.clock.elapsed
 
     def tell(self, candidate: Candidate, phase: str | None = None) -> None:
-        """Tell the listener what comes next, if there is news or some time has passed.
+        """Tell the listener the next step, if there is news or some time has passed.
 
         Parameters
         ----------
         candidate : Candidate
             The configuration at hand.
         phase : str, optional
-            What is done to it; by its level by default.
+            The step; by the candidate's level by default.
         """
         self.news.tell(phase or PHASES[min(candidate.level, 3)])
 
@@ -265,7 +250,7 @@ class PlanSearch:
     def sketch(self, candidate: Candidate) -> bool:
         """Give a candidate a split that takes no search; return true if there is one.
 
-        The split is final where none has a faster slowest device; the candidate is then shaped.
+        The split is final if no split has a faster slowest device; the candidate is then shaped.
         """
         try:
             split = self._builder.split(candidate.configuration, quick=True)
@@ -284,7 +269,7 @@ class PlanSearch:
         return candidate.index in self._tried
 
     def schedule_by(self, candidate: Candidate, rules: tuple[WarmUpRule, ...]) -> None:
-        """Schedule a candidate that has a split by some rules, and note a better schedule.
+        """Schedule a candidate by some rules, if it has a split, and note a better schedule.
 
         Parameters
         ----------
@@ -298,12 +283,12 @@ class PlanSearch:
             self.note(candidate)
 
     def sweep(self, candidate: Candidate, steps: int) -> None:
-        """Look for a better schedule by `list-sweep`, from the one that is known.
+        """Look for a better schedule by `list-sweep`, from the known one, if it has a split.
 
         Parameters
         ----------
         candidate : Candidate
-            A candidate that has a split.
+            Any candidate.
         steps : int
             Schedules tried after the rules of the sweep.
         """
@@ -321,7 +306,7 @@ class PlanSearch:
         return self.quick.named(arrays, names)
 
     def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
-        """Take over a split, if its schedule is not longer than the one that is known."""
+        # Take over a split, if its schedule is not longer than the known one.
         arrays = self.quick.arrays(candidate.configuration, boundaries)
         is_first = candidate.step.reached is None
         if candidate.take(self._quick_schedule(arrays)) or is_first:
@@ -344,7 +329,7 @@ class PlanSearch:
         candidate.step.floor = max(candidate.step.floor, self.quick.bound(candidate.arrays))
 
     def _shape(self, candidate: Candidate) -> None:
-        """Find the split that stays; the one that was scheduled better, if there are two."""
+        # Of two splits the one that was scheduled better stays.
         try:
             split = self._builder.split(candidate.configuration)
             if split is None:
@@ -391,10 +376,9 @@ class PlanSearch:
         self._run(candidate, instance, None, options)
 
     def solve_again(self) -> None:
-        """Divide what is left of the time among those that the exact solver left undecided.
+        """Divide the rest of the time among the candidates that the exact solver left undecided.
 
-        The most promising one comes first, each goes on from its best schedule, and time that one
-        does not need is left to the next.
+        The most promising one comes first; each goes on from its best schedule.
         """
         if not self.limits.share_time:
             return
@@ -416,7 +400,7 @@ class PlanSearch:
         names: list[str] | None,
         options: Options,
     ) -> None:
-        """Run heuristics or the exact solver from the schedule that is known."""
+        # Runs start from the schedule that is known.
         task = kind_of(instance).task(instance)
         assert isinstance(task, ScheduleTask)
         if candidate.solved is not None:
@@ -445,7 +429,6 @@ class PlanSearch:
             raise KeyboardInterrupt
 
     def _instance(self, candidate: Candidate) -> PipelineInstance:
-        """Return the pipeline of a candidate that has a split, built when it is first needed."""
         assert candidate.boundaries is not None
         if candidate.instance is None:
             self._builder.refuse_large(candidate.configuration)

@@ -29,7 +29,7 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
     request : PlanRequest
         The lists to choose from.
     most : int
-        Combinations; more are refused rather than left to run for hours.
+        Combinations allowed; more would run for hours.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str
 
 
 def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:
-    """Return the initial batch size, doubled up to the largest."""
+    # The initial batch size, doubled up to the largest.
     size, most = statistics.init_batch_size, statistics.max_batch_size or 0
     doublings = (most // size).bit_length() if most else 1
     return tuple(size * 2**power for power in range(doublings))
@@ -133,7 +133,7 @@ def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Ite
 
 
 def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankOrder, ...]:
-    """Return the rank orders that differ: one, where all is on one node or in one line."""
+    # All are alike where all is on one node or in one line.
     orders = tuple(dict.fromkeys(request.search.rank_orders))
     alike = depth == 1 or replicas == 1 or depth * replicas <= request.cluster.devices_per_node
     return orders[:1] if alike else orders

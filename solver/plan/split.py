@@ -28,9 +28,9 @@ SPLIT = SplitParams()
 def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
     """Return the split with the fastest slowest device, among these the fastest slowest stage.
 
-    Where every device has one stage, the sum of squared stage times is the least of all such
-    splits too, and the answer is always proved. Where stages share devices, the search is exact
-    unless it reaches its limit. Equal problems and limits have equal answers.
+    Where every device has one stage, the sum of squared stage times is also the least of all such
+    splits, and the answer is always proved. Where stages share devices, the search is exact unless
+    it reaches its limit. Equal problems and limits have equal answers.
 
     Parameters
     ----------
@@ -80,10 +80,8 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
 
     Parameters
     ----------
-    problem : SplitProblem
-        Layers and stages.
-    params : SplitParams
-        How many layers are moved.
+    problem, params
+        As for `best_split`.
 
     Returns
     -------
@@ -301,7 +299,7 @@ class _DeviceLoads:
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def worst_stages(self, split: IntArray) -> list[int]:
-        """Return the stages of the worst device that can give a layer away."""
+        # Those stages of the worst device that can give a layer away.
         times, lack = self._loads(split[None])
         worst = int(np.argmax(lack[0] if lack.any() else times[0]))
         return np.flatnonzero((self._device == worst) & (np.diff(split) > 1)).tolist()
@@ -317,7 +315,7 @@ class _DeviceLoads:
 
 
 def _neighbours(split: IntArray, givers: list[int]) -> IntArray:
-    """Return the splits in which one of these stages has given a layer to another stage."""
+    # One of the givers gives a layer to any other stage.
     stages = len(split) - 1
     pairs = [(giver, taker) for giver in givers for taker in range(stages) if taker != giver]
     tried = np.repeat(split[None], len(pairs), axis=0)

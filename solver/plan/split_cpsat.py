@@ -93,7 +93,6 @@ class _AlikeLayers:
     activation: int
 
     def before(self, boundary: int) -> int:
-        """Return how many of them lie before a boundary."""
         return min(max(boundary - self.first, 0), self.length)
 
 
@@ -137,7 +136,7 @@ class _SplitModel:
         return counts
 
     def _fill_in_order(self, counts: list[cp_model.LinearExprT]) -> None:
-        """Let no layer of a run lie before a boundary unless all of the run before it do."""
+        # No layer of a run lies before a boundary unless all of the run before it do.
         for run, count, following in zip(self.runs, counts, counts[1:], strict=False):
             if isinstance(count, int) or isinstance(following, int):
                 continue
@@ -185,13 +184,11 @@ class _SplitModel:
             self.model.add(self._of_device(device, stages) <= most)
 
     def bound_devices(self, boundaries: Boundaries) -> None:
-        """Let no device be slower than the slowest of a split."""
         self.model.add(self.slowest_device <= max(self.problem.device_times(boundaries)))
 
     def minimise(
         self, value: cp_model.IntVar, least: int, hint: Boundaries, limit: float
     ) -> _SplitOutcome:
-        """Search for the split with the least `value`, which is `least` or more."""
         self.model.add(value >= least)
         self.model.minimize(value)
         self._hint(hint)

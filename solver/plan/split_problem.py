@@ -178,19 +178,17 @@ class SplitProblem:
         return all(held <= room for held, room in pairs)
 
     def split(self, boundaries: Boundaries, *, proved: bool) -> Split:
-        """Return the split at these boundaries.
+        """Return the split at these boundaries, with its figures.
 
         Parameters
         ----------
-        boundaries : tuple of int
-            As in `Split`.
-        proved : bool
+        boundaries, proved
             As in `Split`.
 
         Returns
         -------
         Split
-            With its figures.
+            The split.
         """
         devices, stages = self.device_times(boundaries), self.stage_times(boundaries)
         return Split(boundaries, max(devices), max(stages), proved)
@@ -225,15 +223,9 @@ def _check_length(field: str, values: tuple[int, ...], length: int, owner: str) 
 class Split:
     """A split of the layers into stages.
 
-    Parameters
-    ----------
-    boundaries : tuple of int
-        S + 1 ascending layer indices: stage s has layers ``boundaries[s]`` to
-        ``boundaries[s + 1] - 1``.
-    slowest_device, slowest_stage : int
-        Ticks of the device and of the stage with the most work.
-    proved : bool
-        Whether no split has a faster slowest device.
+    `boundaries` are S + 1 ascending layer indices: stage s has layers ``boundaries[s]`` to
+    ``boundaries[s + 1] - 1``. `slowest_device` and `slowest_stage` are the most ticks of one of
+    them; `proved` says whether no split has a faster slowest device.
     """
 
     boundaries: Boundaries

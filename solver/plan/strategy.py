@@ -39,7 +39,6 @@ def run_plan(search: PlanSearch) -> None:
 
 
 def _schedule_promising(search: PlanSearch) -> None:
-    """Give every candidate that may win a quick schedule, the most promising first."""
     # A split says more about what a candidate may reach than its configuration does, and takes a
     # third of the time of a schedule, so a candidate whose split is found goes back into the queue.
     queue = [(c.promise, c) for c in search.open_candidates]
@@ -74,7 +73,7 @@ def _schedule_rest(search: PlanSearch) -> None:
 
 
 def _by_shape(search: PlanSearch) -> Iterator[Candidate]:
-    """Yield candidates, those of one shape after another, the most promising shape first."""
+    # Those of one shape one after another, the most promising shape first.
     shapes: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in sorted(search.open_candidates, key=lambda c: c.promise):
         c = candidate.configuration
@@ -130,7 +129,7 @@ def _ranking(search: PlanSearch, factor: float) -> list[Candidate]:
 
 
 def _finalists(search: PlanSearch, factor: float) -> Iterator[Candidate]:
-    """Yield the best candidates while there is time; of those with one pipeline only the first."""
+    # While there is time; of those with one pipeline only the first.
     seen = set[tuple[object, ...]]()
     for candidate in _ranking(search, factor):
         if candidate.arrays is not None and candidate.arrays.key not in seen:
@@ -142,7 +141,6 @@ def _finalists(search: PlanSearch, factor: float) -> Iterator[Candidate]:
 
 
 def _refine_finalists(search: PlanSearch) -> None:
-    """Look closer and closer at the best candidates: longer sweeps, heuristics, solver."""
     params = search.limits.params
     for number, (factor, _) in enumerate(params.rounds):
         for candidate in _finalists(search, factor):
@@ -157,7 +155,6 @@ def _refine_finalists(search: PlanSearch) -> None:
 
 
 def _is_swept(search: PlanSearch, candidate: Candidate) -> bool:
-    """Whether a candidate gets sweeps before the exact solver; none do if schedules are named."""
     is_large = candidate.configuration.num_ops >= search.limits.params.least_swept
     return search.request.search.schedules is None and is_large
 

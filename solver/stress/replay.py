@@ -37,17 +37,17 @@ long to within 5 %."""
 
 @dataclass(frozen=True)
 class Jitter:
-    """How durations vary.
+    """Random factors of durations.
 
     Every op takes its planned duration times a factor of its own: log-normal of mean 1, so that
-    none is negative and plans are right on average; an op of a slow device takes longer by the
-    device's factor.
+    none is negative and plans are right on average; an op of a slow device also takes the device's
+    factor.
 
     Parameters
     ----------
     by_kind : mapping of str to float
         Coefficient of variation (standard deviation over mean) by kind of op; `ALL_KINDS` stands
-        for every kind that is not named.
+        for every other kind.
     slow : mapping of int to float
         Factor on the durations of all compute ops of a device.
     """
@@ -56,13 +56,13 @@ class Jitter:
     slow: Mapping[int, float] = field(default_factory=dict)
 
     def check(self, problem: Problem) -> None:
-        """Refuse what makes no sense for a problem.
+        """Refuse jitter that does not fit a problem.
 
         Raises
         ------
         InputError
-            A variation is negative, not finite or above `MOST_JITTER`; a factor is not positive; a
-            kind or a device does not exist.
+            A variation is negative, not finite or too large; a factor is not positive; a kind or a
+            device does not exist.
         """
         known = [*dict.fromkeys(_shown(kind) for kind in problem.kinds)]
         for kind, variation in self.by_kind.items():
@@ -113,11 +113,9 @@ def drawn(problem: Problem, jitter: Jitter, runs: int, seed: int) -> Iterator[Fl
     problem : Problem
         n ops.
     jitter : Jitter
-        How durations vary.
-    runs : int
-        Number of runs.
-    seed : int
-        The same seed draws the same durations.
+        Random factors of durations.
+    runs, seed : int
+        Number of runs, and seed of their durations.
 
     Yields
     ------
@@ -138,9 +136,8 @@ def drawn(problem: Problem, jitter: Jitter, runs: int, seed: int) -> Iterator[Fl
 class FixedOrders:
     """The orders of a schedule's resources, replayed with any durations.
 
-    An op starts once the op before it on each of its resources, all its predecessors and all that
-    it waits for besides have ended, lags included. That is how a runtime executes a list of ops;
-    nobody waits for the planned start.
+    An op starts once the op before it on each of its resources, all its predecessors and all its
+    waits have ended, lags included. That is how a runtime executes a list of ops.
 
     Parameters
     ----------
@@ -149,13 +146,12 @@ class FixedOrders:
     orders : sequence of int64[...]
         Ops of each resource in their order.
     waits : Edges, optional
-        Precedences beside those of the problem.
+        More precedences than those of the problem.
 
     Raises
     ------
     InputError
-        Ops are pinned to moments or windows, or memory is shared by resources whose orders do not
-        say which op takes it first.
+        As `refuse_unfit` does.
     CycleError
         The orders and the precedences contradict each other.
     """
@@ -181,18 +177,7 @@ class FixedOrders:
         return cls(schedule.problem, schedule.resource_orders(), schedule.waits)
 
     def makespans(self, durations: FloatArray) -> FloatArray:
-        """Replay the orders.
-
-        Parameters
-        ----------
-        durations : float64[n, b]
-            Durations of each op in b runs, ticks.
-
-        Returns
-        -------
-        float64[b]
-            End of the last op less the start of the first one, in ticks.
-        """
+        """Return the makespans of b runs, float64[b] in ticks, for durations float64[n, b]."""
         end = self.ends(durations)
         last: FloatArray = end.max(axis=0, initial=0.0)
         if self.problem.is_anchored or not len(end):
@@ -217,7 +202,7 @@ class FixedOrders:
         return end
 
     def last_before(self, op: int, end: FloatArray) -> int | None:
-        """Return the op that lets another one start last.
+        """Return the op that lets another one start last; None if it waits for nobody.
 
         Parameters
         ----------
@@ -229,7 +214,7 @@ class FixedOrders:
         Returns
         -------
         int or None
-            None for an op that waits for nobody.
+            The op.
         """
         before, lag = self._sources[op]
         if not len(before):
@@ -243,8 +228,8 @@ def refuse_unfit(problem: Problem) -> None:
     Raises
     ------
     InputError
-        Ops are pinned to moments or windows, or memory is shared by resources whose orders do not
-        say which op takes it first.
+        Ops are pinned to moments or windows, or no order of a resource says which op takes a shared
+        memory first.
     """
     if np.any(problem.pinned != FREE) or problem.windows:
         raise InputError("ops are pinned to moments, which jitter moves", source=problem.name)
@@ -258,7 +243,6 @@ def refuse_unfit(problem: Problem) -> None:
 
 
 def _decided(problem: Problem, ops: IntArray) -> bool:
-    """Say whether one resource holds all these ops, so that their order is fixed."""
     if not len(ops):
         return True
     shared = set(problem.resources_of(int(ops[0])).tolist())
@@ -286,18 +270,16 @@ PERCENTILES = (5, 50, 95, 99)
 def stressed(
     contenders: Mapping[str, FixedOrders], jitter: Jitter, runs: int, seed: int
 ) -> StressReport:
-    """Measure the spread of makespans of several schedules of one problem.
+    """Measure the distribution of makespans of several schedules of one problem.
 
     Parameters
     ----------
     contenders : mapping of str to FixedOrders
-        Schedules by name, the one that others are held against first.
+        Schedules by name, the one to compare the others with first.
     jitter : Jitter
-        How durations vary.
-    runs : int
-        Runs; every schedule gets the same durations.
-    seed : int
-        Seed of the durations.
+        Random factors of durations.
+    runs, seed : int
+        Number of runs, the same for every schedule, and seed of their durations.
 
     Returns
     -------
@@ -307,7 +289,7 @@ def stressed(
     Raises
     ------
     InputError
-        `runs` is not between 1 and `MOST_RUNS`, or `jitter` does not fit the problem.
+        `runs` is out of range, or `jitter` does not fit the problem.
     """
     if not 1 <= runs <= MOST_RUNS:
         raise InputError(f"expected 1 to {MOST_RUNS} runs, got {runs}", field="--runs")
@@ -337,12 +319,8 @@ def sampled(
 
     Parameters
     ----------
-    contenders : mapping of str to FixedOrders
-        Schedules by name.
-    jitter : Jitter
-        How durations vary.
-    runs, seed : int
-        Number of runs, and seed of their durations.
+    contenders, jitter, runs, seed
+        As for `stressed`.
 
     Returns
     -------

@@ -31,16 +31,16 @@ STEPS = 2000
 
 
 def steadied(schedule: Schedule, jitter: Jitter, clock: Clock, seed: int) -> Schedule:
-    """Search a schedule that jitter delays less.
+    """Search for a schedule that jitter delays less.
 
     Parameters
     ----------
     schedule : Schedule
         A valid schedule.
     jitter : Jitter
-        How durations vary.
+        Random factors of durations.
     clock : Clock
-        When to stop; at most `STEPS` moves are tried.
+        Ends the search.
     seed : int
         Seed of durations and moves.
 
@@ -48,7 +48,7 @@ def steadied(schedule: Schedule, jitter: Jitter, clock: Clock, seed: int) -> Sch
     -------
     Schedule
         A valid one whose makespan is not longer, each op as early as its order allows; the given
-        one where none is better by other random durations than those of the search.
+        one if none is better by other random durations than those of the search.
 
     Raises
     ------
@@ -68,12 +68,11 @@ def steadied(schedule: Schedule, jitter: Jitter, clock: Clock, seed: int) -> Sch
 
 
 def _lateness(makespans: FloatArray) -> float:
-    """Return the mean of the latest runs, in ticks."""
     return float(np.sort(makespans)[-max(1, round(TAIL * len(makespans))) :].mean())
 
 
 class _RobustOrderSearch:
-    """The orders found so far, and their runs; run 0 takes what was planned."""
+    # The best orders so far, and their runs; run 0 has the planned durations.
 
     def __init__(self, schedule: Schedule, jitter: Jitter, seed: int) -> None:
         self.problem = schedule.problem
@@ -91,7 +90,6 @@ class _RobustOrderSearch:
         return np.inf if makespans[0] > self.limit else _lateness(makespans[1:])
 
     def step(self) -> None:
-        """Try one move."""
         waiting = self._waiting(self._late_run())
         if not waiting:
             return
@@ -110,7 +108,6 @@ class _RobustOrderSearch:
             self.orders, self.ends, self.score = tried, ends, score
 
     def _late_run(self) -> int:
-        """Return one of the latest runs."""
         makespans = self.ends[:, 1:].max(axis=0)
         latest = np.argsort(makespans)[-max(1, round(TAIL * SAMPLES)) :]
         return 1 + int(latest[int(self.random.integers(len(latest)))])

@@ -25,7 +25,8 @@ from ppsolve.solver.cli.goodput.job import (
 )
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
-from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
+from ppsolve.solver.goodput.fit import fit_goodput
+from ppsolve.solver.goodput.identify import FIT
 from ppsolve.solver.goodput.model import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
 from ppsolve.solver.render.charts import LineChart
@@ -119,9 +120,7 @@ def goodput_fit_command(
     observed = load_observations(observations)
     with about_options():
         grad = given_grad(grad_sqr, grad_var)
-        fitted = fit_goodput(
-            *observed.columns(), starts=DEFAULT_STARTS if starts is None else starts
-        )
+        fitted = fit_goodput(*observed.columns(), starts=FIT.starts if starts is None else starts)
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
     is_table = False
     if not deliver(document, output, as_json=as_json):
