@@ -20,8 +20,12 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.api import optimize
-from ppsolve.solver.optimize.kinds import parse_instance
-from ppsolve.solver.plan.placements import NamedPlacement, figure_of, on_layout
+from ppsolve.solver.plan.placements import (
+    NamedPlacement,
+    figure_of,
+    on_layout,
+    parsed_pipeline,
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def _with_capacity(instance: PipelineInstance, value: Decimal | Multiple) -> Pla
         raise InputError("this pipeline has no memory; give memory.activation", field="memory")
     capacity: Any = figure_of(value) if isinstance(value, Decimal) else f"{value.factor}p"
     data["memory"] = {**data["memory"], "capacity": capacity}
-    made = _parsed(data)
+    made = parsed_pipeline(data)
     multiple = figure_of(value.factor) if isinstance(value, Multiple) else None
     return Place(_resolved(made), multiple, made)
 
@@ -111,7 +115,7 @@ def _resolved(instance: PipelineInstance) -> Figure | list[Figure]:
 def _with_microbatches(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
     count = _whole(value)
     data = instance_data(instance) | {"num_microbatches": count}
-    return Place(count, None, _parsed(data))
+    return Place(count, None, parsed_pipeline(data))
 
 
 def _with_chunks(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
@@ -130,15 +134,11 @@ def _whole(value: Decimal | Multiple) -> int:
     return int(value)
 
 
-def _parsed(data: dict[str, Any]) -> PipelineInstance:
-    return cast("PipelineInstance", parse_instance(data))
-
-
 LEAST_SECONDS = 0.2
-"""Less is left for no further search: reading and lowering alone take a tenth of it."""
+"""With less time left no search begins: reading and lowering alone take a tenth of it."""
 
 GROWTH = 1.5
-"""A point that is visited again may take so many times its even share of what is left."""
+"""Multiple of its even share of the remaining time that a point may take when visited again."""
 
 
 @dataclass
@@ -185,25 +185,7 @@ class _PointState:
 
 
 @dataclass
-class CurveSearch:
-    """The points of a curve and their search.
-
-    Parameters
-    ----------
-    places : sequence of Place
-        Ascending, at least one.
-    over : Over
-        The varied amount.
-    instance : Instance
-        The origin of the points.
-    time_limit : float
-        Wall seconds for all points.
-    options : dict
-        Keywords of `ppsolve.optimize` for each point.
-    tell : callable
-        Given the curve so far after each search.
-    """
-
+class _CurveSearch:
     places: Sequence[Place]
     over: Over
     instance: Instance
@@ -212,7 +194,6 @@ class CurveSearch:
     tell: Callable[[Curve], None] = lambda curve: None
 
     def __post_init__(self) -> None:
-        """Start the clock."""
         self._clock = Clock(self.time_limit)
         self._states = [_PointState(place) for place in self.places]
         self._interrupted = False
@@ -248,13 +229,12 @@ class CurveSearch:
         return self._interrupted or self._clock.left <= LEAST_SECONDS
 
     def curve(self) -> Curve:
-        """Return the curve so far."""
         return Curve(
             instance=self.instance.name,
             over=self.over,
             objective=str(self.places[0].instance.objective),
             time_unit=self.instance.time_unit,
-            question=question_of(self.instance, self.over),
+            question=_question(self.instance, self.over),
             wall_seconds=round(self._clock.elapsed, 3),
             interrupted=self._interrupted,
             points=tuple(state.document() for state in self._states),
@@ -310,21 +290,7 @@ class CurveSearch:
                 less.bound = more.bound
 
 
-def question_of(instance: Instance, over: Over) -> str:
-    """Return the question of a curve: a file is continued by the same question only.
-
-    Parameters
-    ----------
-    instance : Instance
-        The origin of the points.
-    over : Over
-        The varied amount.
-
-    Returns
-    -------
-    str
-        The varied amount and a hash of the instance.
-    """
+def _question(instance: Instance, over: Over) -> str:
     return f"{over}:{fingerprint(instance)[:32]}"
 
 
@@ -391,9 +357,9 @@ def curve(
     varied = _over(over)
     numbers = [each if isinstance(each, Multiple) else Decimal(str(each)) for each in values]
     places = places_of(instance, varied, numbers)
-    search = CurveSearch(places, varied, instance, time_limit, options, on_point)
+    search = _CurveSearch(places, varied, instance, time_limit, options, on_point)
     if known is not None:
-        if known.question != question_of(instance, varied):
+        if known.question != _question(instance, varied):
             raise InputError(
                 f"this is a curve of another instance or question ({known.instance}, over "
                 f"{known.over})",

@@ -131,8 +131,8 @@ class FitObjective:
 
     def errors(self, params: Floats) -> tuple[Floats, Floats]:
         """Return the logarithmic errors [n] of both times."""
-        accum, optim = self.design.logs(params)
-        return accum - self.log_accum, optim - self.log_optim
+        predicted = self.design.predict(params)
+        return predicted.accum - self.log_accum, predicted.optim - self.log_optim
 
     def value(self, params: Floats, smoothing: float = 0.0) -> float:
         """Return the objective of AdaptDL: both root mean squares, and the priors.

@@ -81,14 +81,6 @@ class Design:
         """Return the times [n] of a micro-batch and of the gradient exchange."""
         return self.compute @ params[:ALPHA_N], self.network @ params[ALPHA_N:GAMMA] + self.floor
 
-    def logs(self, params: Floats) -> tuple[Floats, Floats]:
-        """Return the logarithms [n] of accumulation and optimizer step time."""
-        accum, network = self.times(params)
-        longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
-        # Not the logarithm of gamma_norm: what overlap adds may be below the rounding of the sum.
-        extra = np.log1p((shorter / longer) ** params[GAMMA]) / params[GAMMA]
-        return np.log(accum), np.log(longer) + extra
-
     def predict(self, params: Floats) -> Prediction:
         """Return the logarithms of both times and their slopes, in closed form."""
         accum, network = self.times(params)
@@ -96,6 +88,7 @@ class Design:
         longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
         ratio = shorter / longer
         power = ratio**gamma
+        # Not the logarithm of gamma_norm: the overlap may be below the rounding of the sum.
         extra, minor = np.log1p(power) / gamma, power / (1 + power)
         share = np.where(accum >= network, 1 - minor, minor)
         accum_slopes, optim_slopes = np.zeros((2, len(accum), len(NAMES)))

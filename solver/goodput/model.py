@@ -173,7 +173,8 @@ class GoodputModel:
             Samples per unit of time of the parameters.
         """
         values = configuration(num_nodes, num_replicas, atomic_bsz, accum_steps)
-        return plain(_batch(values) / self.perf.step_time(*values))
+        speed: Floats = _batch(values) / self.perf.step_time(*values)
+        return plain(speed)
 
     def efficiency(self, batch_size: ArrayLike) -> Quantity:
         """Return `GradParams.efficiency` of batch sizes, which are above 0."""
@@ -213,7 +214,8 @@ class GoodputModel:
         )
         refuse("atomic_bsz", batch, batch < self.init_batch_size, expected)
         efficiency = self.grad.efficiency(batch / self.init_batch_size)
-        return plain(batch / self.perf.step_time(*values) * efficiency)
+        goodput: Floats = batch / self.perf.step_time(*values) * efficiency
+        return plain(goodput)
 
     __call__ = evaluate
 
@@ -263,25 +265,6 @@ class GoodputModel:
         limits = BatchLimits.of(
             self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
         )
-        return self.best(num_nodes, num_replicas, limits)
-
-    def best(
-        self, num_nodes: ArrayLike, num_replicas: ArrayLike, limits: BatchLimits
-    ) -> tuple[Quantity, Amount, Amount]:
-        """Return the best goodput of each allocation within limits, as `optimize` does.
-
-        Parameters
-        ----------
-        num_nodes, num_replicas : array_like
-            Whole numbers, 1 <= nodes <= replicas; they broadcast.
-        limits : BatchLimits
-            The configurations to choose from.
-
-        Returns
-        -------
-        goodput, atomic_bsz, accum_steps
-            As of `optimize`.
-        """
         nodes, replicas = allocation(num_nodes, num_replicas)
         best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
         best = Best(*(values.reshape(nodes.shape) for values in best))
@@ -358,10 +341,10 @@ def best_rows(
     tuple of GoodputRow
         One row for each allocation, of goodput 0 where the limits allow nothing.
     """
-    nodes, replicas = np.array(allocations, dtype=np.int64).T
-    goodput, atomic, accum = model.best(nodes, replicas, limits)
-    chosen = np.array([nodes, replicas, atomic, accum])
-    allowed = np.asarray(goodput) > 0
+    nodes, replicas = allocation(*np.array(allocations, dtype=np.int64).T)
+    best = best_configurations(model.perf, model.grad, nodes, replicas, limits)
+    chosen = np.array([nodes, replicas, best.atomic, best.accum], dtype=np.int64)
+    allowed = best.goodput > 0
     figures = np.zeros((4, len(nodes)))
     figures[:, allowed] = _figures(model, chosen[:, allowed])
     nothing = (None, None, None, 0.0)

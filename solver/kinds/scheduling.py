@@ -51,7 +51,7 @@ from ppsolve.solver.kinds.task import (
 )
 from ppsolve.solver.kinds.watch import ProgressRelay
 from ppsolve.solver.stress.replay import ALL_KINDS, Jitter, refuse_unfit
-from ppsolve.solver.stress.robust import steadied
+from ppsolve.solver.stress.robust import make_robust
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 MAX_EXACT_OPS = 50_000
@@ -176,8 +176,8 @@ class ScheduleTask(Task):
         if self.best is None or self.best.schedule is None:
             return
         jitter = Jitter({ALL_KINDS: variation})
-        found = steadied(self.best.schedule, jitter, clock, seed)
-        self.refuse_wrong(found, "steadied")
+        found = make_robust(self.best.schedule, jitter, clock, seed)
+        self.refuse_wrong(found, "make_robust")
         self.best = replace(self.best, schedule=found)
 
     def find_bounds(self, clock: Clock | None = None) -> None:

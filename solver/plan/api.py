@@ -115,7 +115,7 @@ def _report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
         counts=_counts(rows, space, search),
         exhaustive=search.limits.exhaustive,
         interrupted=search.interrupted,
-        wall_seconds=search.elapsed,
+        wall_seconds=search.clock.elapsed,
         deterministic=search.limits.options.deterministic,
         versions=versions(),
         table=tuple(rows),

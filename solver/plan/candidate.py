@@ -116,18 +116,6 @@ class Candidate:
         """Key for sorting by the highest goodput it has reached."""
         return (-self.low, self.index)
 
-    def rule_out(self, rule: Rule, reason: str) -> None:
-        """Exclude it.
-
-        Parameters
-        ----------
-        rule : Rule
-            The rule by which it lost.
-        reason : str
-            The same in words, with figures.
-        """
-        self.ruled_out, self.reason = rule, reason
-
     def known_start(self) -> IntArray | None:
         """Return the starts of its best quick schedule in ticks of the profile: int64[n]."""
         if self.rule is not None and self.arrays is not None:
@@ -137,7 +125,8 @@ class Candidate:
     def learn(self, result: Result) -> None:
         """Take over the schedule and bound of a run."""
         if result.status is Status.INFEASIBLE:
-            self.rule_out(Rule.MEMORY, f"proved: {result.reason or 'no schedule fits'}")
+            self.ruled_out = Rule.MEMORY
+            self.reason = f"proved: {result.reason or 'no schedule fits'}"
             return
         self.step.learn(result)
         if self.step.method != BY_RULE:

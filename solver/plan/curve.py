@@ -101,7 +101,7 @@ def measure_curve(
             steps.append(_measured(sized, exact=True, heuristics=heuristics, **run))
         else:
             steps.append(_quick(sized, heuristics))
-        work.append(work_time(sized))
+        work.append(_work_time(sized))
     _leave_out(steps)
     return ScheduleCurve(
         microbatches=numbers,
@@ -221,8 +221,7 @@ def _points(
         yield with_microbatches(instance, number)
 
 
-def work_time(instance: PipelineInstance) -> float:
-    """Return the work bound on the makespan of a pipeline, in its time unit."""
+def _work_time(instance: PipelineInstance) -> float:
     problem = lower_instance(instance)
     return problem.scale.time(max(0, work_bound(problem) - problem.tick_error))
 

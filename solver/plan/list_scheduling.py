@@ -296,13 +296,22 @@ def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
         arrival.ravel(),
         arrays.held,
         arrays.freed.ravel(),
-        rule.most_in_flight(stages, devices, count),
+        _most_in_flight(rule.warm_up, stages, devices, count),
         arrays.room,
         np.zeros(rows * stages, dtype=np.int64),
         *np.zeros((3, devices), dtype=np.int64),
         start,
     )
     return None if stuck else np.concatenate([start, _tail_starts(arrays, start)])
+
+
+def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int) -> IntArray:
+    """Return the most micro-batches of `count` between forward and backward: int64[S]."""
+    if warm_up is None:
+        return np.full(stages, count)
+    usual = warm_up * np.arange(stages, 0, -1) * devices / stages
+    most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
+    return most
 
 
 def _members(device: IntArray, devices: int) -> IntArray:

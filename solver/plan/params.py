@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.kinds.options import Options
 
 
@@ -29,25 +26,6 @@ class WarmUpRule:
     patience: int = 1
     warm_up: float | None = 1.0
     passes: int = 0
-
-    def most_in_flight(self, stages: int, devices: int, count: int) -> IntArray:
-        """Return the most micro-batches of `count` between forward and backward, by stage.
-
-        Parameters
-        ----------
-        stages, devices, count : int
-            Size of the pipeline.
-
-        Returns
-        -------
-        int64[S]
-            At least 1 each.
-        """
-        if self.warm_up is None:
-            return np.full(stages, count)
-        usual = self.warm_up * np.arange(stages, 0, -1) * devices / stages
-        most: IntArray = np.clip(np.ceil(usual).astype(np.int64), 1, count)
-        return most
 
 
 @dataclass(frozen=True)

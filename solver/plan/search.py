@@ -19,7 +19,6 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import StepTime
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.optimize.run import SolveRun
@@ -127,22 +126,9 @@ class PlanSearch:
         promise = (candidate.promise[0] * (1 - self.limits.options.gap), candidate.index)
         return promise >= self.winner.standing
 
-    @property
-    def elapsed(self) -> float:
-        """Wall seconds since the clock of the plan was started."""
-        return self.clock.elapsed
-
-    def tell(self, candidate: Candidate, phase: str | None = None) -> None:
-        """Tell the listener the next step, if there is news or some time has passed.
-
-        Parameters
-        ----------
-        candidate : Candidate
-            The configuration at hand.
-        phase : str, optional
-            The step; by the candidate's level by default.
-        """
-        self.news.tell(phase or PHASES[min(candidate.level, 3)])
+    def tell(self, candidate: Candidate) -> None:
+        """Tell the listener the next step of a candidate, if there is news."""
+        self.news.tell(PHASES[min(candidate.level, 3)])
 
     @property
     def high(self) -> float:
@@ -152,7 +138,7 @@ class PlanSearch:
 
     def _progress(self, phase: str) -> PlanProgress:
         return PlanProgress(
-            seconds=self.elapsed,
+            seconds=self.clock.elapsed,
             phase=phase,
             examined=sum(map(self._is_examined, self.candidates)),
             enumerated=len(self.candidates),
@@ -179,7 +165,7 @@ class PlanSearch:
             configuration.microbatch_size, configuration.pipeline_depth
         )
         if needed is not None:
-            candidate.rule_out(Rule.MEMORY, self._lack(needed))
+            candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
         return candidate
 
     def _efficiency_of(self, batch_size: int) -> float:
@@ -344,7 +330,7 @@ class PlanSearch:
 
     def _lose_by_memory(self, candidate: Candidate) -> None:
         needed = self._builder.least_memory(candidate.configuration)
-        candidate.rule_out(Rule.MEMORY, self._lack(needed))
+        candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
 
     def _lack(self, needed: Fraction | None) -> str:
         capacity = float(self.request.cluster.memory or 0)
@@ -355,12 +341,10 @@ class PlanSearch:
         )
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
-        schedules, options = self.request.search.schedules, Options(time_limit=0.0)
-        if schedules is None:
-            self._run(candidate, instance, quick_heuristics(instance), options)
-        else:
-            self._learn(candidate, optimize(instance, heuristics=schedules, time_limit=0.0))
-            candidate.is_final = candidate.ruled_out is None
+        allowed = self.request.search.schedules
+        names = quick_heuristics(instance) if allowed is None else list(allowed)
+        self._run(candidate, instance, names, Options(time_limit=0.0))
+        candidate.is_final = allowed is not None and candidate.ruled_out is None
 
     def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
         self._solved += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -65,7 +65,7 @@ def _combinations(
     """Yield fields of a configuration, and its number of micro-batches or its batch size."""
     search = request.search
     backward = search.backward or (("split",) if request.model.is_split else ("fused",))
-    lists = (
+    lists: tuple[Sequence[Any], ...] = (
         search.microbatch_sizes or request.model.microbatch_sizes,
         search.microbatches or search.batch_sizes or _batch_sizes(request.goodput),
         backward,

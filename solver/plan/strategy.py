@@ -47,7 +47,7 @@ def _schedule_promising(search: PlanSearch) -> None:
         candidate = heapq.heappop(queue)[1]
         if search.is_beaten(candidate):
             return
-        search.tell(candidate, "quick schedules")
+        search.news.tell("quick schedules")
         # Without a winner nothing can be beaten, and the first schedule is to come soon.
         if candidate.arrays is None and search.winner is not None:
             if search.sketch(candidate):
@@ -63,7 +63,7 @@ def _schedule_rest(search: PlanSearch) -> None:
     for candidate in rest[: search.limits.params.scheduled_anyway]:
         if search.is_late:
             return
-        search.tell(candidate, "quick schedules")
+        search.news.tell("quick schedules")
         search.schedule(candidate)
     for candidate in candidates:
         is_open = candidate.ruled_out is None and candidate.arrays is None
@@ -101,7 +101,7 @@ def _improve_promising(search: PlanSearch) -> None:
         if search.is_late:
             return
         if candidate.level is Level.ENUMERATED:
-            search.tell(candidate, "more schedules")
+            search.news.tell("more schedules")
             search.refine(candidate)
         _try_rules(search, candidate)
 
@@ -110,7 +110,7 @@ def _try_rules(search: PlanSearch, candidate: Candidate) -> None:
     """Schedule a candidate by more rules, and justify the best of these schedules."""
     params = search.limits.params
     if candidate.rule is not None and not search.is_late and not search.is_beaten(candidate):
-        search.tell(candidate, "more schedules")
+        search.news.tell("more schedules")
         search.schedule_by(candidate, params.rules)
         search.schedule_by(candidate, (params.justified(candidate.rule),))
 
@@ -164,7 +164,7 @@ def _sweep(search: PlanSearch, candidate: Candidate, number: int) -> None:
     params = search.limits.params
     if candidate.rounds > number:
         return
-    search.tell(candidate, "better schedules")
+    search.news.tell("better schedules")
     if candidate.rule is not None and not candidate.is_finalist:
         for rule in params.rules:
             if not search.is_late:

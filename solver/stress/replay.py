@@ -243,14 +243,8 @@ def refuse_unfit(problem: Problem) -> None:
 
 
 def _decided(problem: Problem, ops: IntArray) -> bool:
-    if not len(ops):
-        return True
-    shared = set(problem.resources_of(int(ops[0])).tolist())
-    for op in ops[1:].tolist():
-        shared &= set(problem.resources_of(op).tolist())
-        if not shared:
-            return False
-    return True
+    held = (set(problem.resources_of(op).tolist()) for op in ops.tolist())
+    return not len(ops) or bool(set.intersection(*held))
 
 
 def _sorted(problem: Problem, edges: Sequence[Edges]) -> IntArray:
@@ -260,11 +254,6 @@ def _sorted(problem: Problem, edges: Sequence[Edges]) -> IntArray:
         before, after, _ = joined(problem, *edges)
         raise CycleError(find_cycle(problem.num_ops, before, after))
     return order
-
-
-MOST_RUNS = 10_000_000
-
-PERCENTILES = (5, 50, 95, 99)
 
 
 def stressed(
@@ -291,15 +280,20 @@ def stressed(
     InputError
         `runs` is out of range, or `jitter` does not fit the problem.
     """
-    if not 1 <= runs <= MOST_RUNS:
-        raise InputError(f"expected 1 to {MOST_RUNS} runs, got {runs}", field="--runs")
+    most = 10_000_000
+    if not 1 <= runs <= most:
+        raise InputError(f"expected 1 to {most} runs, got {runs}", field="--runs")
     problem = next(iter(contenders.values())).problem
     jitter.check(problem)
-    makespans = sampled(contenders, jitter, runs, seed)
+    found: dict[str, list[FloatArray]] = {name: [] for name in contenders}
+    for durations in drawn(problem, jitter, runs, seed):
+        for name, orders in contenders.items():
+            found[name].append(orders.makespans(durations))
+    makespans = {name: np.concatenate(blocks) for name, blocks in found.items()}
     unit = float(problem.scale.tick)
     best = next(iter(makespans.values()))
     entries = [
-        _entry(name, contenders[name], found, best, unit) for name, found in makespans.items()
+        _entry(name, contenders[name], spans, best, unit) for name, spans in makespans.items()
     ]
     return StressReport(
         instance=problem.name,
@@ -312,34 +306,11 @@ def stressed(
     )
 
 
-def sampled(
-    contenders: Mapping[str, FixedOrders], jitter: Jitter, runs: int, seed: int
-) -> dict[str, FloatArray]:
-    """Replay schedules of one problem with the same random durations.
-
-    Parameters
-    ----------
-    contenders, jitter, runs, seed
-        As for `stressed`.
-
-    Returns
-    -------
-    dict of str to float64[runs]
-        Makespan of every run in ticks, by name.
-    """
-    problem = next(iter(contenders.values())).problem
-    found: dict[str, list[FloatArray]] = {name: [] for name in contenders}
-    for durations in drawn(problem, jitter, runs, seed):
-        for name, orders in contenders.items():
-            found[name].append(orders.makespans(durations))
-    return {name: np.concatenate(blocks) for name, blocks in found.items()}
-
-
 def _entry(
     name: str, orders: FixedOrders, found: FloatArray, best: FloatArray, unit: float
 ) -> StressEntry:
     planned = orders.makespans(orders.problem.duration[:, None].astype(np.float64))
-    low, middle, high, highest = (np.percentile(found, PERCENTILES) * unit).tolist()
+    low, middle, high, highest = (np.percentile(found, (5, 50, 95, 99)) * unit).tolist()
     return StressEntry(
         name=name,
         planned=orders.problem.scale.time(round(planned[0])),

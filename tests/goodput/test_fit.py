@@ -95,7 +95,7 @@ def test_the_design_is_the_model() -> None:
     params = PerfParams(*TRUTH)
     design = Design(*(np.append(column, 1.0) for column in (nodes, replicas, atomic)))
     accum, network = design.times(np.array(TRUTH))
-    found = np.exp(design.logs(np.array(TRUTH)))
+    found = np.exp(design.predict(np.array(TRUTH))[:2])
     where = np.append(nodes, 1), np.append(replicas, 1), np.append(atomic, 1)
     np.testing.assert_allclose(accum, params.accum_time(where[2]), rtol=1e-13)
     np.testing.assert_allclose(network, params.network_time(*where[:2]), rtol=1e-13)

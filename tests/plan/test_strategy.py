@@ -202,7 +202,7 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
     clock = Later()
     search = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
     search.news.tick()  # Nothing was told yet.
-    search.tell(search.candidates[0], "quick schedules")
+    search.news.tell("quick schedules")
     clock.seconds = 0.5
     search.news.tick()
     assert len(heard) == 1
@@ -217,12 +217,12 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
         raise BrokenPipeError
 
     broken = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
-    broken.tell(broken.candidates[0], "quick schedules")
+    broken.news.tell("quick schedules")
     broken.news._listener = fail
     clock.seconds = 2.0
     broken.news.tick()
     with pytest.raises(BrokenPipeError):
-        broken.tell(broken.candidates[0], "more schedules")
+        broken.news.tell("more schedules")
 
 
 def test_no_configuration_exceeds_a_bound_that_was_told() -> None:
