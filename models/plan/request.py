@@ -101,23 +101,8 @@ class Cluster(StrictModel):
         """Number of devices."""
         return self.nodes * self.devices_per_node
 
-    def rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:
-        """Return the rank of a pipeline device of a replica, from 0 on; ranks fill node by node.
-
-        Parameters
-        ----------
-        device, replica : int
-            From 0 on.
-        shape : pair of int
-            Pipeline depth and number of replicas.
-        order : RankOrder
-            Which ranks are neighbours.
-
-        Returns
-        -------
-        int
-            The rank.
-        """
+    def _rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:
+        # Ranks fill node by node; `shape` is pipeline depth and number of replicas.
         depth, replicas = shape
         if order is RankOrder.STAGES_FIRST:
             return replica * depth + device
@@ -130,8 +115,10 @@ class Cluster(StrictModel):
         ----------
         a, b : int
             The devices.
-        shape, order
-            As for `rank`.
+        shape : pair of int
+            Pipeline depth and number of replicas.
+        order : RankOrder
+            Which ranks are neighbours.
 
         Returns
         -------
@@ -139,8 +126,8 @@ class Cluster(StrictModel):
             That between nodes, if the two are on different nodes in some replica.
         """
         crosses = any(
-            self._node(self.rank(a, replica, shape, order))
-            != self._node(self.rank(b, replica, shape, order))
+            self._node(self._rank(a, replica, shape, order))
+            != self._node(self._rank(b, replica, shape, order))
             for replica in range(shape[1])
         )
         return self._link(crosses, self.within_node, self.between_nodes)
@@ -150,17 +137,15 @@ class Cluster(StrictModel):
 
         Parameters
         ----------
-        device : int
-            The pipeline device.
-        shape, order
-            As for `rank`.
+        device, shape, order
+            As for `p2p`.
 
         Returns
         -------
         Link
             That between nodes, if the replicas are on several.
         """
-        ranks = (self.rank(device, replica, shape, order) for replica in range(shape[1]))
+        ranks = (self._rank(device, replica, shape, order) for replica in range(shape[1]))
         crosses = len({self._node(rank) for rank in ranks}) > 1
         return self._link(
             crosses,

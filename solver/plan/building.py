@@ -213,31 +213,24 @@ class PipelineBuilder:
     def _balanced_split(
         self, size: int, devices: Devices, in_flight: Devices, *, quick: bool
     ) -> Split | None:
-        problem = self._problem(size, devices, in_flight)
-        if not quick:
-            return self._searched_split(problem, size, devices, in_flight)
-        free = self._unlimited(size, devices)
-        # Where the best of all splits fits, it is the best of those that fit.
-        return free if free is None or problem.fits(free.boundaries) else quick_split(problem)
-
-    def _searched_split(
-        self, problem: SplitProblem, size: int, devices: Devices, in_flight: Devices
-    ) -> Split | None:
-        # The quick split, or a better one if it is not proved to be balanced.
-        quick = None
+        problem, known = self._problem(size, devices, in_flight), None
+        if quick:
+            free = self._unlimited(size, devices)
+            # Where the best of all splits fits, it is the best of those that fit.
+            return free if free is None or problem.fits(free.boundaries) else quick_split(problem)
         with suppress(SplitUndecidedError):
-            quick = self._balanced(size, devices, in_flight, quick=True)
-            if quick is None or quick.proved:
-                return quick
+            known = self._balanced(size, devices, in_flight, quick=True)
+            if known is None or known.proved:
+                return known
         try:
             found = best_split(problem)
         except SplitUndecidedError:
-            if quick is None:
+            if known is None:
                 raise
-            return quick
-        if quick is None or found is None or found.slowest_device < quick.slowest_device:
+            return known
+        if known is None or found is None or found.slowest_device < known.slowest_device:
             return found
-        return replace(quick, proved=found.proved)
+        return replace(known, proved=found.proved)
 
     def _unlimited_split(self, size: int, devices: Devices) -> Split | None:
         return quick_split(self._problem(size, devices, (1,) * len(devices)).unlimited)
