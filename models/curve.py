@@ -57,7 +57,7 @@ class Curve(ShownInNotebooks, Reported):
     points: tuple[CurvePoint, ...]
 
     def written(self) -> dict[str, Any]:
-        """Return plain JSON data; each point carries `at` under the name of what is varied."""
+        """Return plain JSON data; each point also has `at` under the name of the varied amount."""
         data = self.model_dump(mode="json", by_alias=True)
         data["points"] = [{str(self.over): point["at"], **point} for point in data["points"]]
         return data

@@ -119,7 +119,7 @@ def _with_microbatches(instance: PipelineInstance, value: Decimal | Multiple) ->
 
 
 def _with_chunks(instance: PipelineInstance, value: Decimal | Multiple) -> Place:
-    """Split the times and activations of every device evenly over its chunks, interleaved."""
+    # Times and activations of every device are split evenly over its chunks.
     count = _whole(value)
     if instance.num_stages != instance.num_devices or instance.placement != "linear":
         raise InputError("expected a pipeline with one stage per device, linear")

@@ -169,7 +169,7 @@ class ParamsDocument(StrictModel):
     """Parameters of a goodput model as they are kept in files.
 
     `params` are step times, `grad` gradient statistics, `init_batch_size` is the batch size of
-    efficiency 1. The rest is what the fit reported, if the parameters are fitted; `observations` is
+    efficiency 1. The rest is the report of the fit, if the parameters are fitted; `observations` is
     their number.
     """
 

@@ -134,7 +134,7 @@ def _runs(points: IntArray) -> Iterator[slice]:
 
 
 def _repeating(points: IntArray, makespans: Floats) -> SteadyState | None:
-    """Return the least period of an evenly spaced run, None if it shows none."""
+    # The least period of an evenly spaced run.
     close = CURVE.tolerance * float(makespans[-1])
     for period in range(1, (len(points) - 1) // 2 + 1):
         shown = makespans[-max(2 * period + 1, len(makespans) // 2 + 1) :]
@@ -146,7 +146,7 @@ def _repeating(points: IntArray, makespans: Floats) -> SteadyState | None:
 
 
 def _predicts(steady: SteadyState, points: IntArray, makespans: Floats) -> bool:
-    """Say if every later point is as predicted, or between what its neighbours predict."""
+    # Every later point is as predicted, or between the predictions of its neighbours.
     later = points > steady.last
     periods = -(-(points[later] - steady.last) // steady.period)
     base = points[later] - periods * steady.period
@@ -162,7 +162,7 @@ TIMES = ("makespans", "bounds", "work_bounds")
 
 
 class WrongBoundError(Exception):
-    """A lower bound above what a schedule reaches: a defect, as one of the two must be wrong."""
+    """A lower bound above the makespan of a schedule: one of the two must be wrong."""
 
 
 def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:

@@ -212,7 +212,7 @@ def _minimise(objective: FitObjective, starts: int) -> tuple[Floats, bool]:
 
 
 def _guesses(objective: FitObjective) -> Iterator[Floats]:
-    """Yield starts made from the data, then the same with random factors, without end."""
+    # Starts made from the data, then the same with random factors, without end.
     guesses = [_guess(objective, gamma) for gamma in FIT.guessed_gammas]
     yield from guesses
     for number in count():
@@ -221,7 +221,7 @@ def _guesses(objective: FitObjective) -> Iterator[Floats]:
 
 
 def _guess(objective: FitObjective, gamma: float) -> Floats:
-    """Return straight lines through the observed times, with what the exchange adds at `gamma`."""
+    """Return lines through the observed times, and the exchange that fits them at `gamma`."""
     design, accum, optim = objective.design, objective.accum, objective.optim
     params = np.array(FIT.published_start)
     params[GAMMA] = gamma
@@ -241,7 +241,7 @@ def _guess(objective: FitObjective, gamma: float) -> Floats:
 
 
 def _line(places: Floats, times: Floats) -> Floats:
-    """Return start and slope of a line through times, of least relative error, both above 0."""
+    # Start and slope of a line through times, of least relative error, both above 0.
     ones, scaled = 1 / times, places / times
     normal = np.array([[ones @ ones, ones @ scaled], [ones @ scaled, scaled @ scaled]])
     determinant = normal[0, 0] * normal[1, 1] - normal[0, 1] ** 2

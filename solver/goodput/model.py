@@ -367,7 +367,6 @@ def _times(perf: PerfParams, chosen: IntArray) -> Floats:
 
 
 def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
-    """Return step time, throughput, efficiency and goodput [4, n] of configurations [4, n]."""
     step_time, throughput = _times(model.perf, chosen)
     efficiency = model.efficiency(_batch(chosen))
     return np.array([step_time, throughput, efficiency, throughput * efficiency])
@@ -480,7 +479,7 @@ def _spread(values: Floats, places: BoolArray) -> Floats:
 
 
 def _smallest(goodput: Floats, nodes: IntArray, replicas: IntArray) -> float:
-    """Return the goodput with the fewest replicas, then nodes, that is not 0 (1 if all are)."""
+    # The goodput with the fewest replicas, then nodes, that is not 0 (1 if all are).
     positive = np.flatnonzero(goodput)
     if not len(positive):
         return 1.0

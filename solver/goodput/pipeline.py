@@ -345,7 +345,7 @@ class PipelineGoodput:
         place = np.where(allowed, place.reshape(nodes.shape), len(cases))
 
         def spread(values: Any) -> Any:
-            # One case more: what is not allowed.
+            # One case more for those that are not allowed.
             table = np.zeros(len(cases) + 1, dtype=values.dtype)
             table[some] = values
             return plain(table[place])
@@ -406,7 +406,7 @@ class PipelineGoodput:
         return f"{' or '.join(map(str, numbers))}, which the sync in the schedules was timed for"
 
     def _network_time(self, nodes: IntArray, replicas: IntArray) -> Floats:
-        """Return the sync time in the unit of the curves, 0 where it is part of the schedules."""
+        # 0 where the sync is part of the schedules.
         if self.has_sync:
             return np.zeros(nodes.shape)
         return np.asarray(self.model.network_time(nodes, replicas)) * self._factor
@@ -414,7 +414,6 @@ class PipelineGoodput:
     def _evaluated(
         self, replicas: IntArray, network: Floats, sizes: IntArray, counts: IntArray
     ) -> PipelineEvaluation:
-        """Evaluate arrays of `sizes` and `counts`, of one shape that the others broadcast to."""
         batch = replicas.astype(np.float64) * sizes * counts
         step, efficiency = self._step_times(network, sizes, counts), self._efficiency(batch)
         throughput = step.rate(batch * self._factor)

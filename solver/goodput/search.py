@@ -295,7 +295,7 @@ class BatchSizeSearch:
         return found[0].or_better(found[1])
 
     def _among_sizes(self, best: Best, fewest: Floats, size: Floats) -> Best:
-        """Return `best`, or what is better with at least `fewest` and other sizes than `size`."""
+        """Return `best`, or better ones with at least `fewest` and other sizes than `size`."""
         case = np.arange(len(fewest))
         enough = best.goodput * (1 + self.params.gain)
         first = np.full(len(fewest), np.ceil(self.limits.low))
@@ -314,7 +314,7 @@ class BatchSizeSearch:
         return found
 
     def _best_steps(self, case: IntArray, atomic: Floats) -> Iterator[Best]:
-        """Yield the best of sizes with the ideal number of micro-batches, rounded each way."""
+        # With the ideal number of micro-batches, rounded each way.
         samples = self.replicas[case] * atomic
         alone = (self.replicas[case] == 1) & (atomic > np.ceil(self.limits.least))
         first = np.maximum(np.ceil(self.limits.least / samples), 1.0 + alone)
@@ -324,7 +324,7 @@ class BatchSizeSearch:
             yield Best(self._allowed_goodput(case, atomic, steps), atomic, steps - 1)
 
     def _potential(self, case: IntArray, atomic: Floats, fewest: Floats) -> Floats:
-        """Return the goodput of a size with at least `fewest` micro-batches, any real number."""
+        # The goodput of a size with at least `fewest` micro-batches, any real number.
         samples = self.replicas[case] * np.maximum(atomic, 1.0)
         ideal = np.maximum(self._ideal_steps(case, atomic), self.limits.least / samples)
         return self._goodput(
@@ -332,7 +332,7 @@ class BatchSizeSearch:
         )
 
     def _ideal_steps(self, case: IntArray, atomic: Floats) -> Floats:
-        """Return the real number of micro-batches that is best where only efficiency limits it."""
+        # The best real number of micro-batches where only efficiency limits it.
         time, norm = self._times(case, atomic)
         sqr, var = self.grad.normalised
         scale = self.replicas[case] * atomic / self.limits.least

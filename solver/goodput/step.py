@@ -1,4 +1,4 @@
-"""The one model of step times: what is proved, what schedules reach, and the rates that follow."""
+"""Proven ranges of step times, and the rates that follow from them."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class PipelineArrays:
 
 
 def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the amounts that forwards take and other ops give back, and the room; in grains."""
+    # Amounts that forwards take and other ops give back, and the room; in grains.
     stages, capacity = len(device), pipeline.request.cluster.memory
     freed = np.zeros((rows, stages), dtype=np.int64)
     room = np.full(device.max() + 1, 2**60, dtype=np.int64)
@@ -258,7 +258,7 @@ def memory_bound(arrays: PipelineArrays) -> int:
 
 
 def _byte_ticks(arrays: PipelineArrays, share: Fraction) -> list[int]:
-    """Return the least amount times time that one micro-batch takes of each stage's memory."""
+    # The least amount times time that one micro-batch takes of each stage's memory.
     there, back = arrays.links()
     own = arrays.duration[:2].sum(axis=0)
     own[:-1] += there[:-1] + back[1:]

@@ -423,7 +423,7 @@ class Pipeline:
 
 
 def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:
-    """Return the time that all-reduces go on after a backward that makes gradients by layers."""
+    # Time that all-reduces go on after a backward that makes gradients by layers.
     now = free = Fraction(0)
     for time, allreduce in zip(reversed(backward), reversed(reduced), strict=True):
         now += time

@@ -1,4 +1,4 @@
-"""A configuration on its way through the search, and what is known of it."""
+"""A configuration on its way through the search."""
 
 from __future__ import annotations
 

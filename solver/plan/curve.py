@@ -67,7 +67,7 @@ def measure_curve(
         for. The curve then answers for that number only.
     heuristics : sequence of str, optional
         The best of these is taken; by default of all that apply and do not search. Schedules that
-        exceed the memory do not count, so what is extrapolated is not known to fit.
+        exceed the memory do not count; extrapolated ones are not known to fit.
     exact : bool
         Solve every point with `ppsolve.optimize`.
     on_progress : callable, optional

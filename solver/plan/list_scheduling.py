@@ -159,8 +159,8 @@ class QuickScheduler:
             return None
         try:
             chains = self._chains(heuristic.name, heuristic.orders, instance, problem)
-            # Most of these orders take more memory than there is; timing and checking one to find
-            # that out takes 10 to 50 ms.
+            # Most of these orders exceed the memory; timing and checking one to find that out takes
+            # 10 to 50 ms.
             schedule = None if chains.overfills(problem) else chains.timed(problem)
         except (NotApplicableError, DeadlockError):
             return None
@@ -173,7 +173,7 @@ class QuickScheduler:
         instance: PipelineInstance,
         problem: Problem,
     ) -> Chains:
-        """Return published orders as ops; those of the last shape are kept."""
+        # Published orders as ops; those of the last shape are kept.
         if self._shape is not instance:
             self._shape = instance
             self._ordered.clear()
@@ -315,7 +315,7 @@ def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int
 
 
 def _members(device: IntArray, devices: int) -> IntArray:
-    """Return pointers to the stages of each device, then these, the last first."""
+    # Pointers to the stages of each device, then these, the last first.
     last_first = np.arange(len(device))[::-1]
     order = last_first[np.argsort(device[last_first], kind="stable")]
     ends = devices + 1 + np.cumsum(np.bincount(device, minlength=devices))
@@ -329,7 +329,7 @@ def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
 
 
 def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:
-    """Return the starts of all-reduces and optimizer steps, first come first served."""
+    # All-reduces and optimizer steps, first come first served.
     ends = _last_ends(arrays, start)
     ready, idle = ends[-1], np.zeros((2, len(arrays.room)), dtype=np.int64)
     np.maximum.at(idle[1], arrays.device, ends.max(axis=0))

@@ -177,7 +177,7 @@ class PlanSearch:
     def _least_step(self, configuration: Configuration) -> Fraction:
         # A lower bound for any split and schedule. Some device does at least its share of the work;
         # one micro-batch passes all layers twice; and what all of them keep meanwhile takes its
-        # time in the memory there is.
+        # time in the memory of the devices.
         c, builder = configuration, self._builder
         size, kind = c.microbatch_size, c.backward
         work = builder.layers(size).total * Fraction(c.microbatches, c.pipeline_depth)

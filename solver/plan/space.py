@@ -62,7 +62,7 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
 def _combinations(
     request: PlanRequest, not_formed: Counter[str]
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield fields of a configuration, and its number of micro-batches or its batch size."""
+    # Fields of a configuration, and its number of micro-batches or its batch size.
     search = request.search
     backward = search.backward or (("split",) if request.model.is_split else ("fused",))
     lists: tuple[Sequence[Any], ...] = (
@@ -142,7 +142,7 @@ def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankO
 def _microbatches(
     request: PlanRequest, samples: int, count: int, not_formed: Counter[str]
 ) -> int | None:
-    """Return micro-batches per replica, `samples` being one micro-batch of every replica."""
+    # Per replica; `samples` are one micro-batch of every replica.
     goodput, most = request.goodput, 10**12  # up to it all figures are exact as doubles
     if request.search.microbatches is None:
         if count % samples:

@@ -108,7 +108,7 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
 
 def _coarse_start(problem: SplitProblem, start: Boundaries, params: SplitParams) -> Boundaries:
     # Rounding makes nearly equal layers equal. Which stages have how many layers is then quickly
-    # found, and most of what is to be gained.
+    # found, and most of the gain.
     median = median_low(problem.times)
     if median == 0:
         return start

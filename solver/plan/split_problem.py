@@ -1,4 +1,4 @@
-"""Splits of a model's layers into pipeline stages: what is asked, and the answer."""
+"""The problem of splitting layers into pipeline stages, and its answer."""
 
 from __future__ import annotations
 

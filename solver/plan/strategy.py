@@ -2,7 +2,7 @@
 
 What is proved unable to win gets its quick schedule after the first sweeps, for the table. What a
 round does to a configuration depends on that configuration alone. Effort is counted in schedules
-and levels, and the clock only ends it: a longer plan does what a shorter one did, then more.
+and levels, and the clock only ends it: the work of a longer plan begins with that of a shorter one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _schedule_promising(search: PlanSearch) -> None:
 
 
 def _schedule_rest(search: PlanSearch) -> None:
-    """Give all others a quick schedule; those whose split takes a search come last."""
+    # Those whose split takes a search come last.
     candidates = list(_by_shape(search))
     rest = [c for c in candidates if not search.is_tried(c)]
     for candidate in rest[: search.limits.params.scheduled_anyway]:
@@ -84,7 +84,6 @@ def _by_shape(search: PlanSearch) -> Iterator[Candidate]:
 
 
 def _sweep_first(search: PlanSearch) -> None:
-    """Give those whose split stays schedules by more rules, and sweep the best of them."""
     params = search.limits.params
     final = [c for c in _ranking(search, params.promising) if c.level is not Level.ENUMERATED]
     swept = [c for c in final if _is_swept(search, c)]
@@ -96,7 +95,6 @@ def _sweep_first(search: PlanSearch) -> None:
 
 
 def _improve_promising(search: PlanSearch) -> None:
-    """Schedule all that is within a factor of the best by more rules, the best first."""
     for candidate in _ranking(search, search.limits.params.promising):
         if search.is_late:
             return
@@ -107,7 +105,6 @@ def _improve_promising(search: PlanSearch) -> None:
 
 
 def _try_rules(search: PlanSearch, candidate: Candidate) -> None:
-    """Schedule a candidate by more rules, and justify the best of these schedules."""
     params = search.limits.params
     if candidate.rule is not None and not search.is_late and not search.is_beaten(candidate):
         search.news.tell("more schedules")
@@ -116,7 +113,6 @@ def _try_rules(search: PlanSearch, candidate: Candidate) -> None:
 
 
 def _ranking(search: PlanSearch, factor: float) -> list[Candidate]:
-    """Return the candidates that may win and are within a factor of the best, the best first."""
     if search.winner is None:
         return []
     least = search.winner.low / factor
@@ -160,7 +156,7 @@ def _is_swept(search: PlanSearch, candidate: Candidate) -> bool:
 
 
 def _sweep(search: PlanSearch, candidate: Candidate, number: int) -> None:
-    """Give a candidate the sweep of a round, unless it has had it; justify all rules first."""
+    # All rules are justified first.
     params = search.limits.params
     if candidate.rounds > number:
         return
@@ -174,7 +170,6 @@ def _sweep(search: PlanSearch, candidate: Candidate, number: int) -> None:
 
 
 def _raise_finalists(search: PlanSearch, level: Level, *, is_swept: bool) -> None:
-    """Refine as many finalists as the limits allow up to a level, while they may still win."""
     finalists = _finalists(search, search.limits.params.promising)
     alike = (c for c in finalists if _is_swept(search, c) is is_swept)
     for candidate in islice(alike, search.limits.finalists):

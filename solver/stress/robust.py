@@ -124,7 +124,7 @@ class _RobustOrderSearch:
         return 1 + int(latest[int(self.random.integers(len(latest)))])
 
     def _waiting(self, run: int) -> list[tuple[int, int]]:
-        """Return (resource, place) of the ops on a run's longest path that wait for a resource."""
+        # (resource, place) of the ops on a run's longest path that wait for a resource.
         end, start = self.ends[:, run], self.ends[:, run] - self.durations[:, run]
         seats = {
             op: (resource, place)
@@ -145,7 +145,7 @@ class _RobustOrderSearch:
         return found
 
     def _moved(self, chain: IntArray, place: int) -> IntArray:
-        """Return a chain with the op at a place earlier, or the one before it later."""
+        # A chain with the op at a place earlier, or the one before it later.
         far = int(self.random.integers(1, self.params.farthest + 1))
         source, target = place, max(0, place - far)
         if self.random.random() < 0.5:
