@@ -17,8 +17,7 @@ import ppsolve
 from ppsolve.models.goodput.files import load_observations
 from ppsolve.models.goodput.params import GradParams, PerfParams
 from ppsolve.solver.goodput.fit import fit_goodput
-from ppsolve.solver.goodput.model import GoodputModel
-from ppsolve.solver.goodput.table import goodput_table
+from ppsolve.solver.goodput.model import GoodputModel, goodput_table
 
 PLANS = INSTANCES / "plans"
 MODEL = GoodputModel(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Status
     from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.core.violation import Violation
-    from ppsolve.models.curve.document import Curve
+    from ppsolve.models.curve import Curve
     from ppsolve.models.documents.errors import (
         DeadlockError,
         InputError,
@@ -38,19 +38,18 @@ if TYPE_CHECKING:
     from ppsolve.models.plan.request import PlanRequest, load_request
     from ppsolve.models.plan.result import Plan
     from ppsolve.solver.bench.many import Answer, optimize_many
-    from ppsolve.solver.curve.api import curve
+    from ppsolve.solver.curve import curve
     from ppsolve.solver.goodput.curve import ScheduleCurve
     from ppsolve.solver.goodput.fit import fit_goodput
-    from ppsolve.solver.goodput.model import GoodputModel
+    from ppsolve.solver.goodput.model import GoodputModel, goodput_table
     from ppsolve.solver.goodput.pipeline import PipelineGoodput
-    from ppsolve.solver.goodput.table import goodput_table
     from ppsolve.solver.optimize.api import check, compare, optimize, simulate
     from ppsolve.solver.optimize.kinds import load_instance, parse_instance
     from ppsolve.solver.optimize.stress import stress
     from ppsolve.solver.pipeline.replicas.step import StepAnswer, StepScheduler
+    from ppsolve.solver.plan.api import plan
     from ppsolve.solver.plan.curve import measure_curve
     from ppsolve.solver.plan.placements import optimize_placements
-    from ppsolve.solver.plan.service import plan
     from ppsolve.solver.run.progress import Progress
 
 register_display("html", "ppsolve.solver.render.notebook:html_of")
@@ -59,7 +58,7 @@ register_display("frame", "ppsolve.solver.render.notebook:frame_of")
 
 _HOME = {
     "Answer": "solver.bench.many",
-    "Curve": "models.curve.document",
+    "Curve": "models.curve",
     "DeadlockError": "models.documents.errors",
     "GoodputModel": "solver.goodput.model",
     "GradParams": "models.goodput.params",
@@ -91,9 +90,9 @@ _HOME = {
     "Violation": "models.core.violation",
     "check": "solver.optimize.api",
     "compare": "solver.optimize.api",
-    "curve": "solver.curve.api",
+    "curve": "solver.curve",
     "fit_goodput": "solver.goodput.fit",
-    "goodput_table": "solver.goodput.table",
+    "goodput_table": "solver.goodput.model",
     "load_instance": "solver.optimize.kinds",
     "load_request": "models.plan.request",
     "load_schedule": "models.core.documents",
@@ -102,7 +101,7 @@ _HOME = {
     "optimize_many": "solver.bench.many",
     "optimize_placements": "solver.plan.placements",
     "parse_instance": "solver.optimize.kinds",
-    "plan": "solver.plan.service",
+    "plan": "solver.plan.api",
     "simulate": "solver.optimize.api",
     "stress": "solver.optimize.stress",
 }

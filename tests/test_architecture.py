@@ -65,7 +65,7 @@ LOADING_ORTOOLS = (
     "ppsolve.solver.kfac.warm_start",
     "ppsolve.solver.overlap.least_bytes",
     "ppsolve.solver.overlap.idle_free",
-    "ppsolve.solver.plan.assignment",
+    "ppsolve.solver.plan.split_cpsat",
 )
 """Importing these loads OR-tools, so all others import them inside functions only."""
 

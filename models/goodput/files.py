@@ -1,4 +1,4 @@
-"""Files of the goodput model: observations (JSON or CSV) and parameter documents (JSON)."""
+"""Documents of the goodput model: observations (JSON or CSV), parameters and results (JSON)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ppsolve.models.core.arrays import Floats, as_number
+from ppsolve.models.core.result import Reported
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
-from ppsolve.models.goodput.observations import Fit, Observations
-from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.models.goodput.params import Fit, GradParams, Observations, PerfParams
 
 COLUMNS = tuple(field.name for field in fields(Observations))
 
@@ -29,16 +29,13 @@ BYTE_ORDER_MARK = "\ufeff"
 def load_observations(path: str | Path) -> Observations:
     """Read measured steps: CSV with a header if the name ends in ``.csv``, else a JSON list.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file; ``-`` is standard input (JSON).
+    ``-`` is standard input (JSON).
 
     Raises
     ------
     InputError
-        Names the file, the column, the place (counted from 0; for text in CSV also the line)
-        and what would be right.
+        Names the file, the column, the place (counted from 0; for text in CSV also the line) and
+        the expected value.
     """
     source = source_name(path)
     text = read_text(path)
@@ -80,7 +77,6 @@ def _from_csv(text: str) -> dict[str, Any]:
 
 
 def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and cells of each line that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         for row in reader:
@@ -120,7 +116,6 @@ def _refuse_none(rows: Sequence[Any]) -> None:
 
 
 def _finite(value: Any) -> float:
-    """Return a number that may be very large or small, as gradients are."""
     try:
         return as_number("", value, most=sys.float_info.max)
     except InputError as error:
@@ -173,16 +168,9 @@ class ErrorSummaries(StrictModel):
 class ParamsDocument(StrictModel):
     """Parameters of a goodput model as they are kept in files.
 
-    Parameters
-    ----------
-    params : PerfFields
-        Step times.
-    grad : GradFields, optional
-        Gradient statistics.
-    init_batch_size : number, optional
-        Batch size of efficiency 1.
-    objective, fixed, warnings, observations, residuals
-        What the fit reported, and how many observations it had, if the parameters are fitted.
+    `params` are step times, `grad` gradient statistics, `init_batch_size` is the batch size of
+    efficiency 1. The rest is the report of the fit, if the parameters are fitted; `observations` is
+    their number.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -214,7 +202,7 @@ class ParamsDocument(StrictModel):
         grad: GradParams | None = None,
         init_batch_size: float | None = None,
     ) -> Self:
-        """Return the document of a fit, and of what else is known about the job.
+        """Return the document of a fit, as `load_params` reads it.
 
         Parameters
         ----------
@@ -228,7 +216,7 @@ class ParamsDocument(StrictModel):
         Returns
         -------
         ParamsDocument
-            As `load_params` reads it.
+            The document.
 
         Raises
         ------
@@ -273,9 +261,44 @@ def load_params(path: str | Path) -> ParamsDocument:
     Raises
     ------
     InputError
-        Names the file, the field and what would be right.
+        Names the file, the field and the expected value.
     """
     data, source = read_json(path), source_name(path)
     if isinstance(data, dict) and "params" not in data and data.keys() & PerfFields.model_fields:
         data = {"params": data}
     return ParamsDocument.parse(data, source)
+
+
+class GoodputRow(Reported):
+    """One configuration.
+
+    `batch_size` is samples per step over all replicas and accumulation steps, `accum_steps` the
+    micro-batches before the one that exchanges gradients. Times are in the unit of the parameters,
+    throughput and goodput in samples per that unit. An allocation without any allowed configuration
+    has goodput 0, and neither times nor throughput.
+    """
+
+    num_nodes: int
+    num_replicas: int
+    atomic_bsz: int
+    accum_steps: int
+    batch_size: int
+    step_time: float | None = None
+    throughput: float | None = None
+    efficiency: float | None = None
+    goodput: float | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the limits allow any configuration there."""
+        return self.goodput is None or self.goodput > 0
+
+
+class GoodputRows(Reported):
+    """Predictions (`prediction`), or the best of each allocation (`optimum`)."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Literal["goodput-result"] = "goodput-result"
+    what: Literal["prediction", "optimum"]
+    init_batch_size: float | None = None
+    rows: tuple[GoodputRow, ...]

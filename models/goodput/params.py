@@ -1,10 +1,10 @@
-"""Step time parameters and gradient statistics of data-parallel training."""
+"""Step time parameters, gradient statistics and measured steps of data-parallel training."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class PerfParams:
     alpha_c, beta_c : float
         Forward and backward of a micro-batch of b samples take ``alpha_c + beta_c * b``.
     alpha_n, beta_n : float
-        Gradient exchange over several nodes, and what each replica beyond the second adds.
+        Gradient exchange over several nodes, and the time of each replica beyond the second.
     alpha_r, beta_r : float
         The same inside one node.
     gamma : float
@@ -86,7 +86,7 @@ class PerfParams:
         return plain(self._accum(as_array("atomic_bsz", atomic_bsz, above=0)))
 
     def network_time(self, num_nodes: ArrayLike, num_replicas: ArrayLike) -> Quantity:
-        """Return the time of the gradient exchange; parameters as for `step_time`.
+        """Return the time of the gradient exchange.
 
         Parameters
         ----------
@@ -138,8 +138,7 @@ class PerfParams:
         Returns
         -------
         float or float64[...]
-            ``accum_steps * T_accum + T_optim`` as in Pollux (OSDI 2021), in the unit of the
-            parameters.
+            ``accum_steps * T_accum + T_optim`` (Pollux, OSDI 2021), in the unit of the parameters.
 
         Raises
         ------
@@ -190,27 +189,15 @@ class GradParams:
 
     @property
     def normalised(self) -> GradParams:
-        """The same ratio, the larger one 1.
-
-        Without any gradient ``sqr`` is 1: no more than the batches of the initial size were
-        worth is gained, however large the batch.
-        """
+        """The same ratio, the larger one 1; without any gradient ``sqr`` is 1."""
         largest = max(self.sqr, self.var)
         return GradParams(self.sqr / largest, self.var / largest) if largest else GradParams(1, 0)
 
     def efficiency(self, scale: ArrayLike) -> Quantity:
         """Return the progress per sample, relative to training at the initial batch size.
 
-        Parameters
-        ----------
-        scale : array_like
-            Batch size in initial batch sizes, above 0.
-
-        Returns
-        -------
-        float or float64[...]
-            The published gain (var + sqr) / (var / scale + sqr) (1 for 0 / 0), divided by
-            `scale`: 1 at the initial batch size, falling from there.
+        The published gain (var + sqr) / (var / scale + sqr) (1 for 0 / 0), divided by `scale`,
+        which is the batch size in initial batch sizes, above 0.
 
         Raises
         ------
@@ -234,10 +221,8 @@ def configuration(
 
     Returns
     -------
-    nodes, replicas : int64[...]
-        Of one shape, as are the others.
-    atomic, accum : float64[...]
-        Samples of a micro-batch per replica, and accumulation steps.
+    nodes, replicas, atomic, accum : int64[...], int64[...], float64[...], float64[...]
+        The same in this order.
 
     Raises
     ------
@@ -254,14 +239,14 @@ def configuration(
 
 
 def gamma_norm(a: ArrayLike, b: ArrayLike, gamma: float) -> Floats:
-    """Return (a^gamma + b^gamma)^(1 / gamma): how long two tasks take that partly overlap.
+    """Return (a^gamma + b^gamma)^(1 / gamma): the time of two tasks that partly overlap.
 
     Parameters
     ----------
     a, b : array_like
         Times >= 0, in one unit; they broadcast.
     gamma : float
-        From 1 (one after the other) on; infinity would be the longer one.
+        From 1 (one after the other) on.
 
     Returns
     -------
@@ -275,6 +260,103 @@ def gamma_norm(a: ArrayLike, b: ArrayLike, gamma: float) -> Floats:
 
 
 def further_replicas(replicas: NDArray[Any]) -> Floats:
-    """Return by what beta_n and beta_r count: replicas beyond the second, at least 1e-8."""
+    """Return the factor of beta_n and beta_r: replicas beyond the second, at least 1e-8."""
     further: Floats = np.maximum(replicas - 2, LEAST_TIME)
     return further
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Measured steps, one entry each.
+
+    Parameters
+    ----------
+    num_nodes, num_replicas : array_like [n]
+        Whole numbers, 1 <= nodes <= replicas.
+    atomic_bsz : array_like [n]
+        Micro-batch size per replica, above 0.
+    accum_step_time, optim_step_time : array_like [n]
+        Time of a step without and with gradient exchange, above 0.
+
+    Raises
+    ------
+    InputError
+        Names the argument, the place of the first value that cannot be used, and the expected
+        value.
+    """
+
+    num_nodes: Floats
+    num_replicas: Floats
+    atomic_bsz: Floats
+    accum_step_time: Floats
+    optim_step_time: Floats
+
+    def __post_init__(self) -> None:
+        """Check the columns, and keep them as arrays."""
+        for field in fields(self):
+            whole = field.name.startswith("num")
+            values = as_array(
+                field.name,
+                getattr(self, field.name),
+                above=None if whole else 0,
+                least=float(whole),
+                whole=whole,
+            )
+            if values.ndim != 1:
+                raise InputError("expected a list of numbers", field=field.name)
+            object.__setattr__(self, field.name, values)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if not len(self):
+            raise InputError("expected at least one observation, got none", field="num_nodes")
+        for field in fields(self):
+            length = len(getattr(self, field.name))
+            if length != len(self):
+                raise InputError(
+                    f"expected {len(self)} values like num_nodes, got {length}", field=field.name
+                )
+        allocation(self.num_nodes, self.num_replicas)
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.num_nodes)
+
+    def columns(self) -> tuple[Floats, ...]:
+        """Return the five columns in the order of the fields."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Fitted step times.
+
+    Attributes
+    ----------
+    params : PerfParams
+        The parameters, after the prior on nodes that were not observed.
+    objective : float
+        The minimised function at `raw_params`.
+    raw_params : PerfParams
+        The minimum, before that prior.
+    residuals : float64[n, 2]
+        Predicted over observed accumulation and optimizer step time, as logarithms, in the given
+        order.
+    fixed : mapping
+        Parameters that were not fitted, and why.
+    warnings : tuple of str
+        Parameters that the observations do not identify.
+    starts : int
+        Number of starts of descents.
+    converged : bool
+        Whether the best descent came to rest.
+    """
+
+    params: PerfParams
+    objective: float
+    raw_params: PerfParams
+    residuals: Floats
+    fixed: Mapping[str, str]
+    warnings: tuple[str, ...]
+    starts: int
+    converged: bool

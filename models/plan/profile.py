@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -79,19 +78,18 @@ class LayerProfile(StrictModel):
     Parameters
     ----------
     forward, backward : number, list or Affine
-        Time of one micro-batch. Instead of `backward` both `backward_input` and
-        `backward_weight` may be given; a fused backward then takes their sum.
+        Time of one micro-batch. Instead of `backward` both `backward_input` and `backward_weight`
+        may be given; a fused backward then takes their sum.
     optimizer : number
         Time of the optimizer per step.
     activation_bytes : number, list or Affine
-        What a micro-batch keeps from its forward to its backward.
+        Kept by a micro-batch from its forward to its backward.
     output_bytes : number, list or Affine
-        What a micro-batch sends on where the next layer is on another device (and gets back as
-        gradient).
+        Sent by a micro-batch to a next layer on another device (and back as gradient).
     parameter_bytes : number
         Gradients that replicas all-reduce, and the parameters themselves.
     state_bytes : number, optional
-        What is always in memory; `ModelProfile.state_factor` x `parameter_bytes` by default.
+        Always in memory; `ModelProfile.state_factor` x `parameter_bytes` by default.
     """
 
     name: str = "layer"
@@ -127,8 +125,8 @@ class LayerProfile(StrictModel):
 class ModelProfile(StrictModel):
     """The layers of a model in order, measured at some micro-batch sizes.
 
-    Lists in layers have one number per entry of `microbatch_sizes`. Sizes between or beyond them
-    are planned with only if no layer has a list.
+    Lists in layers have one number per entry of `microbatch_sizes`. Other sizes are planned only if
+    no layer has a list.
     """
 
     microbatch_sizes: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(min_length=1)
@@ -163,7 +161,7 @@ class ModelProfile(StrictModel):
 
     def _check_times(self) -> None:
         for size in self.microbatch_sizes:
-            if not sum(map(sum, zip(self.forward(size), self.backward(size), strict=True))):
+            if not sum(self.amounts("forward", size)) + sum(self.backward(size)):
                 raise InputError(
                     f"expected times > 0, all are 0 at micro-batch size {size}",
                     field="model.layers",
@@ -185,57 +183,35 @@ class ModelProfile(StrictModel):
         amounts = (amount for layer in self.layers for amount in layer.by_size().values())
         return any(isinstance(amount, tuple) for amount in amounts)
 
-    def forward(self, size: int) -> list[Fraction]:
-        """Return the forward time of every layer at a micro-batch size."""
-        return self._each(lambda layer: self._at(layer.forward, size))
+    def amounts(self, field: str, size: int) -> list[Fraction]:
+        """Return an amount of every layer at a micro-batch size.
 
-    def backward_input(self, size: int) -> list[Fraction]:
-        """Return the input-gradient backward time of every layer; split profiles only."""
-        return self._each(lambda layer: self._at(layer.backward_input, size))
+        Parameters
+        ----------
+        field : str
+            A field of `LayerProfile`; amounts that are not given are 0.
+        size : int
+            Samples of a micro-batch.
 
-    def backward_weight(self, size: int) -> list[Fraction]:
-        """Return the weight-gradient backward time of every layer; split profiles only."""
-        return self._each(lambda layer: self._at(layer.backward_weight, size))
+        Returns
+        -------
+        list of Fraction
+            Repeated layers counted.
+        """
+        amounts = ((self._amount(layer, field, size), layer.count) for layer in self.layers)
+        return [amount for amount, count in amounts for _ in range(count)]
 
     def backward(self, size: int) -> list[Fraction]:
         """Return the time of a fused backward of every layer."""
         parts = ("backward", "backward_input", "backward_weight")
-        return self._each(
-            lambda layer: sum((self._at(getattr(layer, part), size) for part in parts), Fraction(0))
-        )
+        return [sum(of) for of in zip(*(self.amounts(part, size) for part in parts), strict=True)]
 
-    def activation_bytes(self, size: int) -> list[Fraction]:
-        """Return the bytes that a micro-batch keeps in every layer."""
-        return self._each(lambda layer: self._at(layer.activation_bytes, size))
-
-    def output_bytes(self, size: int) -> list[Fraction]:
-        """Return the bytes that a micro-batch sends on behind every layer."""
-        return self._each(lambda layer: self._at(layer.output_bytes, size))
-
-    def parameter_bytes(self) -> list[Fraction]:
-        """Return the gradient bytes of every layer."""
-        return self._each(lambda layer: Fraction(layer.parameter_bytes))
-
-    def state_bytes(self) -> list[Fraction]:
-        """Return the bytes that every layer always takes."""
-        return self._each(
-            lambda layer: Fraction(
-                layer.parameter_bytes * self.state_factor
-                if layer.state_bytes is None
-                else layer.state_bytes
-            )
-        )
-
-    def optimizer(self) -> list[Fraction]:
-        """Return the time of the optimizer for every layer."""
-        return self._each(lambda layer: Fraction(layer.optimizer))
-
-    def _each(self, amount: Callable[[LayerProfile], Fraction]) -> list[Fraction]:
-        return [value for layer in self.layers for value in [amount(layer)] * layer.count]
-
-    def _at(self, amount: Affine | tuple[Decimal, ...] | None, size: int) -> Fraction:
-        if amount is None:
-            return Fraction(0)
+    def _amount(self, layer: LayerProfile, field: str, size: int) -> Fraction:
+        amount = getattr(layer, field)
+        if amount is None and field == "state_bytes":
+            return Fraction(layer.parameter_bytes * self.state_factor)
         if isinstance(amount, tuple):
             return Fraction(amount[self.microbatch_sizes.index(size)])
-        return Fraction(amount.fixed) + Fraction(amount.per_sample) * size
+        if isinstance(amount, Affine):
+            return Fraction(amount.fixed) + Fraction(amount.per_sample) * size
+        return Fraction(amount or 0)

@@ -12,11 +12,11 @@ from ppsolve.models.documents.display import ShownInNotebooks, display
 from ppsolve.models.documents.short import Pairs, some_of
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.pipeline.result import PipelineResult
-from ppsolve.models.plan.cluster import RankOrder
+from ppsolve.models.plan.request import RankOrder
 
 
 class Range(Reported):
-    """What is proven of a figure: it is at least `low` and at most `high`."""
+    """Proven limits of a figure."""
 
     low: float
     high: float
@@ -40,9 +40,15 @@ class Configuration(Reported):
     backward: Literal["fused", "split"]
     layer_split: Literal["balanced", "even"]
 
+    @property
+    def num_ops(self) -> int:
+        """Ops of micro-batches in one pipeline."""
+        kinds = 2 if self.backward == "fused" else 3
+        return self.pipeline_depth * self.virtual_stages * self.microbatches * kinds
+
 
 class Verdict(StrEnum):
-    """What became of a configuration."""
+    """Fate of a configuration."""
 
     WINNER = "winner"
     LOST = "lost"
@@ -50,16 +56,16 @@ class Verdict(StrEnum):
 
 
 class Rule(StrEnum):
-    """What decided about a configuration.
+    """Reason for the fate of a configuration.
 
     MEMORY
         Proved: no schedule (no split of the layers) fits the memory.
     BOUND
         Its goodput is proved to be at most that of the winner, whatever its schedule.
     MEASURED
-        Its goodput is proved to be at most that of the winner, given bounds and heuristics.
+        The same, by bounds and heuristics of this configuration.
     SOLVED
-        The same, after the exact solver.
+        The same, by the exact solver.
     ALLOWED
         The schedules that the request allows reach no more than the winner.
     NOT_APPLICABLE
@@ -83,10 +89,10 @@ class Rule(StrEnum):
 class PlanRow(Reported):
     """One configuration of the ranked table.
 
-    Goodput and throughput are in samples per second, `step_time` in the plan's time unit. `low`
-    of the goodput is what the best schedule found reaches (0 without one), `high` what no
-    schedule of this configuration with this split exceeds. `lost_by` is None for the winner, and
-    says why an open one is open.
+    Goodput and throughput are in samples per second, `step_time` in the plan's time unit. `low` of
+    the goodput is that of the best schedule found (0 without one), `high` a bound for this
+    configuration with this split. `lost_by` is None for the winner; for an open one it says why it
+    is open.
     """
 
     rank: int
@@ -104,12 +110,11 @@ class PlanRow(Reported):
 
 
 class PlanCounts(Reported):
-    """How the configurations were decided.
+    """Numbers of configurations by the rule that decided them.
 
-    By memory, by a bound, by their own heuristics (`measured`), by the exact solver (`solved`), as
-    `not_applicable`, or `undecided`: these six sum up to `enumerated`. `heuristic_runs` and
-    `exact_runs` say how many were scheduled and how many given to the exact solver, decided or not;
-    `not_formed` counts combinations of the lists that are no configuration, by reason.
+    The six from `pruned_by_memory` to `undecided` add up to `enumerated`. `heuristic_runs` and
+    `exact_runs` count configurations that were scheduled and that the exact solver ran on, decided
+    or not; `not_formed` counts combinations of the lists that are no configuration, by reason.
     """
 
     enumerated: int
@@ -127,11 +132,11 @@ class PlanCounts(Reported):
 class Plan(ShownInNotebooks, Reported):
     """Outcome of planning.
 
-    `status` is OPTIMAL where no configuration, with its split, can have a higher goodput than the
-    winner, INFEASIBLE where none fits the memory. `goodput` is from what the winner reaches to
-    what is proved of all. Where the request allows certain schedules only, both are about these.
-    `instance` and `result` are the winner's pipeline and its checked schedule. `split_proved` of a
-    row says whether its balanced split is proved to be one.
+    `status` is OPTIMAL if no configuration, with its split, can have a higher goodput than the
+    winner, INFEASIBLE if none fits the memory. `goodput` is that of the winner, and a bound for
+    all; if the request allows certain schedules only, both are about these. `instance` and `result`
+    are the winner's pipeline and its checked schedule. `split_proved` of a row says whether its
+    balanced split is proved to be one.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")

@@ -41,8 +41,7 @@ class Sizes(StrictModel):
     memory : number
         Bytes of each device.
     flops : number
-        Floating-point operations that a device achieves per second, as measured: about half of
-        what its maker promises.
+        Floating-point operations per second of a device, as measured: about half the promised peak.
     bandwidth, node_bandwidth : number
         Bytes per second of one device's transfers within a node, and between nodes.
     latency : number
@@ -166,23 +165,13 @@ def parameters(sizes: Sizes) -> tuple[int, int, int]:
 
 
 def plan_request(sizes: Sizes) -> PlanRequest:
-    """Return a request for the plan of a decoder on a cluster.
+    """Return a request for the plan of a decoder on a cluster, in microseconds.
 
-    A device of it is a group of `tensor_parallel` devices, each of which has a share of the
-    operations and parameters, and sends a share of what the next stage needs (scatter and gather,
-    Narayanan et al. 2021, section 4.1). Memory, activations and transfers are those of one device.
-    Parameters and gradients take 2 bytes each, with weights, gradients and Adam in mixed precision
-    16 bytes, the default of requests.
-
-    Parameters
-    ----------
-    sizes : Sizes
-        Model, cluster and batch.
-
-    Returns
-    -------
-    PlanRequest
-        In microseconds; with any schedule, and one batch size.
+    It has one batch size and allows any schedule. A device of it is a group of `tensor_parallel`
+    devices, each of which has a share of the operations and parameters, and sends a share of the
+    next stage's input (scatter and gather, Narayanan et al. 2021, section 4.1). Memory, activations
+    and transfers are those of one device. Parameters and gradients take 2 bytes each, with weights,
+    gradients and Adam in mixed precision 16 bytes, the default of requests.
     """
     first, last = end_activations(sizes)
     embedding, block, head = parameters(sizes)

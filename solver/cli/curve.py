@@ -10,15 +10,14 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from ppsolve.models.curve.document import Curve, Over
+from ppsolve.models.curve import Curve, Over
 from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, say
 from ppsolve.solver.cli.output import check_writable, print_json, save, stdout_console
-from ppsolve.solver.curve.api import TIME_LIMIT, curve
-from ppsolve.solver.curve.points import Multiple
+from ppsolve.solver.curve import TIME_LIMIT, Multiple, curve
 from ppsolve.solver.generate.flags import parse_number
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.optimize.owners import refuse_huge_numbers

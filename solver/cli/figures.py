@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import write_bytes
 from ppsolve.solver.cli.charts import check_outputs

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.base import explain
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name

@@ -20,7 +20,7 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, json_text, save, stdout_console
-from ppsolve.solver.plan import service
+from ppsolve.solver.plan import api
 from ppsolve.solver.render.plan import plan_chart, plan_line, plan_report
 from ppsolve.solver.render.progress import plan_progress
 
@@ -66,8 +66,8 @@ def register(app: typer.Typer) -> None:
 
 def plan_command(
     request: RequestFile,
-    time_limit: TimeLimit = service.TIME_LIMIT,
-    finalists: Finalists = service.FINALISTS,
+    time_limit: TimeLimit = 45.0,
+    finalists: Finalists = 12,
     gap: Gap = 0.0,
     exhaustive: Exhaustive = False,
     deterministic: opt.Deterministic = False,
@@ -117,7 +117,7 @@ def _plan(path: Path, options: dict[str, Any], *, quiet: bool, verbose: bool) ->
     limit = options["time_limit"]
     shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=verbose)
     with _about_request(path), shown as listener:
-        return service.plan(request, on_progress=listener, **options)
+        return api.plan(request, on_progress=listener, **options)
 
 
 @contextmanager

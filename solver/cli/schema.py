@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.files import ParamsDocument
-from ppsolve.models.goodput.result import GoodputRows
+from ppsolve.models.goodput.files import GoodputRows, ParamsDocument
 from ppsolve.models.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.models.plan.request import PlanRequest

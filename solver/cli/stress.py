@@ -15,7 +15,7 @@ from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.optimize.kinds import load_instance
 from ppsolve.solver.optimize.stress import RUNS, stress
 from ppsolve.solver.render.stress import stress_report
-from ppsolve.solver.stress.jitter import ALL_KINDS
+from ppsolve.solver.stress.replay import ALL_KINDS
 
 WHOLE, HALVES = "B", ("I", "W")
 """Kinds of a whole backward and of its halves."""

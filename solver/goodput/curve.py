@@ -1,10 +1,11 @@
-"""Makespan of one pipeline over its number of micro-batches: what was measured, and beyond it."""
+"""Makespan of a pipeline over its number of micro-batches, measured and extrapolated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,155 @@ from ppsolve.models.core.arrays import Floats, as_array, as_number, plain, refus
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.goodput.steady_state import TOLERANCE, SteadyState, steady_state
+
+
+@dataclass(frozen=True)
+class CurveParams:
+    """When growth over micro-batches counts as steady."""
+
+    # Relative to the largest time: below it, two times differ by rounding only.
+    tolerance: float = 1e-9
+    # A run of evenly spaced points is trusted if its length is its end over this, or more.
+    least_cover: int = 4
+    # Points of a trusted run, at least: of three, two steps may be the same by chance.
+    least_run: int = 4
+
+
+CURVE = CurveParams()
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """Growth of a makespan once warm-up and cool-down no longer change.
+
+    Parameters
+    ----------
+    last : int
+        Largest number of micro-batches that the growth was read from.
+    period, growth : int, float
+        Micro-batches after which the growth repeats, and the growth of the makespan per period.
+    repeats : bool
+        Whether the growth was seen to repeat, in schedules of one method and for two whole periods
+        at least; False for a mere difference quotient, which may be off either way.
+    """
+
+    last: int
+    period: int
+    growth: float
+    repeats: bool
+
+    @property
+    def slope(self) -> float:
+        """Time per micro-batch."""
+        return self.growth / self.period
+
+
+def steady_state(
+    points: IntArray,
+    makespans: Floats,
+    methods: Sequence[str],
+    optimal: Sequence[bool],
+    least_slope: float,
+) -> SteadyState:
+    """Return the growth of the makespan at the largest measured numbers of micro-batches.
+
+    Schedules may repeat after several micro-batches only: 1F1B on 4 stages with F = 1, B = 2
+    and latency 1 grows by 5, 5, 5, 3, so by 18 per 4 micro-batches, 4.5 for each.
+
+    1. Only the last points count whose schedules are of one method or all proved optimal: the best
+    of
+       several methods may change from one to the other and back.
+    2. A run is a stretch of n >= 4 evenly spaced points whose length is at least a quarter of its
+    last
+       point: few neighbours far out say nothing of a longer period.
+    3. It repeats after p of its points if the makespan grew by one and the same amount over every p
+       points within its last max(2p + 1, n // 2 + 1) points: two whole periods, and half of a long
+       run, whose start may still be warm-up.
+    4. The latest run counts that repeats, with its least p, that predicts every later point, and
+    that
+       does not grow less than `least_slope`.
+    5. Without one it is the difference quotient between the last point and the last one of at most
+    half
+       as many micro-batches (else the first): far apart, so that part of a period weighs little.
+
+    Parameters
+    ----------
+    points : int64[k]
+        Numbers of micro-batches, ascending, k >= 2.
+    makespans : float64[k]
+        Not decreasing.
+    methods, optimal : sequence of str, sequence of bool
+        Source of each schedule, and whether it is proved optimal.
+    least_slope : float
+        Lower bound on the time per micro-batch: a smaller growth cannot go on.
+
+    Returns
+    -------
+    SteadyState
+        The growth.
+    """
+    since = _since(methods, optimal)
+    for run in reversed(list(_runs(points[since:]))):
+        shown = slice(since + run.start, since + run.stop)
+        found = _repeating(points[shown], makespans[shown])
+        if (
+            found is not None
+            and found.slope >= least_slope * (1 - CURVE.tolerance)
+            and _predicts(found, points, makespans)
+        ):
+            return found
+    far = max(int(np.searchsorted(points, points[-1] / 2, side="right")) - 1, 0)
+    growth = float(makespans[-1] - makespans[far])
+    return SteadyState(int(points[-1]), int(points[-1] - points[far]), growth, repeats=False)
+
+
+def _since(methods: Sequence[str], optimal: Sequence[bool]) -> int:
+    # From which point on all schedules are of one method, or all proved optimal.
+    others = [place for place, name in enumerate(methods) if name != methods[-1]]
+    unproved = [place for place, is_optimal in enumerate(optimal) if not is_optimal]
+    return min(max(others, default=-1), max(unproved, default=-1)) + 1
+
+
+def _runs(points: IntArray) -> Iterator[slice]:
+    """Yield the longest stretches of evenly spaced points that are long enough to be trusted."""
+    steps = np.diff(points)
+    cuts = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    for first, last in pairwise(cuts):
+        far = (points[last] - points[first]) * CURVE.least_cover >= points[last]
+        if last - first + 1 >= CURVE.least_run and far:
+            yield slice(first, last + 1)
+
+
+def _repeating(points: IntArray, makespans: Floats) -> SteadyState | None:
+    # The least period of an evenly spaced run.
+    close = CURVE.tolerance * float(makespans[-1])
+    for period in range(1, (len(points) - 1) // 2 + 1):
+        shown = makespans[-max(2 * period + 1, len(makespans) // 2 + 1) :]
+        growths = shown[period:] - shown[:-period]
+        if np.ptp(growths) <= close:
+            last, length = int(points[-1]), int(points[-1] - points[-1 - period])
+            return SteadyState(last, length, float(growths[-1]), repeats=True)
+    return None
+
+
+def _predicts(steady: SteadyState, points: IntArray, makespans: Floats) -> bool:
+    # Every later point is as predicted, or between the predictions of its neighbours.
+    later = points > steady.last
+    periods = -(-(points[later] - steady.last) // steady.period)
+    base = points[later] - periods * steady.period
+    grown = makespans[later] - periods * steady.growth
+    close = CURVE.tolerance * makespans[-1]
+    least = makespans[np.maximum(np.searchsorted(points, base, side="right") - 1, 0)]
+    most = makespans[np.searchsorted(points, base)]
+    return bool(np.all((grown >= least - close) & (grown <= most + close)))
+
 
 TIMES = ("makespans", "bounds", "work_bounds")
 """Fields of a curve with a time for each number of micro-batches."""
 
 
 class WrongBoundError(Exception):
-    """A lower bound above what a schedule reaches: a defect, as one of the two must be wrong."""
+    """A lower bound above the makespan of a schedule: one of the two must be wrong."""
 
 
 def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
@@ -31,8 +173,7 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
     bounds, reached : float64[...]
         Proven bounds, and the times of schedules; they broadcast.
     largest : float
-        The greatest figure that went into the bounds. Rounding is up to `TOLERANCE` of it or of
-        the time reached.
+        The greatest figure behind the bounds, to which rounding is relative.
 
     Returns
     -------
@@ -42,9 +183,9 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
     Raises
     ------
     WrongBoundError
-        One is above by more.
+        One is above by more than rounding.
     """
-    above = bounds - reached > TOLERANCE * np.maximum(reached, largest)
+    above = bounds - reached > CURVE.tolerance * np.maximum(reached, largest)
     if np.any(above):
         place = np.unravel_index(np.argmax(above), np.shape(above))
         bound, best = np.asarray(bounds)[place], np.asarray(reached)[place]
@@ -89,8 +230,8 @@ class ScheduleCurve:
 
     All micro-batches are alike, so one left out of a schedule leaves a schedule, which needs no
     more memory. So the optimum does not decrease with the number of micro-batches M: every bound
-    holds for larger M too, and what was measured is reached with fewer as well. Beyond the last
-    point nothing is known to be reached, nor, where memory is limited, to fit at all.
+    holds for larger M too, and every measured makespan for fewer. Beyond the last point nothing is
+    known to be reached, nor, where memory is limited, to fit at all.
 
     The work bound max over devices r of head_r + M w_r + tail_r is convex and piecewise linear in
     M, so the line through two of its values is a lower bound for all M that are not between them.
@@ -106,21 +247,21 @@ class ScheduleCurve:
     work_bounds : sequence of float
         The work bound at each, at most `bounds`; not decreasing, convex.
     methods : sequence of str
-        What made each schedule: the name of a heuristic, or ``cp-sat``.
+        Source of each schedule: the name of a heuristic, or ``cp-sat``.
     time_unit : str
         Unit of all times.
     multiple : int
         Numbers of micro-batches are multiples of this (2 for bidirectional pipes).
     has_sync : bool
-        Whether the schedules contain the data-parallel sync: an all-reduce or reduce-scatter of
-        the gradients of each stage.
+        Whether the schedules contain an all-reduce or reduce-scatter of the gradients of each
+        stage.
     replicas : int or None
         With sync: the number of data-parallel copies that it was timed for, None if unknown.
 
     Raises
     ------
     InputError
-        The figures contradict each other or what is said above; names the field.
+        The figures contradict each other or these rules; names the field.
     """
 
     microbatches: Sequence[int]
@@ -192,7 +333,7 @@ class ScheduleCurve:
         work, gaps = self._work, np.diff(self._points)
         rise = np.diff(work) / gaps
         bent = -np.diff(rise) * np.maximum(gaps[1:], gaps[:-1])
-        if np.any(rise < 0) or np.any(bent > TOLERANCE * work[-1]):
+        if np.any(rise < 0) or np.any(bent > CURVE.tolerance * work[-1]):
             raise InputError(
                 "expected values that do not decrease and grow ever faster: the work bound is "
                 "convex",
@@ -218,9 +359,7 @@ class ScheduleCurve:
 
     @cached_property
     def steady(self) -> SteadyState:
-        """How the makespan grows at the largest measured numbers of micro-batches.
-
-        Its rules are those of `steady_state`.
+        """Growth of the makespan at the largest measured numbers, see `steady_state`.
 
         Raises
         ------
@@ -233,15 +372,15 @@ class ScheduleCurve:
 
     @property
     def slope(self) -> float:
-        """Steady time per micro-batch of the schedules, measured; see `steady`.
+        """Steady time per micro-batch of the schedules; at least `bound_slope`.
 
-        An estimate where `steady.repeats` is False; at least `bound_slope`, as less cannot go on.
+        An estimate where `steady.repeats` is False.
         """
         return max(self.steady.slope, self.bound_slope)
 
     @property
     def bound_slope(self) -> float:
-        """Lower bound on the steady time per micro-batch of any schedules: of the work bound.
+        """Lower bound on the steady time per micro-batch of any schedules.
 
         Raises
         ------
@@ -258,22 +397,12 @@ class ScheduleCurve:
         return float((work[-1] - work[-2]) / (self._points[-1] - self._points[-2]))
 
     def makespan(self, microbatches: Any) -> Any:
-        """Return the makespan of the schedules.
+        """Return the makespan of the schedules, in `time_unit`, at numbers of micro-batches.
 
-        Where measured, as measured. Elsewhere up to the last point the makespan of the next one:
-        with micro-batches left out, its schedule is one. Beyond, the steady state goes on, period
-        by period or, where none was seen, by the slope: see `is_extrapolated`.
-
-        Parameters
-        ----------
-        microbatches : int or array of int
-            Numbers of micro-batches M >= 1.
-
-        Returns
-        -------
-        float or float64[...]
-            In `time_unit`. Up to the last point checked schedules reach it; beyond it is an
-            estimate, not below the proven bound.
+        Up to the last point checked schedules reach it: as measured, or that of the next point,
+        with micro-batches left out. Beyond it is an estimate, not below the proven bound: the
+        steady state goes on, period by period or, where none was seen, by the slope (see
+        `is_extrapolated`).
 
         Raises
         ------
@@ -292,10 +421,7 @@ class ScheduleCurve:
         return plain(self._wanted(microbatches) > self._points[-1])
 
     def holds_for(self, replicas: IntArray) -> BoolArray:
-        """Return for which numbers of copies the schedules are right, bool[...].
-
-        For all, unless the sync in them was timed for one number.
-        """
+        """Mark the numbers of copies for which the schedules are right, bool[...]."""
         held = np.ones(replicas.shape, dtype=np.bool_)
         return held if self.replicas is None else replicas == self.replicas
 
@@ -305,7 +431,7 @@ class ScheduleCurve:
         The largest of: the bounds of all measured numbers up to M; the lines through the two
         neighbouring work bounds on either side of M; and the first bound, of N micro-batches, by
         ceil(N / M), as so many schedules of M one after the other are a schedule of N. Exact for
-        whole times; to the rounding of doubles otherwise.
+        whole times.
         """
         return plain(self._bound(self._wanted(microbatches)))
 
@@ -315,7 +441,6 @@ class ScheduleCurve:
         return wanted
 
     def _carried(self, wanted: IntArray) -> Floats:
-        """Return the makespan of the first point with at least so many micro-batches."""
         place = np.searchsorted(self._points, wanted)
         carried: Floats = self._makespans[np.minimum(place, len(self._points) - 1)]
         return carried
@@ -344,11 +469,9 @@ class ScheduleCurve:
         return at_most(best, reached, self.makespans[-1])
 
     def _line(self, first: IntArray, wanted: IntArray) -> Floats:
-        """Return the line through work bounds `first` and `first` + 1, 0 where they are not.
-
-        Multiplied before it is divided: with whole times and a whole bound behind it, the
-        quotient cannot be rounded past that bound.
-        """
+        # The line through work bounds `first` and `first` + 1, 0 where they do not exist.
+        # Multiplied before it is divided: with whole times and a whole bound behind it, the
+        # quotient cannot be rounded past that bound.
         exists = (first >= 0) & (first + 1 < len(self._points))
         a = np.where(exists, first, 0)
         points, work = self._points, self._work

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.observations import Fit, Observations
-from ppsolve.models.goodput.params import PerfParams
+from ppsolve.models.goodput.params import Fit, Observations, PerfParams
 from ppsolve.solver.goodput.identify import (
     ALPHA_C,
     ALPHA_N,
@@ -21,47 +20,12 @@ from ppsolve.solver.goodput.identify import (
     BETA_C,
     BETA_N,
     BETA_R,
+    FIT,
     GAMMA,
-    LOWER,
     Design,
     ParameterBounds,
     unidentified,
 )
-
-PUBLISHED_START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
-"""Where AdaptDL's `fit_perf_params` begins."""
-
-GAMMA_WEIGHT, RATIO_WEIGHT = 1e-3, 1e-2
-"""Weights of AdaptDL's priors on gamma and on the two ratios of beta to alpha."""
-
-MULTI_NODE_FACTOR = 1.1
-"""Several nodes take at least this much longer than one if none was observed (as in AdaptDL)."""
-
-GUESSED_GAMMAS = (1.001, 2.0, 5.0, 1.4)
-"""Overlaps that the first guesses from the data assume; one start each.
-
-They guard against bad luck: in 25 random jobs of 18 steps with 5 % noise the published start alone
-found the objective of 40 starts. Each more takes the time of one descent.
-"""
-
-DEFAULT_STARTS, MOST_STARTS = 1 + len(GUESSED_GAMMAS), 1000
-"""Starts by default, and at most: more are refused as a mistake, time grows with each."""
-
-MOST_TRIALS = 200
-"""Steps that a descent may try: with 25 one of 29 fits did not come to rest, with 50 all did."""
-
-SHORTER = 0.9
-"""A step with gradient exchange that takes less than this share of one without is no noise."""
-
-ROUGH, FINE = 1e-9, 1e-12
-"""Gain of a step at which a descent, and the last one, is at rest."""
-
-SMOOTHING = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
-"""What the best descent is repeated with: the objective has a kink at a perfect fit.
-
-Of 40 jobs without noise all come to rest within 1e-15 of the best of 40 starts; with the last one
-alone two do not, and end up to 1e-8 above.
-"""
 
 
 def fit_goodput(
@@ -71,26 +35,26 @@ def fit_goodput(
     accum_step_time: ArrayLike,
     optim_step_time: ArrayLike,
     *,
-    starts: int = DEFAULT_STARTS,
+    starts: int = FIT.starts,
 ) -> Fit:
     """Fit step times to observations; the same whatever their order.
 
-    Minimises the root mean squares of the logarithmic errors of both times plus small priors.
-    The published start is one of several, the others come from the data; damped Gauss-Newton
-    steps go down from each. (L-BFGS-B, which the published program uses, halts at the kink that
-    the objective has at a perfect fit.)
+    Minimises the root mean squares of the logarithmic errors of both times plus small priors, by
+    damped Gauss-Newton steps from the published start and others that come from the data.
+    (L-BFGS-B, which the published program uses, halts at the kink that the objective has at a
+    perfect fit.)
 
     Parameters
     ----------
     num_nodes, num_replicas, atomic_bsz, accum_step_time, optim_step_time : array_like [n]
         As in `Observations`.
     starts : int
-        How many starts are tried, the published one first.
+        Number of starts, the published one first.
 
     Returns
     -------
     Fit
-        The parameters, their errors, and the warnings about what the data leave open.
+        The parameters, their errors, and warnings about parameters that the data leave open.
 
     Raises
     ------
@@ -121,24 +85,25 @@ def fit_goodput(
 
 
 def _check_starts(starts: int) -> None:
-    if isinstance(starts, bool) or not isinstance(starts, int) or not 1 <= starts <= MOST_STARTS:
+    most = FIT.most_starts
+    if isinstance(starts, bool) or not isinstance(starts, int) or not 1 <= starts <= most:
         raise InputError(
-            f"expected a whole number 1 to {MOST_STARTS}, got {describe(starts)}", field="starts"
+            f"expected a whole number 1 to {most}, got {describe(starts)}", field="starts"
         )
 
 
 def _with_prior(params: Floats, design: Design) -> list[float]:
-    """Return `params` with several nodes no faster than one, where none were observed."""
+    # Several nodes are no faster than one, where none were observed.
     raised = params.copy()
     if not np.any(design.several_nodes):
-        least = MULTI_NODE_FACTOR * params[[ALPHA_R, BETA_R]]
+        least = FIT.multi_node_factor * params[[ALPHA_R, BETA_R]]
         raised[[ALPHA_N, BETA_N]] = np.maximum(params[[ALPHA_N, BETA_N]], least)
     numbers: list[float] = raised.tolist()
     return numbers
 
 
 def _warnings(objective: FitObjective, params: Floats) -> Iterator[str]:
-    shorter = int(np.count_nonzero(objective.optim < SHORTER * objective.accum))
+    shorter = int(np.count_nonzero(objective.optim < FIT.shorter * objective.accum))
     if 2 * shorter > len(objective.optim):
         yield (
             f"optim_step_time: shorter than accum_step_time in {shorter} of "
@@ -146,10 +111,10 @@ def _warnings(objective: FitObjective, params: Floats) -> Iterator[str]:
         )
     yield from unidentified(objective.design, objective.box, params)
     shortest, largest = np.min(objective.accum), np.max(objective.design.compute)
-    if LOWER * largest > 0.1 * shortest:
+    if FIT.lower * largest > 0.1 * shortest:
         yield (
             f"accum_step_time: times as short as {shortest:g} are near the lower bound "
-            f"{LOWER:g} of every parameter; give them in a smaller unit"
+            f"{FIT.lower:g} of every parameter; give them in a smaller unit"
         )
 
 
@@ -166,11 +131,11 @@ class FitObjective:
 
     def errors(self, params: Floats) -> tuple[Floats, Floats]:
         """Return the logarithmic errors [n] of both times."""
-        accum, optim = self.design.logs(params)
-        return accum - self.log_accum, optim - self.log_optim
+        predicted = self.design.predict(params)
+        return predicted.accum - self.log_accum, predicted.optim - self.log_optim
 
     def value(self, params: Floats, smoothing: float = 0.0) -> float:
-        """Return the objective of AdaptDL, without unit.
+        """Return the objective of AdaptDL: both root mean squares, and the priors.
 
         Parameters
         ----------
@@ -182,11 +147,11 @@ class FitObjective:
         Returns
         -------
         float
-            Both root mean squares of the logarithmic errors, and the priors.
+            Without unit.
         """
         accum, optim = self.errors(params)
         ratios = params[[BETA_N, BETA_R]] / params[[ALPHA_N, ALPHA_R]]
-        prior = GAMMA_WEIGHT * (params[GAMMA] - 1) ** 2 + RATIO_WEIGHT * (ratios @ ratios)
+        prior = FIT.gamma_weight * (params[GAMMA] - 1) ** 2 + FIT.ratio_weight * (ratios @ ratios)
         return _norm(accum, smoothing) + _norm(optim, smoothing) + float(prior)
 
     def model(self, params: Floats, smoothing: float = 0.0) -> tuple[float, Floats, Floats]:
@@ -196,19 +161,13 @@ class FitObjective:
 
         Parameters
         ----------
-        params : float64[7]
-            In the order of `PerfParams`.
-        smoothing : float
+        params, smoothing
             As for `value`.
 
         Returns
         -------
-        value : float
-            The objective, as from `value`.
-        gradient : float64[7]
-            Its slopes by the parameters.
-        curvature : float64[7, 7]
-            Of the Gauss-Newton approximation.
+        value, gradient, curvature : float, float64[7], float64[7, 7]
+            The curvature is that of Gauss-Newton.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum
@@ -229,11 +188,10 @@ def _norm(errors: Floats, smoothing: float) -> float:
 
 
 def _priors(params: Floats) -> tuple[float, Floats, Floats]:
-    """Return value, gradient and Gauss-Newton curvature of the priors."""
     roots = np.zeros((3, len(params)))
     alphas = params[[ALPHA_N, ALPHA_R]]
     ratios = params[[BETA_N, BETA_R]] / alphas
-    scale = np.sqrt([GAMMA_WEIGHT, RATIO_WEIGHT])
+    scale = np.sqrt([FIT.gamma_weight, FIT.ratio_weight])
     roots[0, GAMMA] = scale[0]
     roots[[1, 2], [BETA_N, BETA_R]] = scale[1] / alphas
     roots[[1, 2], [ALPHA_N, ALPHA_R]] = -scale[1] * ratios / alphas
@@ -242,21 +200,20 @@ def _priors(params: Floats) -> tuple[float, Floats, Floats]:
 
 
 def _minimise(objective: FitObjective, starts: int) -> tuple[Floats, bool]:
-    """Return the best parameters [7] of all starts, and whether their descent came to rest."""
-    candidates = [objective.box.clip(np.array(PUBLISHED_START))]
+    candidates = [objective.box.clip(np.array(FIT.published_start))]
     candidates += islice(_guesses(objective), starts - 1)
-    descents = [_descend(objective, start, SMOOTHING[-1], ROUGH) for start in candidates]
+    descents = [_descend(objective, start, FIT.smoothing[-1], FIT.rough) for start in candidates]
     kept = min(descents, key=lambda descent: objective.value(descent[0]))
     current = kept
-    for smoothing in SMOOTHING:
-        current = _descend(objective, current[0], smoothing, FINE)
+    for smoothing in FIT.smoothing:
+        current = _descend(objective, current[0], smoothing, FIT.fine)
         kept = min(kept, current, key=lambda descent: objective.value(descent[0]))
     return kept
 
 
 def _guesses(objective: FitObjective) -> Iterator[Floats]:
-    """Yield starts made from the data, then the same with random factors, without end."""
-    guesses = [_guess(objective, gamma) for gamma in GUESSED_GAMMAS]
+    # Starts made from the data, then the same with random factors, without end.
+    guesses = [_guess(objective, gamma) for gamma in FIT.guessed_gammas]
     yield from guesses
     for number in count():
         factors = np.exp(np.random.default_rng(number).normal(size=7))
@@ -264,9 +221,9 @@ def _guesses(objective: FitObjective) -> Iterator[Floats]:
 
 
 def _guess(objective: FitObjective, gamma: float) -> Floats:
-    """Return straight lines through the observed times, with what the exchange adds at `gamma`."""
+    """Return lines through the observed times, and the exchange that fits them at `gamma`."""
     design, accum, optim = objective.design, objective.accum, objective.optim
-    params = np.array(PUBLISHED_START)
+    params = np.array(FIT.published_start)
     params[GAMMA] = gamma
     params[[ALPHA_C, BETA_C]] = _line(design.compute[:, 1], accum)
     if objective.box.lower[ALPHA_C] == objective.box.upper[ALPHA_C]:
@@ -284,7 +241,7 @@ def _guess(objective: FitObjective, gamma: float) -> Floats:
 
 
 def _line(places: Floats, times: Floats) -> Floats:
-    """Return start and slope of a line through times, of least relative error, both above 0."""
+    # Start and slope of a line through times, of least relative error, both above 0.
     ones, scaled = 1 / times, places / times
     normal = np.array([[ones @ ones, ones @ scaled], [ones @ scaled, scaled @ scaled]])
     determinant = normal[0, 0] * normal[1, 1] - normal[0, 1] ** 2
@@ -305,7 +262,7 @@ def _descend(
     # even the shortest step gains nothing the descent is at rest.
     box, params, damping = objective.box, start, 1e-3
     value, gradient, curvature = objective.model(params, smoothing)
-    for _ in range(MOST_TRIALS):
+    for _ in range(FIT.most_trials):
         moved = box.clip(params + _step(box, params, gradient, curvature, damping))
         reached = objective.value(moved, smoothing)
         if reached < value:
@@ -323,7 +280,7 @@ def _descend(
 def _step(
     box: ParameterBounds, params: Floats, gradient: Floats, curvature: Floats, damping: float
 ) -> Floats:
-    """Return a damped step [7] of the parameters that no bound holds back."""
+    # A damped step [7] of the parameters that no bound holds back.
     held = ((params <= box.lower) & (gradient >= 0)) | ((params >= box.upper) & (gradient <= 0))
     moving = np.flatnonzero(~held & (box.lower < box.upper))
     scale = 1 / np.sqrt(np.maximum(np.diag(curvature)[moving], 1e-300))

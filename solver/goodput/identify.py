@@ -14,23 +14,44 @@ from ppsolve.models.goodput.params import LEAST_TIME, PerfParams, further_replic
 NAMES = tuple(PerfParams.__dataclass_fields__)
 ALPHA_C, BETA_C, ALPHA_N, BETA_N, ALPHA_R, BETA_R, GAMMA = range(7)
 
-LOWER, UPPER = 1e-8, 1e15
-"""Bounds of the times; AdaptDL has no upper one."""
 
-MOST_GAMMA = 10.0
-"""The upper bound of AdaptDL: beyond it the longer time hides the shorter one completely."""
+@dataclass(frozen=True)
+class FitParams:
+    """Bounds, priors and effort of a fit; "AdaptDL" marks values of the published program."""
 
-BLIND = 1e-6
-"""Relative singular value below which a direction changes no prediction.
+    # Bounds of the times; AdaptDL has no upper one.
+    lower: float = 1e-8
+    upper: float = 1e15
+    # Upper bound of gamma (AdaptDL): beyond it the longer time hides the shorter one completely.
+    most_gamma: float = 10.0
+    # Where AdaptDL's `fit_perf_params` begins.
+    published_start: tuple[float, ...] = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+    # Overlaps that the first guesses from the data assume; each adds a start and its time.
+    guessed_gammas: tuple[float, ...] = (1.001, 2.0, 5.0, 1.4)
+    # Weights of the priors on gamma and on the two ratios of beta to alpha (AdaptDL).
+    gamma_weight: float = 1e-3
+    ratio_weight: float = 1e-2
+    # Several nodes take this much longer than one at least, if none was observed (AdaptDL).
+    multi_node_factor: float = 1.1
+    # Starts by default, and at most: more are refused as a mistake.
+    starts: int = 5
+    most_starts: int = 1000
+    # Steps that a descent may try.
+    most_trials: int = 200
+    # Gain of a step at which a descent is at rest; the second one of the last descents.
+    rough: float = 1e-9
+    fine: float = 1e-12
+    # The last descents' smoothing, in turn: the objective has a kink at a perfect fit.
+    smoothing: tuple[float, ...] = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
+    # A share of optim_step_time over accum_step_time below which noise does not explain it.
+    shorter: float = 0.9
+    # Relative singular value below which a direction changes no prediction: far above rounding.
+    blind: float = 1e-6
+    # A parameter is warned about if doubling it changes all predictions by less than this share.
+    faint: float = 1e-4
 
-Far above what rounding leaves of a zero; a larger one takes weak dependence for none.
-"""
 
-FAINT = 1e-4
-"""A parameter whose doubling changes all predictions by less than this share is hardly seen.
-
-With a larger share more parameters are warned about; no figure depends on it.
-"""
+FIT = FitParams()
 
 
 class Prediction(NamedTuple):
@@ -43,13 +64,7 @@ class Prediction(NamedTuple):
 
 
 class Design:
-    """Configurations that were observed; both times are linear in parameters before the norm.
-
-    Parameters
-    ----------
-    nodes, replicas, atomic : float64[n]
-        Nodes, replicas and micro-batch size of each observation.
-    """
+    """Nodes, replicas and micro-batch sizes [n] of observations, as factors of parameters."""
 
     def __init__(self, nodes: Floats, replicas: Floats, atomic: Floats) -> None:
         self.several_nodes = nodes > 1
@@ -66,14 +81,6 @@ class Design:
         """Return the times [n] of a micro-batch and of the gradient exchange."""
         return self.compute @ params[:ALPHA_N], self.network @ params[ALPHA_N:GAMMA] + self.floor
 
-    def logs(self, params: Floats) -> tuple[Floats, Floats]:
-        """Return the logarithms [n] of accumulation and optimizer step time."""
-        accum, network = self.times(params)
-        longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
-        # Not the logarithm of gamma_norm: what overlap adds may be below the rounding of the sum.
-        extra = np.log1p((shorter / longer) ** params[GAMMA]) / params[GAMMA]
-        return np.log(accum), np.log(longer) + extra
-
     def predict(self, params: Floats) -> Prediction:
         """Return the logarithms of both times and their slopes, in closed form."""
         accum, network = self.times(params)
@@ -81,6 +88,7 @@ class Design:
         longer, shorter = np.maximum(accum, network), np.minimum(accum, network)
         ratio = shorter / longer
         power = ratio**gamma
+        # Not the logarithm of gamma_norm: the overlap may be below the rounding of the sum.
         extra, minor = np.log1p(power) / gamma, power / (1 + power)
         share = np.where(accum >= network, 1 - minor, minor)
         accum_slopes, optim_slopes = np.zeros((2, len(accum), len(NAMES)))
@@ -101,7 +109,7 @@ class ParameterBounds:
 
     @classmethod
     def of(cls, design: Design, accum_times: Floats) -> ParameterBounds:
-        """Return the published bounds for observations.
+        """Return the published bounds for observations (AdaptDL).
 
         Parameters
         ----------
@@ -114,10 +122,10 @@ class ParameterBounds:
         -------
         ParameterBounds
             Parameters that no observation depends on are fixed at their lower bound, alpha_c at
-            half of the mean time where there is one micro-batch size only (both as AdaptDL does).
+            half of the mean time if there is one micro-batch size only.
         """
-        lower = np.array([LOWER] * GAMMA + [1.0])
-        upper = np.array([UPPER] * GAMMA + [MOST_GAMMA])
+        lower = np.array([FIT.lower] * GAMMA + [1.0])
+        upper = np.array([FIT.upper] * GAMMA + [FIT.most_gamma])
         fixed: dict[str, str] = {}
         for index, reason in _fixed(design):
             upper[index] = lower[index]
@@ -154,9 +162,9 @@ def _fixed(design: Design) -> Iterator[tuple[int, str]]:
 def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[str, ...]:
     """Return a warning for each free parameter, or group of them, that the data leave open.
 
-    A group is found as the null space of the slopes of all predicted logarithms by the
-    logarithms of the parameters, at a point where no part of the times is negligible. A single
-    parameter is also named if at `params`, away from its bounds, hardly any prediction moves.
+    A group is found as the null space of the slopes of all predicted logarithms by the logarithms
+    of the parameters, at a point where no part of the times is negligible. A single parameter is
+    also named if at `params`, away from its bounds, hardly any prediction moves.
 
     Parameters
     ----------
@@ -175,7 +183,7 @@ def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[
     free = np.array(box.free, dtype=np.int64)
     slopes = _slopes(design, box.clip(_balanced(design, params)))[:, free]
     _, sizes, directions = np.linalg.svd(np.linalg.qr(slopes, mode="r"))
-    seen = np.count_nonzero(sizes > BLIND * np.max(sizes, initial=0.0))
+    seen = np.count_nonzero(sizes > FIT.blind * np.max(sizes, initial=0.0))
     open_space = directions[seen:].T @ directions[seen:]
     warnings, named = [], set()
     for group in _groups(open_space):
@@ -184,23 +192,21 @@ def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[
     reach = np.max(np.abs(_slopes(design, params)), axis=0)
     for index in free.tolist():
         inside = box.lower[index] < params[index] < box.upper[index]
-        if index not in named and inside and reach[index] < FAINT:
+        if index not in named and inside and reach[index] < FIT.faint:
             warnings.append(f"{NAMES[index]}: the observations hardly depend on it")
     return tuple(warnings)
 
 
 def _slopes(design: Design, params: Floats) -> Floats:
-    """Return the slopes [2n, 7] of both logarithms by the logarithms of the parameters."""
+    # By the logarithms of the parameters: [2n, 7].
     prediction = design.predict(params)
     slopes: Floats = np.vstack([prediction.accum_slopes, prediction.optim_slopes]) * params
     return slopes
 
 
 def _balanced(design: Design, params: Floats) -> Floats:
-    """Return parameters for which every part of the times is of the same order.
-
-    The odd factors keep clear of points where two slopes happen to be alike.
-    """
+    # Parameters for which every part of the times is of the same order. The odd factors keep clear
+    # of points where two slopes happen to be alike.
     size = np.median(design.compute[:, 1])
     time = params[ALPHA_C] + params[BETA_C] * size
     each = time / np.max(design.further)
@@ -208,8 +214,7 @@ def _balanced(design: Design, params: Floats) -> Floats:
 
 
 def _groups(open_space: Floats) -> Iterator[list[int]]:
-    """Yield the parameters that the directions of the open space tie together."""
-    tied = np.abs(open_space) > BLIND
+    tied = np.abs(open_space) > FIT.blind
     left = set(np.flatnonzero(np.diag(tied)).tolist())
     while left:
         group, reached = set(), {min(left)}

@@ -17,14 +17,92 @@ from ppsolve.models.core.arrays import (
     refuse,
     whole_numbers,
 )
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.params import gamma_norm
-from ppsolve.solver.goodput.choice import PipelineChoice, PipelineEvaluation, candidates
 from ppsolve.solver.goodput.curve import ScheduleCurve, at_most
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.step import Interval
+
+
+@dataclass(frozen=True)
+class PipelineEvaluation:
+    """Worth of configurations; scalars, or arrays of one shape.
+
+    Parameters
+    ----------
+    batch_size : int
+        Samples per step: replicas x micro-batches x micro-batch size.
+    step_time : Interval
+        In the time unit of the curves; `high` is that of the schedules.
+    throughput, goodput : Interval
+        Samples per time unit of the model; `low` is that of the schedules.
+    efficiency : float
+        Statistical efficiency at the batch size.
+    extrapolated : bool
+        Whether there are more micro-batches than were measured; the schedules' ends are estimates
+        then.
+    """
+
+    batch_size: Any
+    step_time: Interval
+    throughput: Interval
+    efficiency: Any
+    goodput: Interval
+    extrapolated: Any
+
+
+@dataclass(frozen=True)
+class PipelineChoice:
+    """The best configurations; scalars, or arrays of one shape; all 0 where none is allowed.
+
+    Parameters
+    ----------
+    goodput : Interval
+        Samples per time unit of the model; the configuration with the largest `low` is chosen.
+    atomic_bsz, microbatches, batch_size : int
+        Micro-batch size, micro-batches per replica and step, and samples per step.
+    extrapolated : bool
+        Whether there are more micro-batches than were measured: then `low` is an estimate.
+    """
+
+    goodput: Interval
+    atomic_bsz: Any
+    microbatches: Any
+    batch_size: Any
+    extrapolated: Any
+
+
+def _candidates(
+    curve: ScheduleCurve, least: Floats, most: Floats, given: IntArray | None
+) -> tuple[IntArray, BoolArray]:
+    # Return numbers of micro-batches to try (multiples of `ScheduleCurve.multiple`), int64[cases,
+    # k], and which of them are within the limits. A measured one stands in for one that is not
+    # allowed.
+    unit = curve.multiple
+    first = unit * np.ceil(least / unit).astype(np.int64)
+    last = unit * np.floor(most / unit).astype(np.int64)
+    if given is None:
+        grid = _grid(int(last.max(initial=0)), curve)
+        ends = [first, last]
+    else:
+        grid = given[given % unit == 0]
+        ends = []
+    counts = np.concatenate([np.broadcast_to(grid, (len(least), len(grid))), *ends], axis=1)
+    fits = (counts >= np.maximum(first, unit)) & (counts <= last)
+    return np.where(fits, counts, curve.microbatches[0]), fits
+
+
+def _grid(most: int, curve: ScheduleCurve) -> IntArray:
+    # Every number up to 64, eight per doubling beyond (neighbours differ by 9 %), and all measured.
+    unit, dense, steps = curve.multiple, 64, 8
+    doublings = max(0.0, np.log2(max(most, 1) / dense))
+    powers = np.arange(1, int(doublings * steps) + 1) / steps
+    beyond = np.round(dense * 2.0**powers).astype(np.int64) // unit * unit
+    every = np.arange(unit, min(dense, most) + 1, unit)
+    measured = np.array([count for count in curve.microbatches if count <= most], dtype=np.int64)
+    return np.unique(np.concatenate([every, beyond, measured]))
 
 
 @dataclass(frozen=True)
@@ -38,30 +116,26 @@ class PipelineGoodput:
         T_step = (M - 1) tau + ((c + tau)^gamma + T_net^gamma)^(1 / gamma)
 
     For one stage (m = M T_acc) this is the published model with M - 1 accumulation steps; for GPipe
-    on S equal stages with B = 2F, without latency and with gamma = 1, it is the published
-    3 (S - 1 + M) F + T_net of pipelined jobs.
+    on S equal stages with B = 2F, without latency and with gamma = 1, it is the published 3 (S - 1
+    + M) F + T_net of pipelined jobs.
 
-    Up to the last measured number of micro-batches a checked schedule reaches m. Where tau was not
-    seen to repeat (`SteadyState.repeats`), the sync is added to m in full, which is the most that
-    the formula gives for any tau: no more of it counts as hidden than can be shown.
+    Where tau was not seen to repeat (`SteadyState.repeats`), the sync is added to m in full, which
+    is the most that the formula gives for any tau. The same holds where a schedule takes less than
+    (M - 1) tau, as few micro-batches may run faster than many that fill the memory: c + tau is 0
+    then.
 
     The bound on m and the bound tau_b <= tau give a lower bound on T_step: it is m + g(m - (M - 1)
     tau) with g(x) = (x^gamma + T_net^gamma)^(1 / gamma) - x, and for gamma >= 1 the slope of g is
     between -1 and 0, so T_step decreases neither in m nor in tau.
 
-    A schedule may take less than (M - 1) tau, if few micro-batches run faster than many (memory
-    that only many of them fill). Then c + tau is taken as 0: nothing is left to overlap, and the
-    sync is added in full as well.
-
     Where the measured pipelines have the all-reduce (or reduce-scatter) of each stage on their comm
     streams (`ScheduleCurve.has_sync`), T_step is the makespan. Then the answers are for the number
-    of replicas that it was timed for; if the curves do not say, for whichever is asked.
+    of replicas that it was timed for; if the curves do not say, for any.
 
     Parameters
     ----------
     model : GoodputModel
-        Sync time and statistical efficiency. Of the performance parameters only those of T_net
-        and gamma are used, the curves stand for the rest.
+        Sync time (only T_net and gamma of its step times are used) and statistical efficiency.
     curves : mapping of int to ScheduleCurve
         Measured schedules for each micro-batch size b, in one time unit, all with sync or none.
     time_unit : str
@@ -102,7 +176,7 @@ class PipelineGoodput:
         return next(iter(self.curves.values())).has_sync
 
     def _units_per_unit(self) -> float:
-        """Return one time unit of the model in time units of the curves."""
+        # One time unit of the model in time units of the curves.
         units = sorted({curve.time_unit for curve in self.curves.values()})
         if len(units) > 1:
             raise InputError(
@@ -144,8 +218,8 @@ class PipelineGoodput:
         Parameters
         ----------
         num_nodes : int or array of int
-            Nodes that the copies of a stage are spread over, so that their sync leaves a node
-            where this is above 1; at most `num_replicas`.
+            Nodes that the copies of a stage are spread over; at most `num_replicas`. Above 1 their
+            sync leaves a node.
         num_replicas : int or array of int
             Copies K of the pipeline.
         atomic_bsz : int or array of int
@@ -190,8 +264,7 @@ class PipelineGoodput:
     ) -> PipelineChoice:
         """Return the micro-batch size and number of micro-batches with the best goodput.
 
-        Judged by the goodput of the schedules. Batches are from the initial size to
-        `max_batch_size`, both real limits.
+        It is the goodput of the schedules. Batches are from the initial size to `max_batch_size`.
 
         Parameters
         ----------
@@ -200,9 +273,9 @@ class PipelineGoodput:
         max_batch_size : float
             Largest batch.
         microbatches : array of int, optional
-            Numbers of micro-batches to choose from. By default every number up to 64 and eight
-            per doubling beyond, those that were measured, and for each number of replicas the
-            least and the largest one that the limits allow.
+            Numbers of micro-batches to choose from. By default every number up to 64 and eight per
+            doubling beyond, those that were measured, and for each number of replicas the least and
+            the largest one that the limits allow.
 
         Returns
         -------
@@ -213,8 +286,7 @@ class PipelineGoodput:
         Raises
         ------
         InputError
-            Parameters out of range, a largest batch below the initial one, or a number of replicas
-            that the sync in the schedules was not timed for.
+            As for `evaluate`, or a largest batch below the initial one.
         """
         nodes, replicas = allocation(num_nodes, num_replicas)
         held = [curve.holds_for(replicas) for curve in self.curves.values()]
@@ -234,15 +306,15 @@ class PipelineGoodput:
         Parameters
         ----------
         num_nodes, num_replicas : array of int
-            The n and k numbers; the answer is 0 where there are more nodes than replicas, and for
-            replicas that the sync in the schedules was not timed for.
+            The n and k numbers.
         max_batch_size, microbatches
             As for `optimize`.
 
         Returns
         -------
         PipelineChoice
-            Arrays [n, k].
+            0 also where there are more nodes than replicas, and for replicas that the sync in the
+            schedules was not timed for.
         """
         nodes, replicas = broadcast(
             num_nodes=np.atleast_1d(whole_numbers("num_nodes", num_nodes))[:, None],
@@ -273,7 +345,7 @@ class PipelineGoodput:
         place = np.where(allowed, place.reshape(nodes.shape), len(cases))
 
         def spread(values: Any) -> Any:
-            # One case more: what is not allowed.
+            # One case more for those that are not allowed.
             table = np.zeros(len(cases) + 1, dtype=values.dtype)
             table[some] = values
             return plain(table[place])
@@ -289,14 +361,13 @@ class PipelineGoodput:
     def _chosen(
         self, replicas: IntArray, network: Floats, largest: float, given: IntArray | None
     ) -> tuple[IntArray, IntArray]:
-        """Return the best micro-batch size and count of each case, 0 where none is allowed."""
         rows = np.arange(len(replicas))
         best = np.zeros(len(rows))
         chosen_size, chosen_count = np.zeros((2, len(rows)), dtype=np.int64)
         for size, curve in self.curves.items():
             local = replicas.astype(np.float64) * size
             limits = self.model.init_batch_size / local, largest / local
-            counts, fits = candidates(curve, *limits, given)
+            counts, fits = _candidates(curve, *limits, given)
             fits &= curve.holds_for(replicas)
             if not counts.size:
                 continue
@@ -331,12 +402,11 @@ class PipelineGoodput:
         return nodes, replicas, sizes, counts
 
     def _timed_for(self, sizes: Iterable[int]) -> str:
-        """Return in words the numbers of replicas that schedules with sync are right for."""
         numbers = sorted({self.curves[size].replicas or 0 for size in sizes})
         return f"{' or '.join(map(str, numbers))}, which the sync in the schedules was timed for"
 
     def _network_time(self, nodes: IntArray, replicas: IntArray) -> Floats:
-        """Return the sync time in the unit of the curves, 0 where it is part of the schedules."""
+        # 0 where the sync is part of the schedules.
         if self.has_sync:
             return np.zeros(nodes.shape)
         return np.asarray(self.model.network_time(nodes, replicas)) * self._factor
@@ -344,7 +414,6 @@ class PipelineGoodput:
     def _evaluated(
         self, replicas: IntArray, network: Floats, sizes: IntArray, counts: IntArray
     ) -> PipelineEvaluation:
-        """Evaluate arrays of `sizes` and `counts`, of one shape that the others broadcast to."""
         batch = replicas.astype(np.float64) * sizes * counts
         step, efficiency = self._step_times(network, sizes, counts), self._efficiency(batch)
         throughput = step.rate(batch * self._factor)
@@ -362,7 +431,6 @@ class PipelineGoodput:
         )
 
     def _efficiency(self, batch: Floats) -> Floats:
-        """Return the efficiency, that of the initial batch size for smaller ones."""
         return np.asarray(self.model.efficiency(np.maximum(batch, self.model.init_batch_size)))
 
     def _step_times(self, network: Floats, sizes: IntArray, counts: IntArray) -> Interval:

@@ -16,28 +16,29 @@ from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.goodput.params import GradParams, PerfParams, gamma_norm
 
-NUM_BATCH_SIZES = 50
-"""Batch sizes that the published search tries for each allocation, in geometric steps."""
 
-ROUNDING = 1e-8
-"""Slack of the published rule before a batch size is rounded up."""
+@dataclass(frozen=True)
+class GoodputParams:
+    """Effort of the search for batch sizes."""
 
-MOST_SIZES = 2**14
-"""How many micro-batch sizes are tried where several numbers of steps may be best.
+    # Batch sizes that the published search tries for each allocation, in geometric steps.
+    batch_sizes: int = 50
+    # Slack of the published rule before a batch size is rounded up.
+    rounding: float = 1e-8
+    # Micro-batch sizes tried where several numbers of steps may be best: bounds time and memory.
+    most_sizes: int = 2**14
+    # Configurations evaluated together: an array of as many doubles takes 4 MB.
+    at_once: int = 2**19
+    # A better configuration is not looked for where it could gain no more than this share.
+    gain: float = 1e-12
 
-It bounds the time and memory of one allocation; see `GoodputModel.optimize` for what is lost.
-"""
 
-AT_ONCE = 2**19
-"""Configurations that are evaluated together: an array of as many doubles takes 4 MB."""
-
-GAIN = 1e-12
-"""A better configuration is not looked for where it could gain no more than this share."""
+PARAMS = GoodputParams()
 
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """What configurations are allowed.
+    """Allowed configurations.
 
     Parameters
     ----------
@@ -46,11 +47,11 @@ class BatchLimits:
     least, most : float
         Least and greatest batch size over all replicas and accumulation steps.
     accumulation : bool
-        Whether accumulation steps may be used; then one replica takes at least one of them
-        beyond the initial batch size, as the gradient statistics need two micro-batches.
+        Whether accumulation steps may be used; then one replica takes at least one of them beyond
+        the initial batch size, as the gradient statistics need two micro-batches.
     compat : bool
-        Whether `most` gives way as in the published search: where each replica's least
-        micro-batch exceeds it, and to rounding up.
+        Whether `most` gives way as in the published search: to each replica's least micro-batch,
+        and to rounding up.
     """
 
     low: float
@@ -69,7 +70,7 @@ class BatchLimits:
         accumulation: bool = False,
         compat: bool = False,
     ) -> BatchLimits:
-        """Return the limits that the arguments of `GoodputModel.optimize` stand for.
+        """Return the limits for the arguments of `GoodputModel.optimize`.
 
         Parameters
         ----------
@@ -86,7 +87,7 @@ class BatchLimits:
         Raises
         ------
         InputError
-            Names the argument that is no limit, or excludes everything whatever the allocation.
+            Names the argument that is no limit, or excludes everything for any allocation.
         """
         most = init_batch_size
         if max_batch_size is not None:
@@ -128,7 +129,6 @@ class BatchLimits:
 
 
 def _range(given: tuple[float | None, float | None] | None) -> tuple[float, float | None]:
-    """Return the least and the greatest micro-batch size, if any, that a range allows."""
     if given is None:
         return 1.0, None
     if not isinstance(given, tuple | list | np.ndarray) or len(given) != 2:
@@ -167,9 +167,9 @@ def best_configurations(
     Parameters
     ----------
     perf, grad : PerfParams, GradParams
-        What the goodput is made of.
+        Step times and gradient statistics.
     nodes, replicas : int64[n]
-        Allocations that are possible.
+        Possible allocations.
     limits : BatchLimits
         The configurations to choose from; `BatchLimits.least` is the initial batch size.
 
@@ -181,13 +181,13 @@ def best_configurations(
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
     cases, place = np.unique(replicas + 1j * network, return_inverse=True)
-    search = BatchSizeSearch(perf, grad, limits, cases.real, cases.imag)
+    search = BatchSizeSearch(perf, grad, limits, cases.real, cases.imag, PARAMS)
     found = search.published() if limits.compat else search.exact()
     return Best(*(values[place] for values in found))
 
 
 def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> Floats:
-    """Return the fewest accumulation steps that batches per replica take.
+    """Return the fewest accumulation steps for batches per replica.
 
     Parameters
     ----------
@@ -203,8 +203,8 @@ def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> 
     """
     if not limits.accumulation:
         return np.zeros_like(local)
-    steps: Floats = np.ceil(local / limits.high - ROUNDING) - 1
-    alone = (replicas == 1) & (local > limits.least + ROUNDING)
+    steps: Floats = np.ceil(local / limits.high - PARAMS.rounding) - 1
+    alone = (replicas == 1) & (local > limits.least + PARAMS.rounding)
     needed: Floats = np.maximum(steps, alone)
     return needed
 
@@ -214,17 +214,17 @@ class BatchSizeSearch:
     """The search over whole micro-batch sizes b and micro-batches s = accumulation steps + 1.
 
     With T the time of a micro-batch and N the gamma-norm of it and of the network time, a step
-    takes s T + (N - T). Goodput is b s over this and over an efficiency term that is linear in
-    b s, so for a fixed s, as for a fixed b, it is a line over a convex function: it rises up to
-    its maximum, then falls. The best b of an s is found by bisection, the best s of a b is the
-    square root in `_ideal_steps`, rounded up or down.
+    takes s T + (N - T). Goodput is b s over this and over an efficiency term that is linear in b s,
+    so for a fixed s, as for a fixed b, it is a line over a convex function: it rises up to its
+    maximum, then falls. The best b of an s is found by bisection, the best s of a b is the square
+    root in `_ideal_steps`, rounded up or down.
 
     For one and the same batch fewer steps are better: N - T falls with T. From this follows
 
     1. An s below the best one of the largest b is never better than that.
     2. From the least s that is left on, no b beyond the best one of that s is better.
-    3. Up to there the best goodput with b and any real s >= that one does not fall with b, so all
-       b below some b are worse than what is known, and only the rest is tried.
+    3. Up to there the best goodput with b and any real s >= that one does not fall with b, so all b
+       below some b are worse than the best known, and only the rest is tried.
 
     Parameters
     ----------
@@ -232,6 +232,8 @@ class BatchSizeSearch:
         As in `best_configurations`.
     replicas, network : float64[n]
         Replicas and network time of each case.
+    params : GoodputParams
+        Effort.
     """
 
     perf: PerfParams
@@ -239,14 +241,15 @@ class BatchSizeSearch:
     limits: BatchLimits
     replicas: Floats
     network: Floats
+    params: GoodputParams
 
     def published(self) -> Best:
-        """Return the first of the best of 50 batch sizes."""
+        """Return the first of the best of the published batch sizes."""
         limits = self.limits
         first = np.maximum(limits.least, limits.low * self.replicas)
-        local = np.geomspace(first, limits.most, NUM_BATCH_SIZES) / self.replicas
+        local = np.geomspace(first, limits.most, self.params.batch_sizes) / self.replicas
         accum = accumulation_steps(local, np.broadcast_to(self.replicas, local.shape), limits)
-        atomic = np.ceil(local / (accum + 1) - ROUNDING)
+        atomic = np.ceil(local / (accum + 1) - self.params.rounding)
         goodput = self._allowed_goodput(np.arange(len(first)), atomic, accum + 1)
         chosen = np.argmax(goodput, axis=0), np.arange(len(first))
         return Best(goodput[chosen], atomic[chosen], accum[chosen])
@@ -267,7 +270,7 @@ class BatchSizeSearch:
         return float(np.floor(self.limits.high))
 
     def _fewest_steps(self, case: IntArray) -> Floats:
-        """Return the number of micro-batches below which all are worse, or not allowed."""
+        # The number of micro-batches below which all are worse, or not allowed.
         samples = self.replicas * self._high
         # One replica has a single micro-batch at the initial batch size only, tried by itself.
         allowed = np.maximum(1.0 + (self.replicas == 1), np.ceil(self.limits.least / samples))
@@ -278,7 +281,6 @@ class BatchSizeSearch:
         return fewest
 
     def _best_size(self, case: IntArray, steps: Floats) -> Best:
-        """Return the best configurations with so many micro-batches."""
         samples = self.replicas[case] * steps
         first = np.maximum(np.ceil(self.limits.low), np.ceil(self.limits.least / samples))
         last = np.minimum(self._high, np.floor(self.limits.most / samples))
@@ -293,25 +295,26 @@ class BatchSizeSearch:
         return found[0].or_better(found[1])
 
     def _among_sizes(self, best: Best, fewest: Floats, size: Floats) -> Best:
-        """Return `best`, or what is better with at least `fewest` and other sizes than `size`."""
+        """Return `best`, or better ones with at least `fewest` and other sizes than `size`."""
         case = np.arange(len(fewest))
-        enough = best.goodput * (1 + GAIN)
+        enough = best.goodput * (1 + self.params.gain)
         first = np.full(len(fewest), np.ceil(self.limits.low))
         top = np.maximum(first, np.minimum(size + 1, self._high))
         least = _first_where(lambda b: self._potential(case, b, fewest) > enough, first, size - 1)
-        count = np.minimum(top - least + 1, MOST_SIZES).astype(np.int64)
+        most = self.params.most_sizes
+        count = np.minimum(top - least + 1, most).astype(np.int64)
         found = Best(*(values.copy() for values in best))
-        for part in _parts(count):
+        for part in _parts(count, self.params.at_once):
             where, place = _repeated(part, count)
             # Of too many the largest, and the smallest, which fit closer limits.
             small = least[where] + count[where] - 1
-            sizes = np.where(2 * place < MOST_SIZES, top[where], small) - place
+            sizes = np.where(2 * place < most, top[where], small) - place
             for values in self._best_steps(where, sizes):
                 _take_better(found, where, values)
         return found
 
     def _best_steps(self, case: IntArray, atomic: Floats) -> Iterator[Best]:
-        """Yield the best of sizes with the ideal number of micro-batches, rounded each way."""
+        # With the ideal number of micro-batches, rounded each way.
         samples = self.replicas[case] * atomic
         alone = (self.replicas[case] == 1) & (atomic > np.ceil(self.limits.least))
         first = np.maximum(np.ceil(self.limits.least / samples), 1.0 + alone)
@@ -321,7 +324,7 @@ class BatchSizeSearch:
             yield Best(self._allowed_goodput(case, atomic, steps), atomic, steps - 1)
 
     def _potential(self, case: IntArray, atomic: Floats, fewest: Floats) -> Floats:
-        """Return the goodput of a size with at least `fewest` micro-batches, any real number."""
+        # The goodput of a size with at least `fewest` micro-batches, any real number.
         samples = self.replicas[case] * np.maximum(atomic, 1.0)
         ideal = np.maximum(self._ideal_steps(case, atomic), self.limits.least / samples)
         return self._goodput(
@@ -329,7 +332,7 @@ class BatchSizeSearch:
         )
 
     def _ideal_steps(self, case: IntArray, atomic: Floats) -> Floats:
-        """Return the real number of micro-batches that is best where only efficiency limits it."""
+        # The best real number of micro-batches where only efficiency limits it.
         time, norm = self._times(case, atomic)
         sqr, var = self.grad.normalised
         scale = self.replicas[case] * atomic / self.limits.least
@@ -337,7 +340,7 @@ class BatchSizeSearch:
         return ideal
 
     def _rises(self, case: IntArray, atomic: Floats, steps: Floats) -> BoolArray:
-        """Say where goodput rises with the size: by its logarithmic slope."""
+        # Goodput rises with the size: by its logarithmic slope.
         time, norm = self._times(case, atomic)
         sqr, var = self.grad.normalised
         scale = self.replicas[case] * atomic * steps / self.limits.least
@@ -362,10 +365,7 @@ class BatchSizeSearch:
 
 
 def _first_where(holds: Callable[[Floats], BoolArray], first: Floats, last: Floats) -> Floats:
-    """Return the least whole numbers >= `first` where something holds, from there on to `last`.
-
-    It is not looked at in `last`, which is returned if it holds nowhere below.
-    """
+    # The least whole numbers from `first` on where something holds, `last` where it never does.
     low, high = first, np.maximum(first, last)
     while np.any(low < high):
         middle = np.floor((low + high) / 2)
@@ -374,22 +374,21 @@ def _first_where(holds: Callable[[Floats], BoolArray], first: Floats, last: Floa
     return low
 
 
-def _parts(count: IntArray) -> Iterator[IntArray]:
-    """Yield the cases in parts, each with not much more than `AT_ONCE` configurations."""
+def _parts(count: IntArray, at_once: int) -> Iterator[IntArray]:
     filled = np.flatnonzero(count > 0)
-    cuts = np.flatnonzero(np.diff(np.cumsum(count[filled]) // AT_ONCE)) + 1
+    cuts = np.flatnonzero(np.diff(np.cumsum(count[filled]) // at_once)) + 1
     yield from (part for part in np.split(filled, cuts) if len(part))
 
 
 def _repeated(part: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
-    """Return each case as often as it counts, and beside it 0, 1, ... for each of these."""
+    # Each case as often as it counts, and 0, 1, ... for each of these.
     repeats = count[part]
     ends = np.cumsum(repeats)
     return np.repeat(part, repeats), np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
 
 
 def _take_better(best: Best, case: IntArray, values: Best) -> None:
-    """Put into `best` what is better among `values`, those of a case one after the other."""
+    # Put the better of `values` into `best`; those of a case stand one after the other.
     starts = np.flatnonzero(np.diff(case, prepend=-1))
     highest = np.maximum.reduceat(values.goodput, starts)
     better = highest > best.goodput[case[starts]]

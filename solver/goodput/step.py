@@ -1,4 +1,4 @@
-"""The one model of step times: what is proved, what schedules reach, and the rates that follow."""
+"""Proven ranges of step times, and the rates that follow from them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 class Interval:
     """A figure that is at least `low` and at most `high`; floats, or arrays of one shape.
 
-    Of a time `high` is what the measured schedules take, and no schedule takes less than `low`; of
-    throughput and goodput `low` is what they reach, and none reaches more than `high`. The end of
-    the schedules is an estimate where it is extrapolated, all else is proved.
+    Of a time `high` is that of the measured schedules, `low` a bound for every schedule; of
+    throughput and goodput `low` is that of the schedules. The end of the schedules is an estimate
+    where it is extrapolated, all else is proved.
     """
 
     low: Any
     high: Any
 
     def rate(self, amount: Any) -> Interval:
-        """Return an amount per time: the time at its longest, then at its shortest."""
+        """Return an amount per time: by the longest time, then by the shortest."""
         with np.errstate(divide="ignore"):
             return Interval(amount / self.high, amount / self.low)
 
@@ -40,16 +40,16 @@ class Interval:
 
 @dataclass
 class StepTime:
-    """The step time of one pipeline at one number of micro-batches, as far as runs have told.
+    """The proven step time of one pipeline at one number of micro-batches.
 
     Parameters
     ----------
     floor : Fraction or float
-        No schedule has a shorter step.
+        Lower bound for every schedule.
     reached : float or None
         Step time of the best checked schedule; None without one.
     method : str or None
-        The name of what made that schedule: a heuristic, or ``cp-sat``.
+        Its source: the name of a heuristic, or ``cp-sat``.
     failures : tuple of HeuristicEntry
         Heuristics that made no schedule, with their reasons; those that do not apply last.
     """
@@ -60,7 +60,7 @@ class StepTime:
     failures: tuple[HeuristicEntry, ...] = ()
 
     def learn(self, result: Result) -> None:
-        """Take over what a run has proved of the given times, and found."""
+        """Take over the bound and the schedule of a run."""
         if result.bound is not None:
             self.floor = max(self.floor, result.bound - result.tick_error)
         if result.makespan is not None and (self.reached is None or result.makespan < self.reached):

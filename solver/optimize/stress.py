@@ -13,13 +13,11 @@ from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.stress.report import StressReport
+from ppsolve.models.stress import StressReport
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import kind_of, schedule_in
 from ppsolve.solver.optimize.owners import owner_in, schedule_of
-from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
-from ppsolve.solver.stress.replay import FixedOrders
-from ppsolve.solver.stress.spread import stressed
+from ppsolve.solver.stress.replay import ALL_KINDS, FixedOrders, Jitter, stressed
 
 RUNS = 10_000
 """Runs by default: the 99th percentile then rests on 100 of them."""

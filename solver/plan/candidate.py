@@ -1,4 +1,4 @@
-"""A configuration on its way through the search, and what is known of it."""
+"""A configuration on its way through the search."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ppsolve.models.core.result import Result, Status
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.goodput.step import Interval, StepTime
-from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.quick import Reached, walked_start
-from ppsolve.solver.plan.walk import NAME, WalkRule
+from ppsolve.solver.plan.arrays import PipelineArrays
+from ppsolve.solver.plan.list_scheduling import BY_RULE, QuickSchedule, start_by_rule
+from ppsolve.solver.plan.params import WarmUpRule
 
 
 class Level(IntEnum):
@@ -34,42 +34,34 @@ class Candidate:
     index : int
         Its place in the space; earlier ones win ties.
     configuration : Configuration
-        What it is.
+        The configuration.
     samples_per_time : float
         Goodput of a step that takes one time unit: batch x efficiency x units per second.
     efficiency : float
         Of its batch size.
     step : StepTime
-        What is known of its step time.
+        Bound and best schedule of its step.
     level : Level
-        How closely it has been looked at.
-    is_final : bool
-        What it reaches is all that the schedules of the request reach.
-    is_stuck : bool
-        It cannot be looked at more closely.
+        Its last step of refinement.
+    is_final, is_stuck : bool
+        No other schedule of the request reaches more; it cannot be refined.
     ruled_out, reason
         The rule that excludes it, and its proof in words; or why it is stuck.
-    boundaries : tuple of int or None
-        The layers at which stages begin and end.
-    split_proved : bool or None
-        Whether the split is proved to be balanced; None where it is not meant to be.
-    instance : PipelineInstance or None
-        The pipeline of one replica, where it was needed.
-    shown : Outline or None
-        The same in few arrays.
-    rule : WalkRule or None
-        What made its best schedule, if that was walked.
-    start : int64[n] or None
-        Starts of the best schedule of a heuristic that no result holds, in ticks of the profile;
-        only the winner and finalists keep them.
+    boundaries, split_proved
+        The layers at which stages begin and end, and whether that is proved to be balanced (None
+        for an even split).
+    instance, arrays
+        The pipeline of one replica, once it was needed.
+    rule, start : WarmUpRule or None, int64[n] or None
+        The rule of the best quick schedule; or its starts in ticks of the profile, which only the
+        winner and finalists keep.
     is_finalist : bool
         Work goes on from its best schedule.
     rounds : int
         Rounds of sweeps that it has had.
     solved : tuple of int64[n] and str, or None
-        Starts of the best schedule after its last run of heuristics or the exact solver, in ticks
-        of its problem, and what found it; kept while the candidate is undecided and nothing better
-        is taken.
+        Starts and source of the best schedule of its last run of heuristics or the exact solver, in
+        ticks of its problem, while it is undecided and no quick schedule is better.
     """
 
     index: int
@@ -85,8 +77,8 @@ class Candidate:
     boundaries: tuple[int, ...] | None = None
     split_proved: bool | None = None
     instance: PipelineInstance | None = None
-    shown: Outline | None = None
-    rule: WalkRule | None = None
+    arrays: PipelineArrays | None = None
+    rule: WarmUpRule | None = None
     start: IntArray | None = None
     is_finalist: bool = False
     rounds: int = 0
@@ -99,7 +91,7 @@ class Candidate:
 
     @property
     def high(self) -> float:
-        """Goodput that no schedule exceeds; what is reached, where nothing else is allowed."""
+        """Goodput that no allowed schedule exceeds."""
         if self.is_final:
             return self.low
         return self.samples_per_time / float(self.step.floor)
@@ -116,43 +108,32 @@ class Candidate:
 
     @property
     def promise(self) -> tuple[float, int]:
-        """What it may still reach, for sorting: the most promising first."""
+        """Key for sorting by the highest goodput it may still reach."""
         return (-self.high, self.index)
 
     @property
     def standing(self) -> tuple[float, int]:
-        """What it has reached, for sorting: the best first."""
+        """Key for sorting by the highest goodput it has reached."""
         return (-self.low, self.index)
 
-    def rule_out(self, rule: Rule, reason: str) -> None:
-        """Note that it cannot be chosen.
-
-        Parameters
-        ----------
-        rule : Rule
-            The rule by which it lost.
-        reason : str
-            The same in words, with figures.
-        """
-        self.ruled_out, self.reason = rule, reason
-
     def known_start(self) -> IntArray | None:
-        """Return the starts of its best walk or sweep in ticks of the profile: int64[n]."""
-        if self.rule is not None and self.shown is not None:
-            return walked_start(self.shown, self.rule)
+        """Return the starts of its best quick schedule in ticks of the profile: int64[n]."""
+        if self.rule is not None and self.arrays is not None:
+            return start_by_rule(self.arrays, self.rule)
         return self.start
 
     def learn(self, result: Result) -> None:
-        """Take over what a run has found and proved."""
+        """Take over the schedule and bound of a run."""
         if result.status is Status.INFEASIBLE:
-            self.rule_out(Rule.MEMORY, f"proved: {result.reason or 'no schedule fits'}")
+            self.ruled_out = Rule.MEMORY
+            self.reason = f"proved: {result.reason or 'no schedule fits'}"
             return
         self.step.learn(result)
-        if self.step.method != NAME:
+        if self.step.method != BY_RULE:
             self.rule = None
 
-    def take(self, found: Reached | None) -> bool:
-        """Take over a quick schedule; return true if it is better than what was known."""
+    def take(self, found: QuickSchedule | None) -> bool:
+        """Take over a quick schedule; return true if it is better than the known one."""
         if found is None or (self.step.reached or math.inf) <= found.makespan:
             return False
         self.step.reached, self.step.method = found.makespan, found.method

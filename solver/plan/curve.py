@@ -25,27 +25,12 @@ from ppsolve.solver.optimize.kinds import lower as lower_instance
 from ppsolve.solver.optimize.registry import quick_heuristics
 from ppsolve.solver.run.progress import Progress, ProgressListener
 
-LONGEST_RUN = 17
-"""Neighbouring numbers of micro-batches that are measured by default, at most: 2D + 1 for D = 8.
-
-It bounds the time of a curve; beyond it only multiples of D are measured.
-"""
-
-QUICK: dict[str, Any] = {"time_limit": 0.0}
-"""Options of runs that only make bounds and schedules of heuristics."""
-
 
 class NoScheduleError(PpsolveError):
     """No schedule of a pipeline was found for one number of micro-batches.
 
-    Parameters
-    ----------
-    microbatches : int
-        That number.
-    reasons : list of str
-        Why: one per heuristic, or what the exact solver says.
-    is_proved : bool
-        Whether it is proved that there is none.
+    `reasons` has one sentence per heuristic, or that of the exact solver; `is_proved` says whether
+    it is proved that there is none.
     """
 
     def __init__(self, microbatches: int, reasons: Sequence[str], *, is_proved: bool) -> None:
@@ -68,9 +53,8 @@ def measure_curve(
 ) -> ScheduleCurve:
     """Measure the makespan of a pipeline at several numbers of micro-batches.
 
-    What is measured is the makespan, whatever the objective of the instance. Every schedule has
-    passed the checker. Where fewer micro-batches took longer than more, the schedule of the more
-    counts, with micro-batches left out.
+    It is the makespan whatever the objective of the instance, of checked schedules. Where fewer
+    micro-batches took longer than more, the schedule of the more counts, with some left out.
 
     Parameters
     ----------
@@ -82,32 +66,29 @@ def measure_curve(
         Data-parallel copies that the all-reduces (or reduce-scatters) of the pipeline were timed
         for. The curve then answers for that number only.
     heuristics : sequence of str, optional
-        The best of these is taken; all that apply and do not search by default. A schedule that
-        exceeds the memory does not count, so a curve of ``gpipe`` may hold further out than its
-        memory does: what is extrapolated is not known to fit.
+        The best of these is taken; by default of all that apply and do not search. Schedules that
+        exceed the memory do not count; extrapolated ones are not known to fit.
     exact : bool
-        Solve every point with `ppsolve.optimize`, to which all that follows is passed on.
+        Solve every point with `ppsolve.optimize`.
     on_progress : callable, optional
         Told which point comes next, and all that exact runs tell.
     **options
-        Of `ppsolve.optimize`; `time_limit` is 10 seconds for each point by default.
+        Of exact runs; `time_limit` is 10 seconds for each point by default.
 
     Returns
     -------
     ScheduleCurve
-        In the time unit of the instance; knows whether the pipeline has all-reduces or
-        reduce-scatters of gradients.
+        In the time unit of the instance.
 
     Raises
     ------
     InputError
-        Unknown heuristic, durations per micro-batch, or numbers of micro-batches that the
-        placement does not allow (odd ones of bidirectional pipes), or a number of replicas of a
-        pipeline without all-reduces.
+        Unknown heuristic, durations per micro-batch, numbers of micro-batches that the placement
+        does not allow, or a number of replicas of a pipeline without all-reduces.
     NoScheduleError
         No schedule was found for one of the numbers.
     KeyboardInterrupt
-        Interrupted; what was measured so far is lost.
+        Interrupted; the points measured so far are lost.
     """
     _check_alike(instance)
     copies = timed_replicas(replicas, has_sync=_has_sync(instance))
@@ -120,7 +101,7 @@ def measure_curve(
             steps.append(_measured(sized, exact=True, heuristics=heuristics, **run))
         else:
             steps.append(_quick(sized, heuristics))
-        work.append(work_time(sized))
+        work.append(_work_time(sized))
     _leave_out(steps)
     return ScheduleCurve(
         microbatches=numbers,
@@ -141,21 +122,18 @@ def default_microbatches(instance: PipelineInstance) -> tuple[int, ...]:
     For D devices:
 
     - 1, 2, 4, ... while warm-up and cool-down are most of the makespan;
-    - all from 4D to 6D. Published orders with latency repeat after a divisor of D micro-batches,
-      as many as are under way at once, and 2D + 1 neighbours are needed to see D of them repeat.
-      By 4D the steady state is reached: in 60 random uneven pipelines of 3 to 6 devices the
-      pattern seen from 4D on always gave the makespan of 1F1B and GPipe at 16D, that from 2D on
-      not always;
+    - all from 4D to 6D: published orders with latency repeat after a divisor of D micro-batches,
+      and 2D + 1 neighbours are needed to see D of them repeat;
     - 8D, which refutes a pattern that was still warm-up.
 
     Bidirectional pipes have D of their own under way in each pipe and take even numbers: from 4D
-    to 8D, and 12D. Where these are more than `LONGEST_RUN` numbers, or the placement is looped
-    (interleaved schedules take whole groups of D), only multiples of the D (or 2D) from twice to
-    six times, and eight times: the slope is still exact for every period that divides it.
+    to 8D, and 12D. Where these are more than 17 numbers, or the placement is looped (interleaved
+    schedules take whole groups of D), only multiples of D (or 2D) are measured, from two to six
+    times and eight times: the slope is still exact for every period that divides it.
     """
     pipes = 2 if instance.placement == "bidirectional" else 1
     cycle = pipes * instance.num_devices
-    is_coarse = _is_looped(instance) or 2 * instance.num_devices >= LONGEST_RUN
+    is_coarse = _is_looped(instance) or 2 * instance.num_devices >= 17
     step, first = (cycle, 2 * cycle) if is_coarse else (pipes, 4 * instance.num_devices)
     run = range(first, first + 2 * max(cycle, 2 * step) + 1, step)
     few = [pipes * 2**k for k in range(first.bit_length()) if pipes * 2**k < first]
@@ -168,14 +146,14 @@ def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstan
     Parameters
     ----------
     instance : PipelineInstance
-        The pipeline; its own number and objective are ignored.
+        The pipeline.
     number : int
         Micro-batches.
 
     Returns
     -------
     PipelineInstance
-        Alike in all else.
+        The same in all else.
 
     Raises
     ------
@@ -235,7 +213,6 @@ def _check_heuristics(heuristics: Sequence[str] | None) -> None:
 def _points(
     instance: PipelineInstance, numbers: Sequence[int], on_progress: ProgressListener | None
 ) -> Iterator[PipelineInstance]:
-    """Yield the pipeline with each number of micro-batches, and tell which one comes next."""
     began = time.monotonic()
     for place, number in enumerate(numbers):
         if on_progress is not None:
@@ -244,45 +221,24 @@ def _points(
         yield with_microbatches(instance, number)
 
 
-def work_time(instance: PipelineInstance) -> float:
-    """Return the work bound on the makespan of a pipeline, in its time unit.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-
-    Returns
-    -------
-    float
-        No schedule is shorter.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick.
-    """
+def _work_time(instance: PipelineInstance) -> float:
     problem = lower_instance(instance)
     return problem.scale.time(max(0, work_bound(problem) - problem.tick_error))
 
 
-def _quick(
-    instance: PipelineInstance, heuristics: Sequence[str] | None, **options: Any
-) -> StepTime:
-    """Return the step of a pipeline by heuristics, by the first alone where that is optimal."""
+def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None) -> StepTime:
     names = heuristics or quick_heuristics(instance)
     if instance.memory is None and len(names) > 1:
         # GPipe, the first, is optimal for most pipelines without a limit; all of them took 3 to 5
-        # times as long (4 and 16 equal stages, default numbers of micro-batches).
+        # times as long.
         with suppress(NoScheduleError):
-            step = _measured(instance, exact=False, heuristics=names[:1], **options, **QUICK)
+            step = _measured(instance, exact=False, heuristics=names[:1], time_limit=0.0)
             if step.time.high == step.floor:
                 return step
-    return _measured(instance, exact=False, heuristics=names, **options, **QUICK)
+    return _measured(instance, exact=False, heuristics=names, time_limit=0.0)
 
 
 def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> StepTime:
-    """Return the step of a pipeline by one run with these options of `ppsolve.optimize`."""
     result, step = optimize(instance, **options), StepTime()
     step.learn(result)
     if result.stop_reason is StopReason.INTERRUPTED:
@@ -302,7 +258,7 @@ def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> Ste
 
 
 def _leave_out(steps: Sequence[StepTime]) -> None:
-    """Let fewer micro-batches take no longer than more: by their schedule, some left out."""
+    # Fewer micro-batches take no longer than more: by their schedule, some left out.
     for fewer, more in reversed(list(pairwise(steps))):
         if fewer.time.high > more.time.high:
             fewer.reached, fewer.method = more.reached, more.method

@@ -1,4 +1,4 @@
-"""One pipeline on several placements: stages split evenly, or layers grouped into stages."""
+"""One pipeline on several placements: stages split evenly, or layers grouped."""
 
 from __future__ import annotations
 
@@ -17,35 +17,22 @@ from ppsolve.models.pipeline.capacity import stages_per_device
 from ppsolve.models.pipeline.instance import NAMED_PLACEMENTS, PipelineInstance
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import parse_instance
-from ppsolve.solver.plan.split import MOST_SEARCHED_TICKS, SplitProblem, best_split
+from ppsolve.solver.plan.split import best_split
+from ppsolve.solver.plan.split_problem import SplitParams, SplitProblem
 
 Convert = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
 class NamedPlacement:
-    """A named placement and the stages that each device has there.
-
-    Parameters
-    ----------
-    placement : str
-        One of `NAMED_PLACEMENTS`.
-    chunks : int or None
-        Stages per device; None for what the placement has unless told otherwise.
-    """
+    """A named placement, and its stages per device (None: the default of the placement)."""
 
     placement: str
     chunks: int | None = None
 
     @classmethod
     def read(cls, text: str) -> NamedPlacement:
-        """Read ``vshape``, or ``interleaved:4`` for four stages per device.
-
-        Raises
-        ------
-        InputError
-            An unknown placement, or no whole number >= 1 behind it.
-        """
+        """Read ``vshape``, or ``interleaved:4`` for four stages per device; raise `InputError`."""
         name, colon, count = text.strip().partition(":")
         if name not in NAMED_PLACEMENTS:
             known = ", ".join(NAMED_PLACEMENTS)
@@ -65,17 +52,17 @@ class NamedPlacement:
 def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     """Return a pipeline on another placement.
 
-    A pipeline with one stage per device keeps the work, activations, gradients and states of each
-    device, split evenly over its stages there. One with more stages than devices gives the layers,
-    a stage each: they form the new stages in their order, so that the slowest device is as fast as
-    can be (`best_split`), and figures of a stage are sums over its layers.
+    If it has one stage per device, the work, activations, gradients and states of each device are
+    split evenly over its new stages. If it has more, its stages are taken for layers: they form the
+    new stages in their order, so that the slowest device is as fast as can be (`best_split`), and
+    figures of a stage are sums over its layers.
 
     Parameters
     ----------
     instance : PipelineInstance
         Gives the times.
     layout : NamedPlacement
-        Where stages are to lie.
+        The new placement.
 
     Returns
     -------
@@ -85,7 +72,7 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     Raises
     ------
     InputError
-        Not a pipeline, fewer layers than stages, or what has no known parts: collectives, and
+        Not a pipeline, fewer layers than stages, or amounts that cannot be divided: collectives,
         amounts per micro-batch or over lengths.
     """
     if instance.kind != "pipeline":
@@ -106,16 +93,15 @@ def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInsta
     if stages_per_device(layout.chunks, layout.placement) > 1:
         shape["stages_per_device"] = stages_per_device(layout.chunks, layout.placement)
     data.pop("stages_per_device", None)
-    devices = _parsed(shape | {"times": {"forward": 1, "backward": 1}}).stage_to_device
+    devices = parsed_pipeline(shape | {"times": {"forward": 1, "backward": 1}}).stage_to_device
     if instance.num_stages == instance.num_devices:
         parts = _even_parts(instance, devices)
     else:
         parts = _grouped(instance, devices, data)
-    return _parsed(_converted(data, parts) | shape)
+    return parsed_pipeline(_converted(data, parts) | shape)
 
 
 def _even_parts(instance: PipelineInstance, devices: Sequence[int]) -> Convert:
-    """Return a converter that splits the amount of each device evenly over its stages."""
     count = len(devices) // instance.num_devices
     if count > 1 and instance.collectives is not None:
         raise InputError("expected none where stages are split", field="collectives")
@@ -138,7 +124,7 @@ def _part(field: str, amount: Any, count: int) -> Any:
 
 
 def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str, Any]) -> Convert:
-    """Return a converter that sums over the layers of stages; sets transferred bytes in `data`."""
+    # Sets transferred bytes in `data`.
     if instance.collectives is not None:
         raise InputError("expected none where stages are layers to be grouped", field="collectives")
     if instance.memory is not None and instance.memory.forward_peak is not None:
@@ -162,7 +148,6 @@ def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str,
 
 
 def _work(times: dict[str, Any], layers: int) -> list[Decimal]:
-    """Return the work of each layer, there and back."""
     columns = (_numbers(f"times.{name}", entry, layers) for name, entry in times.items())
     return [sum(parts, Decimal(0)) for parts in zip(*columns, strict=True)]
 
@@ -175,27 +160,18 @@ def _numbers(field: str, amounts: Any, layers: int) -> list[Decimal]:
 
 
 def _boundaries(work: Sequence[Decimal], devices: Sequence[int]) -> Sequence[int]:
-    """Return the S + 1 layers where stages begin and end; work is rounded to 1 / 2^30 of all."""
+    # Work is rounded to 1 / 2^30 of all.
     least, whole = min(filter(None, work), default=Decimal(1)), sum(work, Decimal(0))
-    is_small = all(time % least == 0 for time in work) and whole / least < MOST_SEARCHED_TICKS
-    tick = least if is_small else whole / (MOST_SEARCHED_TICKS // 2)
-    none = (0,) * len(work)
-    found = best_split(
-        SplitProblem(
-            times=tuple(round(time / tick) for time in work),
-            static=none,
-            activation=none,
-            stage_to_device=tuple(devices),
-            capacity=None,
-            in_flight=(0,) * len(devices),
-        )
-    )
+    most = SplitParams.most_searched_ticks
+    is_small = all(time % least == 0 for time in work) and whole / least < most
+    tick = least if is_small else whole / (most // 2)
+    times = (round(time / tick) for time in work)
+    found = best_split(SplitProblem.without_memory(times, devices))
     assert found is not None
     return found.boundaries
 
 
 def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
-    """Return the data of a pipeline whose amounts per stage are converted."""
     memory = data.get("memory", {})
     changed: dict[str, Any] = {
         "times": {name: convert(f"times.{name}", entry) for name, entry in data["times"].items()}
@@ -214,7 +190,8 @@ def figure_of(value: Decimal | int) -> Figure:
     return int(value) if value == int(value) else float(value)
 
 
-def _parsed(data: dict[str, Any]) -> PipelineInstance:
+def parsed_pipeline(data: dict[str, Any]) -> PipelineInstance:
+    """Validate the data of a pipeline."""
     return cast("PipelineInstance", parse_instance(data))
 
 
@@ -263,7 +240,7 @@ def optimize_placements(
     Parameters
     ----------
     instance : PipelineInstance
-        Gives times per device, or per layer where it has more stages than devices; see `on_layout`.
+        Gives times per device, or per layer if it has more stages than devices; see `on_layout`.
     placements : sequence of NamedPlacement or str
         Placements, such as ``vshape`` or ``interleaved:4``.
     time_limit : float or None
@@ -287,5 +264,5 @@ def optimize_placements(
 
 
 def rank_of(result: Result) -> tuple[bool, float, float]:
-    """Return the place of a result: by value, of equal ones the higher bound; none comes last."""
+    """Return the key of a result for sorting: by value (none last), then the higher bound."""
     return result.value is None, result.value or 0, -(result.bound or 0)

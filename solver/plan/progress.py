@@ -1,4 +1,4 @@
-"""What a plan tells while it is made."""
+"""Progress of a plan."""
 
 from __future__ import annotations
 
@@ -16,18 +16,9 @@ from ppsolve.solver.run.progress import TICK
 class PlanProgress:
     """State of a plan.
 
-    Parameters
-    ----------
-    seconds : float
-        Wall time since the start.
-    phase : str
-        What the configuration at hand is given to.
-    examined, enumerated : int
-        Configurations decided or looked at more closely than all are, and all of them.
-    best : float or None
-        Best goodput reached, in samples per second.
-    bound : float
-        Goodput that no configuration exceeds.
+    `phase` is the work on the configuration at hand; `examined` of the `enumerated` configurations
+    are decided or refined. `best` is the best goodput reached, in samples per second, `bound` the
+    goodput that no configuration exceeds; `seconds` is wall time since the start.
     """
 
     seconds: float
@@ -41,19 +32,16 @@ class PlanProgress:
 PlanListener = Callable[[PlanProgress], None]
 
 PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
-"""What a candidate of each level is given to next."""
-
-TELL_EVERY = 0.1
-"""Seconds between reports of progress within a phase."""
+"""The next step of a candidate, by its level."""
 
 
-class News:
-    """Tells a listener how a plan stands: what is new, and the same again where nothing is.
+class PlanNews:
+    """Tells a listener the state of a plan: news, and the same again after a quiet while.
 
     Parameters
     ----------
     listener : callable or None
-        Told; None: nobody is.
+        None: nobody listens.
     clock : Clock
         That of the plan.
     state : callable
@@ -73,25 +61,21 @@ class News:
         self._error: BaseException | None = None
 
     def tell(self, phase: str) -> None:
-        """Tell the listener of a phase that is new, or that goes on for some time.
+        """Tell of a phase that is new, or that has gone on for a tenth of a second.
 
-        Raises
-        ------
-        BaseException
-            What the listener raised when it was told again.
+        An error of the listener in another thread's `tick` is raised here.
         """
         if self._error is not None:
             raise self._error
         with self._telling:
-            if self._listener is not None and self._is_news(phase):
-                self._last = self._state(phase)
+            seconds = self._clock.elapsed
+            is_news = phase != self._told[0] or seconds > self._told[1] + 0.1
+            if self._listener is not None and is_news:
+                self._told, self._last = (phase, seconds), self._state(phase)
                 self._listener(self._last)
 
     def tick(self) -> None:
-        """Tell the last state again where nothing was told for a while.
-
-        Another thread calls it, so an error of the listener is raised when there is news.
-        """
+        """Tell the last state again after a quiet while, from another thread."""
         with self._telling:
             seconds = self._clock.elapsed
             quiet = seconds - self._told[1] >= TICK - LOOK
@@ -122,11 +106,3 @@ class News:
         finally:
             ended.set()
             thread.join()
-
-    def _is_news(self, phase: str) -> bool:
-        """Whether to report again: a new phase, or some time after the last report."""
-        seconds = self._clock.elapsed
-        is_news = phase != self._told[0] or seconds > self._told[1] + TELL_EVERY
-        if is_news:
-            self._told = (phase, seconds)
-        return is_news

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 from ppsolve.models.core.result import Result, StopReason
 from ppsolve.models.core.schedule import Schedule
@@ -17,57 +17,35 @@ from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Configuration, Rule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import StepTime
-from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.registry import chosen_heuristics, quick_heuristics
+from ppsolve.solver.plan.arrays import PipelineArrays
 from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.candidate import Candidate, Level
-from ppsolve.solver.plan.curve import QUICK
-from ppsolve.solver.plan.outline import Outline
-from ppsolve.solver.plan.progress import PHASES, News, PlanListener, PlanProgress
-from ppsolve.solver.plan.quick import SWEEP, QuickScheduler, Reached, documented, offer_start
+from ppsolve.solver.plan.list_scheduling import (
+    BY_RULE,
+    FIRST_RULE,
+    SWEEP,
+    QuickSchedule,
+    QuickScheduler,
+    offer_start,
+    result_of,
+)
+from ppsolve.solver.plan.params import PlanLimits, WarmUpRule
+from ppsolve.solver.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
 from ppsolve.solver.plan.space import ConfigurationSpace
-from ppsolve.solver.plan.split import Boundaries, SplitUndecidedError
-from ppsolve.solver.plan.walk import FIRST, NAME, WalkRule
+from ppsolve.solver.plan.split_problem import Boundaries, SplitUndecidedError
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
 
 
-@dataclass(frozen=True)
-class PlanLimits:
-    """How far to go: the options of `ppsolve.plan`; `seconds` is its `time_limit`."""
-
-    seconds: float | None
-    finalists: int
-    workers: int | None
-    seed: int
-    deterministic: bool
-    gap: float
-    exhaustive: bool
-
-
-LEAST_AGAIN = 1.0
-"""Seconds for which it pays to give a configuration to the exact solver again: heuristics and
-bounds, which it knows already, take some tenths of that."""
-
-SHARE_OF_TIME = 0.2
-"""Of the remaining time, what one finalist may take.
-
-With more the first ones leave no time for the others, with less hard ones end before their proof.
-"""
-
-LEAST_TRIED = 64
-"""Configurations that are tried whatever the limit, while none of them has a schedule. At 12 to
-15 ms each they take a second; what more of them take, a plan of which none fits takes over its
-limit."""
-
-
 class PlanSearch:
     """State of one search, and the steps by which candidates are refined.
 
-    The levels are a floor for any split of the layers, a split with the work bound, heuristics with
-    all bounds, the exact solver. In which order is said in `ppsolve.solver.plan.rounds`.
+    The levels are a bound for any split of the layers, a split with the work bound, heuristics with
+    all bounds, the exact solver. `ppsolve.solver.plan.strategy` says in which order. `listener` is
+    told the state of the search; `clock` ends it, by default after the time limit.
     """
 
     def __init__(
@@ -79,13 +57,14 @@ class PlanSearch:
         clock: Clock | None = None,
     ) -> None:
         self.request, self.limits = request, limits
-        self.clock = clock or Clock(None if limits.deterministic else limits.seconds)
+        options = limits.options
+        self.clock = clock or Clock(None if options.deterministic else options.time_limit)
         self._builder = PipelineBuilder(request)
         self.quick = QuickScheduler(self._builder)
-        self.news = News(listener, self.clock, self._progress)
+        self.news = PlanNews(listener, self.clock, self._progress)
         self._solved = 0
         self._tried = set[int]()
-        self._efficiency = lru_cache(maxsize=None)(self._efficiency_of)
+        self._efficiency = cache(self._efficiency_of)
         self.winner: Candidate | None = None
         self.result: Result | None = None
         self.interrupted = False
@@ -94,12 +73,14 @@ class PlanSearch:
             for index, configuration in enumerate(space.configurations)
         ]
 
-    def prove(self) -> None:
-        """Refine the most promising candidate until every one is beaten, or as far as it can be.
+    @property
+    def open_candidates(self) -> list[Candidate]:
+        """Candidates that are not proved impossible."""
+        return [c for c in self.candidates if c.ruled_out is None]
 
-        The search is over when what the best of the rest may reach has been reached.
-        """
-        queue = [(c.promise, c) for c in self.candidates if c.ruled_out is None]
+    def prove(self) -> None:
+        """Refine the most promising candidate until the winner beats all or limits end it."""
+        queue = [(c.promise, c) for c in self.open_candidates]
         heapq.heapify(queue)
         while queue:
             promise, candidate = heapq.heappop(queue)
@@ -131,52 +112,38 @@ class PlanSearch:
         winner = self.winner
         if winner is None or self.result is not None:
             return
-        assert winner.shown is not None
-        assert winner.step.method is not None
         start = winner.known_start()
         assert start is not None
+        assert winner.arrays is not None
+        assert winner.step.method is not None
         instance = self._instance(winner)
-        self.result = documented(instance, winner.shown, start, winner.step.method)
+        self.result = result_of(instance, winner.arrays, start, winner.step.method)
 
     def is_beaten(self, candidate: Candidate) -> bool:
-        """Whether the winner reaches at least what the candidate may."""
+        """Whether the winner reaches at least the highest goodput of the candidate."""
         if self.winner is None or candidate is self.winner:
             return False
-        promise = (candidate.promise[0] * (1 - self.limits.gap), candidate.index)
+        promise = (candidate.promise[0] * (1 - self.limits.options.gap), candidate.index)
         return promise >= self.winner.standing
 
-    @property
-    def elapsed(self) -> float:
-        """Wall seconds since the clock of the plan was started."""
-        return self.clock.elapsed
-
-    def tell(self, candidate: Candidate, phase: str | None = None) -> None:
-        """Tell the listener what comes next, if there is news or some time has passed.
-
-        Parameters
-        ----------
-        candidate : Candidate
-            The configuration at hand.
-        phase : str, optional
-            What it is given to; by its level by default.
-        """
-        self.news.tell(phase or PHASES[min(candidate.level, 3)])
+    def tell(self, candidate: Candidate) -> None:
+        """Tell the listener the next step of a candidate, if there is news."""
+        self.news.tell(PHASES[min(candidate.level, 3)])
 
     @property
-    def most(self) -> float:
-        """Goodput that no configuration exceeds, whether it is looked at next or not."""
+    def high(self) -> float:
+        """Goodput that no configuration exceeds."""
         low = 0.0 if self.winner is None else self.winner.low
-        return max(low, *(c.high for c in self.candidates if c.ruled_out is None), 0.0)
+        return max(low, *(c.high for c in self.open_candidates), 0.0)
 
     def _progress(self, phase: str) -> PlanProgress:
-        low = 0.0 if self.winner is None else self.winner.low
         return PlanProgress(
-            seconds=self.elapsed,
+            seconds=self.clock.elapsed,
             phase=phase,
             examined=sum(map(self._is_examined, self.candidates)),
             enumerated=len(self.candidates),
-            best=None if self.winner is None else low,
-            bound=self.most,
+            best=None if self.winner is None else self.winner.low,
+            bound=self.high,
         )
 
     def _is_examined(self, candidate: Candidate) -> bool:
@@ -192,13 +159,13 @@ class PlanSearch:
             configuration=configuration,
             samples_per_time=configuration.batch_size * efficiency * units,
             efficiency=efficiency,
-            step=StepTime(self._floor(configuration)),
+            step=StepTime(self._least_step(configuration)),
         )
         needed = self._builder.lack_of_memory(
             configuration.microbatch_size, configuration.pipeline_depth
         )
         if needed is not None:
-            candidate.rule_out(Rule.MEMORY, self._lack(needed))
+            candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
         return candidate
 
     def _efficiency_of(self, batch_size: int) -> float:
@@ -207,27 +174,20 @@ class PlanSearch:
             return 1.0
         return float(statistics.grad.params.efficiency(batch_size / statistics.init_batch_size))
 
-    def _floor(self, configuration: Configuration) -> Fraction:
-        """Return a step time below which no split and no schedule is.
-
-        Some device does at least its share of the work; one micro-batch passes all layers twice;
-        and what all of them keep meanwhile takes its time in the memory there is.
-        """
-        size, builder = configuration.microbatch_size, self._builder
-        count, depth, kind = (
-            configuration.microbatches,
-            configuration.pipeline_depth,
-            configuration.backward,
-        )
-        work = builder.layers(size).total * Fraction(count, depth)
-        held = builder.memory_time(size, depth, kind) * count
+    def _least_step(self, configuration: Configuration) -> Fraction:
+        # A lower bound for any split and schedule. Some device does at least its share of the work;
+        # one micro-batch passes all layers twice; and what all of them keep meanwhile takes its
+        # time in the memory of the devices.
+        c, builder = configuration, self._builder
+        size, kind = c.microbatch_size, c.backward
+        work = builder.layers(size).total * Fraction(c.microbatches, c.pipeline_depth)
+        held = builder.memory_time(size, c.pipeline_depth, kind) * c.microbatches
         return max(work, held, builder.shortest_step(size, kind))
 
     def may_refine(self, candidate: Candidate) -> bool:
         """Whether a candidate can be looked at more closely, and the limits allow it."""
-        if candidate.is_final or candidate.is_stuck or candidate.level is Level.SOLVED:
-            return False
-        if candidate.is_closed:
+        is_done = candidate.is_final or candidate.is_stuck or candidate.is_closed
+        if is_done or candidate.level is Level.SOLVED:
             return False
         if self.limits.exhaustive:
             return True
@@ -239,9 +199,12 @@ class PlanSearch:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is up, and there is a winner or enough was tried to find one."""
-        is_tried = self.winner is not None or len(self._tried) >= LEAST_TRIED
-        return is_tried and self.clock.is_over
+        """Whether the time is up, and there is a winner or enough was tried to find one.
+
+        If no configuration fits, planning may exceed its limit.
+        """
+        enough = self.limits.params.least_tried
+        return (self.winner is not None or len(self._tried) >= enough) and self.clock.is_over
 
     def refine(self, candidate: Candidate) -> None:
         """Look at a candidate more closely by one level."""
@@ -263,91 +226,96 @@ class PlanSearch:
     def schedule(self, candidate: Candidate) -> None:
         """Give a candidate a split and a schedule that take milliseconds, if there are such."""
         self._tried.add(candidate.index)
-        if candidate.shown is None:
+        if candidate.arrays is None:
             self.sketch(candidate)
-        if candidate.shown is not None:
+        if candidate.arrays is not None:
             with suppress(InputError):
-                candidate.take(self._quick_schedule(candidate.shown))
+                candidate.take(self._quick_schedule(candidate.arrays))
                 self.note(candidate)
 
     def sketch(self, candidate: Candidate) -> bool:
         """Give a candidate a split that takes no search; return true if there is one.
 
-        The split is final where none has a faster slowest device; the candidate is then shaped.
+        The split is final if no split has a faster slowest device; the candidate is then shaped.
         """
         try:
             split = self._builder.split(candidate.configuration, quick=True)
             if split is None:
                 self._lose_by_memory(candidate)
             else:
-                self._show(candidate, *split, self.quick.outline(candidate.configuration, split[0]))
+                self._show(candidate, *split, self.quick.arrays(candidate.configuration, split[0]))
                 if candidate.split_proved is not False:
                     self._finish_shape(candidate)
         except (SplitUndecidedError, InputError):
             self._tried.add(candidate.index)
-        return candidate.shown is not None
+        return candidate.arrays is not None
 
     def is_tried(self, candidate: Candidate) -> bool:
         """Whether a candidate was scheduled, refined, or found to have no quick split."""
         return candidate.index in self._tried
 
-    def walk(self, candidate: Candidate, rules: tuple[WalkRule, ...]) -> None:
-        """Walk a candidate by some rules, and note it where one of them made it better.
+    def schedule_by(self, candidate: Candidate, rules: tuple[WarmUpRule, ...]) -> None:
+        """Schedule a candidate by some rules, if it has a split, and note a better schedule.
 
         Parameters
         ----------
         candidate : Candidate
-            A candidate; nothing is done where it has no split.
-        rules : tuple of WalkRule
+            Any candidate.
+        rules : tuple of WarmUpRule
             The rules to try.
         """
-        if candidate.shown is not None and candidate.take(self.quick.reach(candidate.shown, rules)):
+        arrays = candidate.arrays
+        if arrays is not None and candidate.take(self.quick.by_rules(arrays, rules)):
             self.note(candidate)
 
     def sweep(self, candidate: Candidate, steps: int) -> None:
-        """Look for a better schedule by `list-sweep`, from the one that is known.
+        """Look for a better schedule by `list-sweep`, from the known one, if it has a split.
 
         Parameters
         ----------
         candidate : Candidate
-            A candidate that has a split.
+            Any candidate.
         steps : int
             Schedules tried after the rules of the sweep.
         """
-        if candidate.shown is None:
+        if candidate.arrays is None:
             return
         candidate.is_finalist = True
         start = candidate.known_start()
-        if candidate.take(self.quick.swept(candidate.shown, start, steps, self.clock)):
+        if candidate.take(self.quick.swept(candidate.arrays, start, steps, self.clock)):
             self.note(candidate)
 
-    def _quick_schedule(self, shown: Outline) -> Reached | None:
+    def _quick_schedule(self, arrays: PipelineArrays) -> QuickSchedule | None:
         names = self.request.search.schedules
         if names is None:
-            return self.quick.reach(shown, (FIRST,))
-        return self.quick.named(shown, names)
+            return self.quick.by_rules(arrays, (FIRST_RULE,))
+        return self.quick.named(arrays, names)
 
     def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
-        """Take over a split, if its schedule is not longer than the one that is known."""
-        shown = self.quick.outline(candidate.configuration, boundaries)
+        # Take over a split, if its schedule is not longer than the known one.
+        arrays = self.quick.arrays(candidate.configuration, boundaries)
         is_first = candidate.step.reached is None
-        if candidate.take(self._quick_schedule(shown)) or is_first:
-            self._show(candidate, boundaries, proved, shown)
+        if candidate.take(self._quick_schedule(arrays)) or is_first:
+            self._show(candidate, boundaries, proved, arrays)
             self.note(candidate)
 
     def _show(
-        self, candidate: Candidate, boundaries: Boundaries, proved: bool | None, shown: Outline
+        self,
+        candidate: Candidate,
+        boundaries: Boundaries,
+        proved: bool | None,
+        arrays: PipelineArrays,
     ) -> None:
-        candidate.shown, candidate.instance = shown, None
+        candidate.arrays, candidate.instance = arrays, None
         candidate.boundaries, candidate.split_proved = boundaries, proved
 
     def _finish_shape(self, candidate: Candidate) -> None:
-        assert candidate.shown is not None
+        assert candidate.arrays is not None
         candidate.level = Level.SHAPED
-        candidate.step.floor = max(candidate.step.floor, self.quick.floor(candidate.shown))
+        candidate.step.floor = max(candidate.step.floor, self.quick.bound(candidate.arrays))
 
     def _shape(self, candidate: Candidate) -> None:
-        """Find the split that stays; the one that was scheduled better, if there are two."""
+        # Of two splits the one that was scheduled better stays.
         try:
             split = self._builder.split(candidate.configuration)
             if split is None:
@@ -355,14 +323,14 @@ class PlanSearch:
             elif candidate.boundaries != split[0]:
                 self._builder.refuse_large(candidate.configuration)
                 self._adopt(candidate, *split)
-            if candidate.shown is not None:
+            if candidate.arrays is not None:
                 self._finish_shape(candidate)
         except (SplitUndecidedError, InputError) as error:
             candidate.is_stuck, candidate.reason = True, str(error)
 
     def _lose_by_memory(self, candidate: Candidate) -> None:
         needed = self._builder.least_memory(candidate.configuration)
-        candidate.rule_out(Rule.MEMORY, self._lack(needed))
+        candidate.ruled_out, candidate.reason = Rule.MEMORY, self._lack(needed)
 
     def _lack(self, needed: Fraction | None) -> str:
         capacity = float(self.request.cluster.memory or 0)
@@ -373,55 +341,41 @@ class PlanSearch:
         )
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
-        schedules = self.request.search.schedules
-        if schedules is None:
-            options = Options(time_limit=0.0)
-            self._run(candidate, instance, quick_heuristics(instance), options)
-        else:
-            self._learn(candidate, optimize(instance, heuristics=schedules, **QUICK))
-            candidate.is_final = candidate.ruled_out is None
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether the exact searches share the time of the plan; else each has the limit."""
-        limits = self.limits
-        return limits.seconds is not None and not limits.deterministic and not limits.exhaustive
+        allowed = self.request.search.schedules
+        names = quick_heuristics(instance) if allowed is None else list(allowed)
+        self._run(candidate, instance, names, Options(time_limit=0.0))
+        candidate.is_final = allowed is not None and candidate.ruled_out is None
 
     def _solve(self, candidate: Candidate, instance: PipelineInstance) -> None:
         self._solved += 1
-        seconds = self.limits.seconds
-        if self._is_shared:
-            seconds = max(1.0, self.clock.left * SHARE_OF_TIME)
-        self._run(candidate, instance, None, self._options(seconds))
+        seconds = self.limits.options.time_limit
+        if self.limits.share_time:
+            seconds = max(1.0, self.clock.left * self.limits.params.share_of_time)
+        self._solve_within(candidate, instance, seconds)
+
+    def _solve_within(
+        self, candidate: Candidate, instance: PipelineInstance, seconds: float | None
+    ) -> None:
+        options = replace(self.limits.options, time_limit=seconds, gap=0.0)
+        self._run(candidate, instance, None, options)
 
     def solve_again(self) -> None:
-        """Divide what is left of the time among those that the exact solver left undecided.
+        """Divide the rest of the time among the candidates that the exact solver left undecided.
 
-        The most promising one comes first, each goes on from its best schedule, and what one does
-        not need is left to the next.
+        The most promising one comes first; each goes on from its best schedule.
         """
-        if not self._is_shared:
+        if not self.limits.share_time:
             return
         open_ones = sorted(filter(self._is_undecided, self.candidates), key=lambda c: c.promise)
         for number, candidate in enumerate(open_ones):
             seconds = self.clock.left / (len(open_ones) - number)
-            if seconds >= LEAST_AGAIN and not self.is_beaten(candidate):
+            if seconds >= self.limits.params.least_again and not self.is_beaten(candidate):
                 self.tell(candidate)
-                instance = self._instance(candidate)
-                self._run(candidate, instance, None, self._options(seconds))
+                self._solve_within(candidate, self._instance(candidate), seconds)
 
     def _is_undecided(self, candidate: Candidate) -> bool:
         is_solved = candidate.level is Level.SOLVED and candidate.ruled_out is None
         return is_solved and not candidate.is_closed and not self.is_beaten(candidate)
-
-    def _options(self, seconds: float | None) -> Options:
-        limits = self.limits
-        return Options(
-            time_limit=seconds,
-            workers=limits.workers,
-            seed=limits.seed,
-            deterministic=limits.deterministic,
-        )
 
     def _run(
         self,
@@ -430,17 +384,16 @@ class PlanSearch:
         names: list[str] | None,
         options: Options,
     ) -> None:
-        """Run heuristics or the exact solver from the schedule that is known."""
-        kind = kind_of(instance)
-        task = kind.task(instance)
+        # Runs start from the schedule that is known.
+        task = kind_of(instance).task(instance)
         assert isinstance(task, ScheduleTask)
         if candidate.solved is not None:
             known, name = candidate.solved
             task.board.propose(Schedule(task.problem, known), name)
         elif candidate.rule or candidate.is_finalist:
             start = candidate.known_start()
-            if start is not None and candidate.shown is not None:
-                offer_start(task, candidate.shown, start, NAME if candidate.rule else SWEEP)
+            if start is not None and candidate.arrays is not None:
+                offer_start(task, candidate.arrays, start, BY_RULE if candidate.rule else SWEEP)
         chosen = chosen_heuristics(instance, names)
         seconds = None if options.deterministic else options.time_limit or None
         clock = self.clock.within(seconds)
@@ -460,11 +413,9 @@ class PlanSearch:
             raise KeyboardInterrupt
 
     def _instance(self, candidate: Candidate) -> PipelineInstance:
-        """Return the pipeline of a candidate that has a split, built when it is first needed."""
         assert candidate.boundaries is not None
         if candidate.instance is None:
             self._builder.refuse_large(candidate.configuration)
-            candidate.instance = self._builder.instance(
-                candidate.configuration, candidate.boundaries
-            )
+            pipeline = self._builder.pipeline(candidate.configuration, candidate.boundaries)
+            candidate.instance = pipeline.instance()
         return candidate.instance

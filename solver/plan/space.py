@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Literal
+from typing import Any
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.plan.cluster import RankOrder
-from ppsolve.models.plan.request import PlanRequest, Statistics
+from ppsolve.models.plan.request import PlanRequest, RankOrder, Statistics
 from ppsolve.models.plan.result import Configuration
-
-MAX_COMBINATIONS = 200_000
-"""Larger spaces are refused rather than left to run for hours."""
-
-MAX_BATCH = 10**12
-"""Larger batches form no configuration: up to it all figures are exact as doubles."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +21,20 @@ class ConfigurationSpace:
     not_formed: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _ParallelLayout:
-    depth: int
-    replicas: int
-    placement: Literal["linear", "interleaved", "vshape", "wave"]
-    virtual_stages: int
-    rank_order: RankOrder
-
-
-def enumerate_space(request: PlanRequest) -> ConfigurationSpace:
+def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationSpace:
     """Return every configuration of a request.
+
+    Parameters
+    ----------
+    request : PlanRequest
+        The lists to choose from.
+    most : int
+        Combinations allowed; more would run for hours.
+
+    Returns
+    -------
+    ConfigurationSpace
+        At least one configuration.
 
     Raises
     ------
@@ -47,29 +43,16 @@ def enumerate_space(request: PlanRequest) -> ConfigurationSpace:
     """
     not_formed = Counter[str]()
     found = []
-    for number, (shape, size, count, kind, split) in enumerate(_combinations(request, not_formed)):
-        if number >= MAX_COMBINATIONS:
+    for number, (fields, count) in enumerate(_combinations(request, not_formed)):
+        if number >= most:
             raise InputError(
-                f"expected at most {MAX_COMBINATIONS} combinations; shorten the lists",
-                field="search",
+                f"expected at most {most} combinations; shorten the lists", field="search"
             )
-        microbatches = _microbatches(request, shape.replicas * size, count, not_formed)
-        if microbatches is None:
-            continue
-        found.append(
-            Configuration(
-                pipeline_depth=shape.depth,
-                replicas=shape.replicas,
-                placement=shape.placement,
-                virtual_stages=shape.virtual_stages,
-                microbatch_size=size,
-                microbatches=microbatches,
-                batch_size=shape.replicas * size * microbatches,
-                rank_order=shape.rank_order,
-                backward=kind,
-                layer_split=split,
-            )
-        )
+        samples = fields["replicas"] * fields["microbatch_size"]
+        microbatches = _microbatches(request, samples, count, not_formed)
+        if microbatches is not None:
+            sizes = {"microbatches": microbatches, "batch_size": samples * microbatches}
+            found.append(Configuration(**fields, **sizes))
     if not found:
         reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
         raise InputError(f"expected at least one configuration: {reasons}", field="search")
@@ -78,32 +61,39 @@ def enumerate_space(request: PlanRequest) -> ConfigurationSpace:
 
 def _combinations(
     request: PlanRequest, not_formed: Counter[str]
-) -> Iterator[
-    tuple[_ParallelLayout, int, int, Literal["fused", "split"], Literal["balanced", "even"]]
-]:
-    """Yield shape, micro-batch size, number of micro-batches or batch size, backward, split."""
+) -> Iterator[tuple[dict[str, Any], int]]:
+    # Fields of a configuration, and its number of micro-batches or its batch size.
     search = request.search
     backward = search.backward or (("split",) if request.model.is_split else ("fused",))
-    sizes = search.microbatch_sizes or request.model.microbatch_sizes
-    counts = search.microbatches or search.batch_sizes or _batch_sizes(request.goodput)
-    numbers = list(product(dict.fromkeys(sizes), dict.fromkeys(counts)))
-    kinds = list(product(dict.fromkeys(backward), dict.fromkeys(search.layer_splits)))
+    lists: tuple[Sequence[Any], ...] = (
+        search.microbatch_sizes or request.model.microbatch_sizes,
+        search.microbatches or search.batch_sizes or _batch_sizes(request.goodput),
+        backward,
+        search.layer_splits,
+    )
+    rest = list(product(*(dict.fromkeys(values) for values in lists)))
     for shape in _shapes(request, not_formed):
-        for (size, count), (kind, split) in product(numbers, kinds):
-            yield shape, size, count, kind, split
+        for size, count, kind, split in rest:
+            own = {"microbatch_size": size, "backward": kind, "layer_split": split}
+            yield shape | own, count
 
 
-def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[_ParallelLayout]:
-    search = request.search
-    for depth, placement in product(_depths(request), dict.fromkeys(search.placements)):
+def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str, Any]]:
+    for depth, placement in product(_depths(request), dict.fromkeys(request.search.placements)):
         for virtual in _virtual_stages(request, depth, placement, not_formed):
             for replicas in _replicas(request, depth, not_formed):
                 for order in _rank_orders(request, depth, replicas):
-                    yield _ParallelLayout(depth, replicas, placement, virtual, order)
+                    yield {
+                        "pipeline_depth": depth,
+                        "replicas": replicas,
+                        "placement": placement,
+                        "virtual_stages": virtual,
+                        "rank_order": order,
+                    }
 
 
 def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:
-    """Return the initial batch size, doubled up to the largest."""
+    # The initial batch size, doubled up to the largest.
     size, most = statistics.init_batch_size, statistics.max_batch_size or 0
     doublings = (most // size).bit_length() if most else 1
     return tuple(size * 2**power for power in range(doublings))
@@ -119,11 +109,11 @@ def _depths(request: PlanRequest) -> tuple[int, ...]:
 def _virtual_stages(
     request: PlanRequest, depth: int, placement: str, not_formed: Counter[str]
 ) -> Iterator[int]:
-    """Yield the stages per device; on one device all placements are one."""
     if placement == "linear":
         yield 1
         return
     if depth == 1:
+        # On one device all placements are the same.
         not_formed[f"{placement} needs at least 2 devices"] += 1
         return
     for virtual in (2,) if placement == "vshape" else dict.fromkeys(request.search.virtual_stages):
@@ -143,7 +133,7 @@ def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Ite
 
 
 def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankOrder, ...]:
-    """Return the rank orders that differ: one, where all is on one node or in one line."""
+    # All are alike where all is on one node or in one line.
     orders = tuple(dict.fromkeys(request.search.rank_orders))
     alike = depth == 1 or replicas == 1 or depth * replicas <= request.cluster.devices_per_node
     return orders[:1] if alike else orders
@@ -152,21 +142,21 @@ def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankO
 def _microbatches(
     request: PlanRequest, samples: int, count: int, not_formed: Counter[str]
 ) -> int | None:
-    """Return micro-batches per replica, `samples` being one micro-batch of every replica."""
-    goodput = request.goodput
-    if request.search.microbatches is not None:
-        batch = samples * count
-        if batch > MAX_BATCH:
-            not_formed[f"batch above {MAX_BATCH:.0E}"] += 1
+    # Per replica; `samples` are one micro-batch of every replica.
+    goodput, most = request.goodput, 10**12  # up to it all figures are exact as doubles
+    if request.search.microbatches is None:
+        if count % samples:
+            not_formed["batch is no multiple of replicas x micro-batch size"] += 1
             return None
-        if batch < goodput.init_batch_size:
-            not_formed["batch below the initial batch size"] += 1
-            return None
-        if goodput.max_batch_size is not None and batch > goodput.max_batch_size:
-            not_formed["batch above the maximum"] += 1
-            return None
-        return count
-    if count % samples:
-        not_formed["batch is no multiple of replicas x micro-batch size"] += 1
+        return count // samples
+    batch, reason = samples * count, None
+    if batch > most:
+        reason = f"batch above {most:.0E}"
+    elif batch < goodput.init_batch_size:
+        reason = "batch below the initial batch size"
+    elif goodput.max_batch_size is not None and batch > goodput.max_batch_size:
+        reason = "batch above the maximum"
+    if reason is not None:
+        not_formed[reason] += 1
         return None
-    return count // samples
+    return count

@@ -2,283 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
-from numbers import Integral
 from statistics import median_low
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.core.problem import IntArray
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.plan.split_problem import (
+    Boundaries,
+    Split,
+    SplitParams,
+    SplitProblem,
+    SplitUndecidedError,
+)
 
 Array = NDArray[Any]
 
-MOST_TICKS = 2**50
-"""Largest sum of all layers' times: sums with signs over every stage stay within an int64."""
-
-MOST_SEARCHED_TICKS = 2**31
-"""The same where CP-SAT searches: at 1e11 ticks its version 9.15 called a split optimal that is not
-(43 where 40 is possible, seven layers); at 3e9 and below none was wrong of some thousand."""
-
-MOST_BYTES = 10**16
-"""Largest sum of all layers' bytes with every activation in flight, for the same reason."""
-
-SEARCH_LIMIT = 0.25
-"""Deterministic seconds of search where stages share devices; real ones are 2 to 4 times that.
-
-A plan has a split for each placement and micro-batch size: more makes plans longer, less leaves
-more splits unproved.
-"""
-
-COARSE_SHARE, COARSE_TICKS = 0.2, 8
-"""Share of the limit for a search with rounded times, and their ticks per median layer.
-
-In 12 random models (24 to 60 layers of nearly two lengths, 4 or 8 devices of two stages) shares
-from 0 to 0.4 end within 0.03 % of each other on average; models of nearly equal layers need some.
-"""
-
-Boundaries = tuple[int, ...]
+SPLIT = SplitParams()
 
 
-class SplitUndecidedError(PpsolveError):
-    """The search ended before it found a split that fits the memory, or proved there is none."""
-
-
-@dataclass(frozen=True)
-class SplitProblem:
-    """Layers in their order, and the stages to be made of them.
-
-    Parameters
-    ----------
-    times : tuple of int
-        Work of each layer for one micro-batch, forward and backward, in ticks.
-    static : tuple of int
-        Bytes each layer always takes.
-    activation : tuple of int
-        Bytes each layer saves per micro-batch in flight.
-    stage_to_device : tuple of int
-        Device of each stage; devices are 0..D-1, and each has at least one stage.
-    capacity : tuple of int or None
-        Bytes of each device; None for no limit.
-    in_flight : tuple of int
-        How many micro-batches' activations each stage must be able to hold.
-
-    Raises
-    ------
-    InputError
-        Lengths that differ, a negative or fractional number, a device without a stage, or sums
-        above `MOST_TICKS` or `MOST_BYTES`.
-    """
-
-    times: tuple[int, ...]
-    static: tuple[int, ...]
-    activation: tuple[int, ...]
-    stage_to_device: tuple[int, ...]
-    capacity: tuple[int, ...] | None
-    in_flight: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        """Check the numbers, and take them as Python's own, which cannot overflow."""
-        for field in ("times", "static", "activation", "stage_to_device", "capacity", "in_flight"):
-            object.__setattr__(self, field, _whole(field, getattr(self, field)))
-        self._check_devices()
-        for field in ("static", "activation"):
-            _check_length(field, getattr(self, field), self.num_layers, "layer")
-        _check_length("in_flight", self.in_flight, self.num_stages, "stage")
-        if self.capacity is not None:
-            _check_length("capacity", self.capacity, self.num_devices, "device")
-        self._check_sums()
-
-    def _check_devices(self) -> None:
-        if not self.stage_to_device:
-            raise InputError("expected at least one stage", field="stage_to_device")
-        missing = set(range(max(self.stage_to_device))) - set(self.stage_to_device)
-        if missing:
-            raise InputError(
-                f"expected at least one stage for every device, device {min(missing)} has none",
-                field="stage_to_device",
-            )
-
-    def _check_sums(self) -> None:
-        ticks = sum(self.times)
-        if ticks > MOST_TICKS:
-            raise InputError(
-                f"expected at most {MOST_TICKS} ticks in total, got {ticks}; use a coarser tick",
-                field="times",
-            )
-        held = sum(self.static) + max(self.in_flight) * sum(self.activation)
-        if held > MOST_BYTES:
-            raise InputError(
-                f"expected at most {MOST_BYTES} bytes in static and in-flight activations "
-                f"together, got {held}",
-                field="activation",
-            )
-
-    @property
-    def num_layers(self) -> int:
-        """Number of layers n."""
-        return len(self.times)
-
-    @property
-    def num_stages(self) -> int:
-        """Number of stages S."""
-        return len(self.stage_to_device)
-
-    @property
-    def num_devices(self) -> int:
-        """Number of devices D."""
-        return max(self.stage_to_device) + 1
-
-    @property
-    def has_one_stage_per_device(self) -> bool:
-        """Whether no two stages share a device."""
-        return self.num_stages == self.num_devices
-
-    def stage_times(self, boundaries: Boundaries) -> list[int]:
-        """Return the ticks of each stage."""
-        return [sum(self.times[first:last]) for first, last in pairwise(boundaries)]
-
-    def device_times(self, boundaries: Boundaries) -> list[int]:
-        """Return the ticks of each device."""
-        return self._per_device(self.stage_times(boundaries))
-
-    def device_bytes(self, boundaries: Boundaries) -> list[int]:
-        """Return the bytes that each device must be able to hold."""
-        spans = zip(pairwise(boundaries), self.in_flight, strict=True)
-        return self._per_device(
-            [
-                sum(self.static[first:last]) + held * sum(self.activation[first:last])
-                for (first, last), held in spans
-            ]
-        )
-
-    @property
-    def unlimited(self) -> SplitProblem:
-        """The same layers without a capacity."""
-        return replace(self, capacity=None)
-
-    def fits(self, boundaries: Boundaries) -> bool:
-        """Say if every device can hold its stages."""
-        if self.capacity is None:
-            return True
-        pairs = zip(self.device_bytes(boundaries), self.capacity, strict=True)
-        return all(held <= room for held, room in pairs)
-
-    def _per_device(self, values: list[int]) -> list[int]:
-        sums = [0] * self.num_devices
-        for device, value in zip(self.stage_to_device, values, strict=True):
-            sums[device] += value
-        return sums
-
-
-def _whole(field: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
-    """Return numbers of any whole type as Python's."""
-    if values is None:
-        return None
-    numbers = tuple(values)
-    for index, value in enumerate(numbers):
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-            raise InputError(
-                f"expected a whole number >= 0, got {describe(value)}", field=f"{field}[{index}]"
-            )
-    return tuple(int(value) for value in numbers)
-
-
-def _check_length(field: str, values: tuple[int, ...], length: int, owner: str) -> None:
-    if len(values) != length:
-        raise InputError(
-            f"expected one number per {owner} ({length}), got {len(values)}", field=field
-        )
-
-
-@dataclass(frozen=True)
-class Split:
-    """A split of the layers into stages.
-
-    Parameters
-    ----------
-    boundaries : tuple of int
-        S + 1 ascending layer indices: stage s has layers ``boundaries[s]`` to
-        ``boundaries[s + 1] - 1``.
-    slowest_device : int
-        Ticks of the device with the most work.
-    slowest_stage : int
-        Ticks of the stage with the most work.
-    proved : bool
-        Whether no split has a faster slowest device.
-    """
-
-    boundaries: Boundaries
-    slowest_device: int
-    slowest_stage: int
-    proved: bool
-
-
-def best_split(problem: SplitProblem, *, limit: float = SEARCH_LIMIT) -> Split | None:
+def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
     """Return the split with the fastest slowest device, among these the fastest slowest stage.
 
-    Where every device has one stage, the sum of squared stage times is the least of all such
-    splits too, and the answer is always proved. Where stages share devices, the search is exact
-    unless it reaches `limit`. Equal problems and limits have equal answers.
+    Where every device has one stage, the sum of squared stage times is also the least of all such
+    splits, and the answer is always proved. Where stages share devices, the search is exact unless
+    it reaches its limit. Equal problems and limits have equal answers.
 
     Parameters
     ----------
     problem : SplitProblem
         Layers and stages.
-    limit : float
-        Deterministic seconds of search; not a wall time, so answers are the same everywhere.
+    params : SplitParams
+        Effort of the search.
 
     Returns
     -------
     Split or None
-        None where it is proved that no split exists: fewer layers than stages, or none that
-        fits the memory.
+        None if no split exists: fewer layers than stages, or none fits the memory (proved).
 
     Raises
     ------
     SplitUndecidedError
         The limit was reached with neither a split that fits the memory nor a proof.
     InputError
-        The limit is negative or not a number.
+        The seconds are negative or not a number, or there are too many ticks to search.
     """
-    if not limit >= 0:
-        raise InputError(f"expected a number of seconds >= 0, got {limit}", field="limit")
-    if problem.num_layers < problem.num_stages:
-        return None
+    if not params.seconds >= 0:
+        raise InputError(f"expected a number >= 0, got {params.seconds}", field="seconds")
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
         return None
-    start = _most_even(problem, slowest_stage)
-    slowest_device, floor = max(problem.device_times(start)), device_floor(problem)
-    reaches_floor = slowest_device == floor and problem.fits(start)
-    if problem.has_one_stage_per_device or reaches_floor:
-        return Split(start, slowest_device, slowest_stage, proved=True)
-    if sum(problem.times) > MOST_SEARCHED_TICKS:
+    start, least = _most_even(problem, slowest_stage), slowest_device_bound(problem)
+    reaches_bound = max(problem.device_times(start)) == least and problem.fits(start)
+    if problem.has_one_stage_per_device or reaches_bound:
+        return problem.split(start, proved=True)
+    if sum(problem.times) > params.most_searched_ticks:
         raise InputError(
-            f"expected at most {MOST_SEARCHED_TICKS} ticks in total where devices hold several "
-            f"stages, got {sum(problem.times)}; use a coarser tick",
+            f"expected at most {params.most_searched_ticks} ticks in total where devices hold "
+            f"several stages, got {sum(problem.times)}; use a coarser tick",
             field="times",
         )
-    from ppsolve.solver.plan.assignment import search_split
+    from ppsolve.solver.plan.split_cpsat import search_split
 
-    start = _coarse_start(problem, start, limit * COARSE_SHARE)
-    left = limit * (1 - COARSE_SHARE)
-    return search_split(problem, start, device_floor=floor, stage_floor=slowest_stage, limit=left)
+    start = _coarse_start(problem, start, params)
+    left = params.seconds * (1 - params.coarse_share)
+    return search_split(problem, start, least_device=least, least_stage=slowest_stage, limit=left)
 
 
-def quick_split(problem: SplitProblem) -> Split | None:
+def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
     """Return a good split without a search: where devices have one stage, that of `best_split`.
 
     Else stages as even as can be, improved by moving single layers.
 
     Parameters
     ----------
-    problem : SplitProblem
-        Layers and stages.
+    problem, params
+        As for `best_split`.
 
     Returns
     -------
@@ -290,37 +93,32 @@ def quick_split(problem: SplitProblem) -> Split | None:
     SplitUndecidedError
         It does not fit the memory; another split may.
     """
-    if problem.num_layers < problem.num_stages:
-        return None
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
         return None
     boundaries = _most_even(problem, slowest_stage)
-    if not problem.has_one_stage_per_device:
-        from ppsolve.solver.plan.moves import moved_layers
-
-        boundaries = moved_layers(problem, boundaries)
-        if not problem.fits(boundaries):
-            raise SplitUndecidedError("the split that takes no search does not fit the memory")
+    if problem.has_one_stage_per_device:
+        return problem.split(boundaries, proved=True)
+    boundaries = _moved_layers(problem, boundaries, params.most_moves)
+    if not problem.fits(boundaries):
+        raise SplitUndecidedError("the split that takes no search does not fit the memory")
     slowest_device = max(problem.device_times(boundaries))
-    proved = problem.has_one_stage_per_device or slowest_device == device_floor(problem)
-    return Split(boundaries, slowest_device, max(problem.stage_times(boundaries)), proved)
+    return problem.split(boundaries, proved=slowest_device == slowest_device_bound(problem))
 
 
-def _coarse_start(problem: SplitProblem, start: Boundaries, limit: float) -> Boundaries:
-    """Return the best split by rounded times, or `start` where that is no worse.
-
-    Rounding makes nearly equal layers equal. Which stages have how many layers is then quickly
-    found, and most of what is to be gained.
-    """
+def _coarse_start(problem: SplitProblem, start: Boundaries, params: SplitParams) -> Boundaries:
+    # Rounding makes nearly equal layers equal. Which stages have how many layers is then quickly
+    # found, and most of the gain.
     median = median_low(problem.times)
     if median == 0:
         return start
-    coarse = tuple((2 * COARSE_TICKS * time + median) // (2 * median) for time in problem.times)
+    unit = 2 * params.coarse_ticks
+    coarse = tuple((unit * time + median) // (2 * median) for time in problem.times)
     if _changes(coarse) >= _changes(problem.times):
         return start
     try:
-        found = best_split(replace(problem, times=coarse), limit=limit)
+        shorter = replace(params, seconds=params.seconds * params.coarse_share)
+        found = best_split(replace(problem, times=coarse), shorter)
     except SplitUndecidedError:
         return start
     splits = (start, found.boundaries if found else start)
@@ -328,12 +126,11 @@ def _coarse_start(problem: SplitProblem, start: Boundaries, limit: float) -> Bou
 
 
 def _changes(times: tuple[int, ...]) -> int:
-    """Return the number of layers that differ from the one before."""
     return sum(earlier != later for earlier, later in pairwise(times))
 
 
-def device_floor(problem: SplitProblem) -> int:
-    """Return a lower bound on the slowest device's ticks, whatever layers it has.
+def slowest_device_bound(problem: SplitProblem) -> int:
+    """Return a lower bound on the slowest device's ticks under any split.
 
     The largest of: the longest layer; an equal share of all work; and, as some device has at
     least k + 1 of any k D + 1 layers, the k + 1 shortest of the k D + 1 longest layers.
@@ -352,7 +149,7 @@ def even_split(num_layers: int, num_stages: int) -> Boundaries:
     Parameters
     ----------
     num_layers, num_stages : int
-        Layers to share out, and the stages that get them.
+        Layers and stages.
 
     Returns
     -------
@@ -371,13 +168,12 @@ def even_split(num_layers: int, num_stages: int) -> Boundaries:
 
 
 class _StageSums:
-    """Time and bytes of each stage, by the boundary after it and its number of layers.
-
-    As stage s has at least s layers before it and S - 1 - s after it, its boundaries are counted
-    from the first place each can have: 0..n-S. Arrays are (n - S + 1, width): row b, column k is
-    the stage that ends at b with k + 1 layers. Rows with b < k have no such stage; they hold
-    values of no meaning.
-    """
+    # Time and bytes of each stage, by the boundary after it and its number of layers.
+    #
+    # Stage s has at least s layers before it and S - 1 - s after it, so its boundaries are counted
+    # from the first place each can have: 0..n-S. Arrays are (n - S + 1, width): row b, column k is
+    # the stage that ends at b with k + 1 layers. Rows with b < k have no such stage; they hold
+    # values of no meaning.
 
     def __init__(self, problem: SplitProblem, width: int) -> None:
         self._problem = problem
@@ -400,11 +196,10 @@ class _StageSums:
         here = slice(stage, stage + self._rows)
         held = self._static[here] + problem.in_flight[stage] * self._activation[here]
         room = problem.capacity[problem.stage_to_device[stage]]
-        marked: Array = held > min(room, MOST_BYTES)
+        marked: Array = held > min(room, SPLIT.most_bytes)
         return marked
 
     def _sums(self, values: tuple[int, ...]) -> Array:
-        """Return the sum of the k + 1 values up to each: int64[n, width]."""
         prefix, (last, first) = _prefix_sums(values), self._span
         sums: Array = prefix[last] - prefix[first]
         return sums
@@ -423,10 +218,12 @@ def _earlier(values: Array, width: int, missing: int) -> Array:
 
 
 def _least_slowest_stage(problem: SplitProblem) -> int | None:
-    """Return the least time of the slowest stage, each stage alone on its device."""
+    """Return the least time of the slowest stage, each alone on its device; None if none fits."""
+    if problem.num_layers < problem.num_stages:
+        return None
     rows = problem.num_layers - problem.num_stages + 1
     sums = _StageSums(problem, width=rows)
-    never = MOST_TICKS + 1
+    never = SPLIT.most_ticks + 1
     slowest = np.full(rows, never, dtype=np.int64)
     slowest[0] = 0
     for stage in range(problem.num_stages):
@@ -453,21 +250,78 @@ def _most_even(problem: SplitProblem, slowest_stage: int) -> Boundaries:
         candidates[(time > slowest_stage) | sums.is_too_large(stage)] = never
         choices.append(candidates.argmin(axis=1))
         squares = np.minimum(candidates.min(axis=1), never)
-    return _traced(choices)
+    row = rows - 1
+    boundaries = [problem.num_layers]
+    for stage in range(problem.num_stages - 1, -1, -1):
+        row -= int(choices[stage][row])
+        boundaries.append(row + stage)
+    return tuple(boundaries[::-1])
 
 
 def _most_layers(problem: SplitProblem, slowest_stage: int) -> int:
-    """Return the most layers that a stage of at most this time can have."""
     prefix = _prefix_sums(problem.times)
     ends = np.searchsorted(prefix, prefix + slowest_stage, side="right") - 1
     return int((ends - np.arange(prefix.size)).max())
 
 
-def _traced(choices: list[Array]) -> Boundaries:
-    """Return the boundaries, from the number of layers less one by stage and row."""
-    row = len(choices[-1]) - 1
-    boundaries = [row + len(choices)]
-    for stage in range(len(choices) - 1, -1, -1):
-        row -= int(choices[stage][row])
-        boundaries.append(row + stage)
-    return tuple(boundaries[::-1])
+def _moved_layers(problem: SplitProblem, start: Boundaries, moves: int) -> Boundaries:
+    # Move one layer of the worst device (the one that lacks most memory, else the slowest) to any
+    # other stage as long as that is better; the stages between keep their number of layers.
+    loads = _DeviceLoads(problem)
+    best, (standing,) = np.array(start), loads.standings(np.array([start]))
+    for _ in range(moves):
+        tried = _neighbours(best, loads.worst_stages(best))
+        standings = loads.standings(tried)
+        if not standings or min(standings) >= standing:
+            break
+        standing = min(standings)
+        best = tried[standings.index(standing)]
+    return tuple(best.tolist())
+
+
+class _DeviceLoads:
+    # Times and bytes of many splits at once; a split is a row of boundaries.
+
+    def __init__(self, problem: SplitProblem) -> None:
+        self._time, self._static, self._activation = map(
+            _prefix_sums, (problem.times, problem.static, problem.activation)
+        )
+        self._in_flight = np.array(problem.in_flight, dtype=np.int64)
+        self._room = None if problem.capacity is None else np.array(problem.capacity)
+        self._device = np.array(problem.stage_to_device)
+        self._on = (self._device[:, None] == np.arange(problem.num_devices)).astype(np.int64)
+
+    def standings(self, splits: IntArray) -> list[tuple[int, int, float]]:
+        """Return bytes above the capacities, slowest device, squared ticks; less is better."""
+        times, lack = self._loads(splits)
+        squares = (times.astype(np.float64) ** 2).sum(axis=1)
+        columns = (lack.sum(axis=1), times.max(axis=1), squares)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def worst_stages(self, split: IntArray) -> list[int]:
+        # Those stages of the worst device that can give a layer away.
+        times, lack = self._loads(split[None])
+        worst = int(np.argmax(lack[0] if lack.any() else times[0]))
+        return np.flatnonzero((self._device == worst) & (np.diff(split) > 1)).tolist()
+
+    def _loads(self, splits: IntArray) -> tuple[IntArray, IntArray]:
+        """Return ticks, and bytes above the capacity: int64[splits, D] each."""
+        times = np.diff(self._time[splits], axis=1) @ self._on
+        if self._room is None:
+            return times, np.zeros_like(times)
+        held = np.diff(self._static[splits], axis=1)
+        held += self._in_flight * np.diff(self._activation[splits], axis=1)
+        return times, np.maximum(held @ self._on - self._room, 0)
+
+
+def _neighbours(split: IntArray, givers: list[int]) -> IntArray:
+    # One of the givers gives a layer to any other stage.
+    stages = len(split) - 1
+    pairs = [(giver, taker) for giver in givers for taker in range(stages) if taker != giver]
+    tried = np.repeat(split[None], len(pairs), axis=0)
+    for row, (giver, taker) in enumerate(pairs):
+        if taker > giver:
+            tried[row, giver + 1 : taker + 1] -= 1
+        else:
+            tried[row, taker + 1 : giver + 1] += 1
+    return tried

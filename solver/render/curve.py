@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.curve.document import Curve, CurvePoint, Over
+from ppsolve.models.curve import Curve, CurvePoint, Over
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.render.colours import BLUE, VERMILION, lightened

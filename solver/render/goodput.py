@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.goodput.observations import Fit
-from ppsolve.models.goodput.result import GoodputRow
+from ppsolve.models.goodput.files import GoodputRow
+from ppsolve.models.goodput.params import Fit
 from ppsolve.solver.goodput.model import GoodputModel
 from ppsolve.solver.goodput.search import BatchLimits, accumulation_steps
 from ppsolve.solver.render.figures import ABSENT, counted, figure, percent

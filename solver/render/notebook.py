@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.short import counts_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.stress.report import StressEntry, StressReport
+from ppsolve.models.stress import StressEntry, StressReport
 from ppsolve.solver.render.figures import ABSENT, figure, percent
 from ppsolve.solver.render.tables import FittingTable, TableColumn, indented
 

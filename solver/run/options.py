@@ -12,7 +12,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.own import OwnFunction
-from ppsolve.solver.stress.limits import MOST_JITTER
+from ppsolve.solver.stress.replay import MOST_JITTER
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ from ppsolve.solver.run.start import START, known_schedule
 from ppsolve.solver.run.step import Step, Steps, Turn
 from ppsolve.solver.run.steps import SEARCHED, STEPS
 from ppsolve.solver.run.task import Lowers, Task
-from ppsolve.solver.stress.jitter import ALL_KINDS, Jitter
-from ppsolve.solver.stress.replay import refuse_unfit
-from ppsolve.solver.stress.steadier import steadied
+from ppsolve.solver.stress.replay import ALL_KINDS, Jitter, refuse_unfit
+from ppsolve.solver.stress.robust import make_robust
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
@@ -108,7 +107,7 @@ class ScheduleTask(Task):
             Seed of random durations.
         """
         if self.schedule is not None:
-            found = steadied(self.schedule, Jitter({ALL_KINDS: variation}), clock, seed)
+            found = make_robust(self.schedule, Jitter({ALL_KINDS: variation}), clock, seed)
             self.board.propose(found, "robust", ties=True)
 
     def settle(self) -> None:

@@ -1,1 +1,1 @@
-"""How long schedules take when ops do not take what was planned."""
+"""Makespans of schedules when durations differ from the plan."""

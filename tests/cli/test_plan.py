@@ -14,7 +14,7 @@ from ppsolve.models.plan.result import Plan
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.optimize.api import check
 from ppsolve.solver.optimize.kinds import load_instance
-from ppsolve.solver.plan import service
+from ppsolve.solver.plan import api
 from ppsolve.solver.plan.progress import PlanProgress
 
 REQUEST = {
@@ -55,7 +55,7 @@ def changed(**parts):
 
 @pytest.fixture(scope="module")
 def found():
-    return service.plan(parse_request(REQUEST))
+    return api.plan(parse_request(REQUEST))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def planner(monkeypatch, found):
             return self.answer
 
     planner = Planner()
-    monkeypatch.setattr(service, "plan", planner.plan)
+    monkeypatch.setattr(api, "plan", planner.plan)
     return planner
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import ppsolve
-from ppsolve.models.stress.report import StressEntry, StressReport
+from ppsolve.models.stress import StressEntry, StressReport
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.render.stress import stress_report
 from tests.paths import DATA

@@ -8,13 +8,12 @@ from typer.testing import CliRunner
 
 import ppsolve
 from ppsolve.models.core.result import StopReason
-from ppsolve.models.curve.document import Over
+from ppsolve.models.curve import Over
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver import curve as search
 from ppsolve.solver.cli.curve import values_of
 from ppsolve.solver.cli.main import build
-from ppsolve.solver.curve import search
-from ppsolve.solver.curve.points import Multiple, places_of
-from ppsolve.solver.curve.search import ends_first
+from ppsolve.solver.curve import Multiple, ends_first, places_of
 
 PIPELINE = ppsolve.PipelineInstance(
     name="three",

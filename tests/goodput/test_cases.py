@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.observations import Observations
-from ppsolve.models.goodput.params import GradParams, PerfParams
+from ppsolve.models.goodput.params import GradParams, Observations, PerfParams
 from ppsolve.solver.goodput.fit import FitObjective, fit_goodput
 from ppsolve.solver.goodput.model import GoodputModel
 from tests.paths import DATA

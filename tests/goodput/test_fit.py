@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import ppsolve
 from ppsolve.models.core.arrays import Floats
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.goodput.observations import Fit, Observations
-from ppsolve.models.goodput.params import PerfParams
+from ppsolve.models.goodput.params import Fit, Observations, PerfParams
 from ppsolve.solver.goodput.fit import FitObjective, fit_goodput
 from ppsolve.solver.goodput.identify import Design
 from ppsolve.solver.goodput.model import GoodputModel
@@ -96,7 +95,7 @@ def test_the_design_is_the_model() -> None:
     params = PerfParams(*TRUTH)
     design = Design(*(np.append(column, 1.0) for column in (nodes, replicas, atomic)))
     accum, network = design.times(np.array(TRUTH))
-    found = np.exp(design.logs(np.array(TRUTH)))
+    found = np.exp(design.predict(np.array(TRUTH))[:2])
     where = np.append(nodes, 1), np.append(replicas, 1), np.append(atomic, 1)
     np.testing.assert_allclose(accum, params.accum_time(where[2]), rtol=1e-13)
     np.testing.assert_allclose(network, params.network_time(*where[:2]), rtol=1e-13)

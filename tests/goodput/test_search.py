@@ -114,7 +114,8 @@ def test_the_published_answer_is_no_better_where_it_is_allowed(search: Search) -
 
 @pytest.mark.parametrize("most_sizes", [2, 16])
 def test_some_sizes_only(monkeypatch: pytest.MonkeyPatch, most_sizes: int) -> None:
-    monkeypatch.setattr(goodput_search, "MOST_SIZES", most_sizes)
+    params = goodput_search.GoodputParams(most_sizes=most_sizes)
+    monkeypatch.setattr(goodput_search, "PARAMS", params)
     for seed in range(40):
         search = random_search(seed)
         best, (found, *_) = brute_force(search), found_by(search)
@@ -126,7 +127,7 @@ def test_cases_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     eager = GoodputModel((0, 0.01, 0.1, 0.01, 0.2, 0.01, 1), (1, 30), 61)
     nodes, replicas = np.repeat([1, 2], 30), np.tile(np.arange(2, 32), 2)
     whole = eager.optimize(nodes, replicas, 4001, (1, 40), True)
-    monkeypatch.setattr(goodput_search, "AT_ONCE", 64)
+    monkeypatch.setattr(goodput_search, "PARAMS", goodput_search.GoodputParams(at_once=64))
     for one, other in zip(eager.optimize(nodes, replicas, 4001, (1, 40), True), whole, strict=True):
         assert one.tolist() == other.tolist()
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.solver.goodput.model import GoodputModel
-from ppsolve.solver.goodput.table import goodput_table
+from ppsolve.solver.goodput.model import GoodputModel, goodput_table
 
 MODEL = GoodputModel((0.0213, 0.00187, 0.116, 0.0071, 0.0132, 0.0009, 2.75), (0.0002, 0.09), 128)
 

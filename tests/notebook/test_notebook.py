@@ -8,7 +8,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.result import ScheduledOp
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.display import display
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.render.chart import Bar, Chart, Row

@@ -14,7 +14,7 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.plan.request import PlanRequest, parse_request
 from ppsolve.models.plan.result import Plan, PlanRow, Rule, Verdict
-from ppsolve.solver.plan.service import plan
+from ppsolve.solver.plan.api import plan
 from ppsolve.solver.plan.space import enumerate_space
 
 NEARLY = 1 + 1e-12

@@ -54,7 +54,7 @@ def pipeline(request: PlanRequest, **fields: Any) -> PipelineInstance:
     builder, chosen = PipelineBuilder(request), configuration(**fields)
     boundaries = (builder.split(chosen) or (None,))[0]
     assert boundaries is not None
-    return builder.instance(chosen, boundaries)
+    return builder.pipeline(chosen, boundaries).instance()
 
 
 # Hand-made examples
@@ -208,7 +208,7 @@ def test_pipelines_too_large_for_an_instance_are_named() -> None:
     request = request_of([{"count": 2, "forward": 9e14, "backward": 0}])
     builder = PipelineBuilder(request)
     with pytest.raises(InputError, match=r"times\.forward\[0\]: expected at most 1E\+15"):
-        builder.instance(configuration(pipeline_depth=1), (0, 2))
+        builder.pipeline(configuration(pipeline_depth=1), (0, 2)).instance()
 
 
 # Everything, against sums done one by one
@@ -345,7 +345,7 @@ def check_pipeline(data: dict[str, Any], builder: PipelineBuilder, chosen: Confi
     bounds = (builder.split(chosen) or (None,))[0]
     if bounds is None:
         return
-    instance = builder.instance(chosen, bounds)
+    instance = builder.pipeline(chosen, bounds).instance()
     devices = instance.stage_to_device
     assert len(bounds) == len(devices) + 1 == chosen.pipeline_depth * chosen.virtual_stages + 1
     assert bounds[0] == 0
@@ -487,7 +487,7 @@ def test_memory_proofs_hold_for_every_schedule_of_every_split(
         bounds = (builder.split(chosen) or (None,))[0]
         stages = chosen.pipeline_depth * chosen.virtual_stages
         schedules = [
-            brute_force(lower_instance(builder.instance(chosen, one)))
+            brute_force(lower_instance(builder.pipeline(chosen, one).instance()))
             for one in splits(len(layers), stages)
         ]
         assert (bounds is None) == all(schedule is None for schedule in schedules)

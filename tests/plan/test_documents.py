@@ -16,9 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.plan.cluster import Cluster, Link, RankOrder
 from ppsolve.models.plan.profile import ModelProfile
-from ppsolve.models.plan.request import PlanRequest, load_request, parse_request
+from ppsolve.models.plan.request import (
+    Cluster,
+    Link,
+    PlanRequest,
+    RankOrder,
+    load_request,
+    parse_request,
+)
 
 Path_ = tuple[str | int, ...]
 
@@ -338,14 +344,14 @@ def test_requests_survive_json() -> None:
 
 def test_amounts_by_size() -> None:
     model = parse_request(REQUEST).model
-    assert model.forward(1) == [1, Fraction(3, 2), Fraction(3, 2), Fraction(3, 2)]
-    assert model.forward(2) == [2, 2, 2, 2]
+    assert model.amounts("forward", 1) == [1, Fraction(3, 2), Fraction(3, 2), Fraction(3, 2)]
+    assert model.amounts("forward", 2) == [2, 2, 2, 2]
     assert model.backward(2) == [4, 4, 4, 4]
-    assert model.activation_bytes(2) == [6, 0, 0, 0]
-    assert model.output_bytes(2) == [2, 0, 0, 0]
-    assert model.state_bytes() == [40, 0, 0, 0]
-    assert model.parameter_bytes() == [5, 0, 0, 0]
-    assert model.optimizer() == [0, 0, 0, 0]
+    assert model.amounts("activation_bytes", 2) == [6, 0, 0, 0]
+    assert model.amounts("output_bytes", 2) == [2, 0, 0, 0]
+    assert model.amounts("state_bytes", 2) == [40, 0, 0, 0]
+    assert model.amounts("parameter_bytes", 2) == [5, 0, 0, 0]
+    assert model.amounts("optimizer", 2) == [0, 0, 0, 0]
     assert model.is_measured
     assert not model.is_split
 
@@ -361,10 +367,10 @@ def test_split_backwards_add_up() -> None:
         }
     )
     assert model.is_split
-    assert model.backward_input(4) == [3, 0]
-    assert model.backward_weight(4) == [Fraction(1, 4), 2]
+    assert model.amounts("backward_input", 4) == [3, 0]
+    assert model.amounts("backward_weight", 4) == [Fraction(1, 4), 2]
     assert model.backward(4) == [Fraction(13, 4), 2]
-    assert model.state_bytes() == [0, 7]
+    assert model.amounts("state_bytes", 2) == [0, 7]
 
 
 def test_one_fused_layer_makes_the_profile_fused() -> None:
@@ -386,7 +392,7 @@ def test_sizes_beyond_the_profile_need_formulas() -> None:
         {"count": 4, "forward": {"fixed": 1, "per_sample": 2}, "backward": 0.5}
     ]
     request = parse_request(document)
-    assert request.model.forward(7)[0] == 15
+    assert request.model.amounts("forward", 7)[0] == 15
     document["model"]["layers"][0]["activation_bytes"] = [1, 2]
     assert refused(document)[1] == "expected a profiled size (1, 2), got 3"
 

@@ -21,9 +21,9 @@ from ppsolve.models.plan.result import Configuration, Plan, Range, Rule, Verdict
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.optimize.kinds import lower as lower_instance
+from ppsolve.solver.plan.api import plan
 from ppsolve.solver.plan.building import PipelineBuilder
 from ppsolve.solver.plan.progress import PlanProgress
-from ppsolve.solver.plan.service import plan
 from tests.bruteforce import brute_force
 from tests.marks import first
 from tests.plan.cases import (
@@ -80,7 +80,7 @@ class Truth:
         self.request, self.builder = request, PipelineBuilder(request)
 
     def step(self, chosen: Configuration, bounds: tuple[int, ...]) -> Fraction | None:
-        problem = lower_instance(self.builder.instance(chosen, bounds))
+        problem = lower_instance(self.builder.pipeline(chosen, bounds).instance())
         ticks = brute_force(problem)
         return None if ticks is None else ticks * problem.scale.tick
 
@@ -278,7 +278,9 @@ def test_the_best_of_the_allowed_schedules_wins(seed: int) -> None:
     for row in found.table:
         bounds = (builder.split(row.configuration) or (None,))[0]
         steps = (
-            [] if bounds is None else steps_of(builder.instance(row.configuration, bounds), names)
+            []
+            if bounds is None
+            else steps_of(builder.pipeline(row.configuration, bounds).instance(), names)
         )
         samples = row.configuration.batch_size * (row.efficiency or 0) * 1e6
         reached.append(max((samples / step for step in steps), default=0.0))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.plan.request import parse_request
 from ppsolve.models.plan.result import Configuration
-from ppsolve.solver.plan import space as space_module
-from ppsolve.solver.plan.service import plan
+from ppsolve.solver.plan.api import plan
 from ppsolve.solver.plan.space import ConfigurationSpace, enumerate_space
 from tests.plan.cases import check_plan, document
 from tests.plan.test_documents import spoilt
@@ -234,11 +233,10 @@ def test_searches_that_exclude_everything_say_by_what(search: dict[str, Any], re
     assert caught.value.message == f"expected at least one configuration: {reasons}"
 
 
-def test_too_many_combinations_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "MAX_COMBINATIONS", 12)
-    assert len(space_of().configurations) == 11
+def test_too_many_combinations_are_refused() -> None:
+    assert len(enumerate_space(parse_request(document()), 12).configurations) == 11
     with pytest.raises(InputError) as caught:
-        space_of(layer_splits=["balanced", "even"])
+        enumerate_space(parse_request(document(layer_splits=["balanced", "even"])), 12)
     assert caught.value.field == "search"
     assert caught.value.message == "expected at most 12 combinations; shorten the lists"
 

@@ -12,16 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError, PpsolveError
-from ppsolve.solver.plan.split import (
-    MOST_BYTES,
-    MOST_TICKS,
-    Split,
-    SplitProblem,
-    SplitUndecidedError,
-    best_split,
-    device_floor,
-    even_split,
-)
+from ppsolve.solver.plan.split import best_split, even_split, slowest_device_bound
+from ppsolve.solver.plan.split_problem import Split, SplitParams, SplitProblem, SplitUndecidedError
 
 Boundaries = tuple[int, ...]
 
@@ -91,7 +83,7 @@ def assert_is_optimal(problem: SplitProblem) -> Split | None:
     assert (split.slowest_device, split.slowest_stage) == reached[:2] == best[:2]
     if problem.has_one_stage_per_device:
         assert reached == best
-    assert device_floor(problem) <= best[0]
+    assert slowest_device_bound(problem) <= best[0]
     return split
 
 
@@ -254,7 +246,9 @@ def test_many_layers_and_stages(layers: int) -> None:
     split = best_split(problem)
     assert split is not None
     assert split.proved
-    assert device_floor(problem) <= split.slowest_device <= 2 * device_floor(problem)
+    assert (
+        slowest_device_bound(problem) <= split.slowest_device <= 2 * slowest_device_bound(problem)
+    )
 
 
 def unlike_layers() -> SplitProblem:
@@ -265,7 +259,10 @@ def unlike_layers() -> SplitProblem:
 @pytest.mark.parametrize("limit", [0, 0.02])
 def test_answers_repeat_even_where_the_limit_is_reached(limit: float) -> None:
     problem = unlike_layers()
-    first, again = best_split(problem, limit=limit), best_split(problem, limit=limit)
+    first, again = (
+        best_split(problem, SplitParams(seconds=limit)),
+        best_split(problem, SplitParams(seconds=limit)),
+    )
     assert first == again
     assert first is not None
     assert not first.proved
@@ -276,16 +273,16 @@ def test_nearly_equal_layers_are_counted_out_first() -> None:
     """50 layers on 10 devices: 5 each, which stages that are even one by one do not give."""
     rng = np.random.default_rng(3)
     problem = problem_of(rng.integers(9800, 10200, 50).tolist(), interleaved(10, 3))
-    split = best_split(problem, limit=0.02)
+    split = best_split(problem, SplitParams(seconds=0.02))
     assert split is not None
-    assert split.slowest_device < 1.02 * device_floor(problem)
+    assert split.slowest_device < 1.02 * slowest_device_bound(problem)
 
 
 def test_undecided_is_neither_a_split_nor_none() -> None:
     problem = problem_of((1,) * 8, (0, 1, 0, 1), static=(3, 1, 4, 1, 5, 9, 2, 6), capacity=(14, 17))
     assert best_split(problem) is not None
     with pytest.raises(SplitUndecidedError, match="nor proved impossible, within 0 determ"):
-        best_split(problem, limit=0)
+        best_split(problem, SplitParams(seconds=0))
     assert issubclass(SplitUndecidedError, PpsolveError)
 
 
@@ -313,8 +310,11 @@ WRONG = [
         {"stage_to_device": (0, 2)},
         "stage_to_device: expected at least one stage for every device, device 1 has none",
     ),
-    ({"times": (MOST_TICKS, 1, 0)}, "times: expected at most .* ticks .*; use a coarser tick"),
-    ({"activation": (MOST_BYTES, 0, 1)}, "activation: expected at most .* bytes"),
+    (
+        {"times": (SplitParams.most_ticks, 1, 0)},
+        "times: expected at most .* ticks .*; use a coarser tick",
+    ),
+    ({"activation": (SplitParams.most_bytes, 0, 1)}, "activation: expected at most .* bytes"),
 ]
 
 
@@ -327,16 +327,16 @@ def test_wrong_problems_are_named(fields: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("limit", [-1, float("nan")])
 def test_wrong_limits_are_named(limit: float) -> None:
-    with pytest.raises(InputError, match=r"limit: expected a number of seconds >= 0"):
-        best_split(problem_of((1, 2, 3), (0, 1)), limit=limit)
+    with pytest.raises(InputError, match="seconds: expected a number >= 0"):
+        best_split(problem_of((1, 2, 3), (0, 1)), SplitParams(seconds=limit))
 
 
-def test_device_floor() -> None:
-    assert device_floor(problem_of((9, 1, 1), (0, 1))) == 9
-    assert device_floor(problem_of((2, 3, 4), (0, 1))) == 5
+def test_slowest_device_bound() -> None:
+    assert slowest_device_bound(problem_of((9, 1, 1), (0, 1))) == 9
+    assert slowest_device_bound(problem_of((2, 3, 4), (0, 1))) == 5
     # Seven equal layers on three devices: one device has three of them.
-    assert device_floor(problem_of((10,) * 7, (0, 1, 2))) == 30
-    assert device_floor(problem_of((), (0,))) == 0
+    assert slowest_device_bound(problem_of((10,) * 7, (0, 1, 2))) == 30
+    assert slowest_device_bound(problem_of((), (0,))) == 0
 
 
 def test_even_split() -> None:

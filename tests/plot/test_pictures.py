@@ -4,7 +4,7 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.result import HeuristicEntry, Result, Versions
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.plan.result import Plan, PlanCounts
 from ppsolve.solver.render.chart import AmountCurve

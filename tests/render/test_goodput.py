@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ppsolve.models.goodput.files import GoodputRow
 from ppsolve.models.goodput.params import GradParams, PerfParams
-from ppsolve.models.goodput.result import GoodputRow
 from ppsolve.solver.goodput.fit import fit_goodput
-from ppsolve.solver.goodput.model import GoodputModel
-from ppsolve.solver.goodput.rows import best_rows, predicted_rows
+from ppsolve.solver.goodput.model import GoodputModel, best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
 from ppsolve.solver.render.goodput import (
     fit_line,

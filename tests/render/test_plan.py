@@ -11,11 +11,10 @@ from rich.console import Console, Group
 
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.plan.cluster import RankOrder
-from ppsolve.models.plan.request import parse_request
+from ppsolve.models.plan.request import RankOrder, parse_request
 from ppsolve.models.plan.result import Range, Rule
+from ppsolve.solver.plan.api import plan
 from ppsolve.solver.plan.progress import PlanProgress
-from ppsolve.solver.plan.service import plan
 from ppsolve.solver.render.line_chart import (
     LineChart,
     Point,

@@ -6,8 +6,8 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.optimize.kinds import lower
-from ppsolve.solver.stress import jitter as module
-from ppsolve.solver.stress.jitter import Jitter, drawn
+from ppsolve.solver.stress import replay as module
+from ppsolve.solver.stress.replay import Jitter, drawn
 
 PIPELINE = ppsolve.PipelineInstance(
     name="two", num_devices=2, num_microbatches=4, times={"forward": 10, "backward": 20}

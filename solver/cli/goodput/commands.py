@@ -12,8 +12,7 @@ from rich.text import Text
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
-from ppsolve.models.goodput.files import ParamsDocument, load_observations
-from ppsolve.models.goodput.result import GoodputRow, GoodputRows
+from ppsolve.models.goodput.files import GoodputRow, GoodputRows, ParamsDocument, load_observations
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.charts import Chart, check_chart, check_outputs, write_chart
 from ppsolve.solver.cli.counts import MOST_NUMBERS, broadcast, parse_counts
@@ -26,8 +25,9 @@ from ppsolve.solver.cli.goodput.job import (
 )
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.output import deliver, stdout_console
-from ppsolve.solver.goodput.fit import DEFAULT_STARTS, fit_goodput
-from ppsolve.solver.goodput.rows import best_rows, predicted_rows
+from ppsolve.solver.goodput.fit import fit_goodput
+from ppsolve.solver.goodput.identify import FIT
+from ppsolve.solver.goodput.model import best_rows, predicted_rows
 from ppsolve.solver.goodput.search import BatchLimits
 from ppsolve.solver.render.goodput import (
     fit_line,
@@ -120,9 +120,7 @@ def goodput_fit_command(
     observed = load_observations(observations)
     with about_options():
         grad = given_grad(grad_sqr, grad_var)
-        fitted = fit_goodput(
-            *observed.columns(), starts=DEFAULT_STARTS if starts is None else starts
-        )
+        fitted = fit_goodput(*observed.columns(), starts=FIT.starts if starts is None else starts)
         document = ParamsDocument.of(fitted, grad=grad, init_batch_size=init_batch_size)
     is_table = False
     if not deliver(document, output, as_json=as_json):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
-from ppsolve.models.curve.document import Curve
+from ppsolve.models.curve import Curve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.plan.result import Plan

@@ -10,7 +10,8 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.trace.layers import FloatArray, Layers
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.plan.split import SplitProblem, best_split
+from ppsolve.solver.plan.split import best_split
+from ppsolve.solver.plan.split_problem import SplitProblem
 from ppsolve.solver.traces.diagnosis.steps import (
     DIAGNOSIS,
     DiagnosedStep,
@@ -256,9 +257,8 @@ def _best(layers: Layers, parts: Sequence[Recorded]) -> list[int]:
     # Twice as many ticks are what `best_split` takes where stages share devices.
     scaled = work / len(parts) * min(1.0, 2**30 * len(parts) / max(work.sum(), 1.0))
     (places,) = parts[0].instance.stage_devices_of_pipes()
-    ticks, nothing = np.rint(scaled).astype(np.int64).tolist(), (0,) * len(scaled)
-    none = (0,) * len(places)
-    split = best_split(SplitProblem(tuple(ticks), nothing, nothing, tuple(places), None, none))
+    ticks = np.rint(scaled).astype(np.int64).tolist()
+    split = best_split(SplitProblem.without_memory(ticks, places))
     assert split is not None, "there are as many layers as stages, and memory has no limit"
     counts = np.diff(split.boundaries)
     return np.repeat(np.arange(len(counts)), counts).tolist()

@@ -11,10 +11,10 @@ from ortools.sat.python import cp_model
 
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.cpsat.parameters import configured
-from ppsolve.solver.plan.split import (
-    MOST_BYTES,
+from ppsolve.solver.plan.split_problem import (
     Boundaries,
     Split,
+    SplitParams,
     SplitProblem,
     SplitUndecidedError,
 )
@@ -24,8 +24,8 @@ def search_split(
     problem: SplitProblem,
     start: Boundaries,
     *,
-    device_floor: int,
-    stage_floor: int,
+    least_device: int,
+    least_stage: int,
     limit: float,
 ) -> Split | None:
     """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
@@ -36,7 +36,7 @@ def search_split(
         At least as many layers as stages.
     start : tuple of int
         Boundaries of a good split, whether or not it fits the memory.
-    device_floor, stage_floor : int
+    least_device, least_stage : int
         Proven lower bounds of the two objectives.
     limit : float
         Deterministic seconds for both together.
@@ -53,34 +53,29 @@ def search_split(
     """
     model = _SplitModel(problem)
     best, fits = start, problem.fits(start)
-    proved = fits and max(problem.device_times(start)) == device_floor
+    proved = fits and max(problem.device_times(start)) == least_device
     if fits:
-        model.bound(model.slowest_device, most=max(problem.device_times(start)))
+        model.bound_devices(start)
     if not proved:
-        first = model.minimise(model.slowest_device, device_floor, start, limit)
+        first = model.minimise(model.slowest_device, least_device, start, limit)
         if first.infeasible:
             return None
         if first.boundaries is None and not fits:
-            raise SplitUndecidedError(_undecided(problem, limit))
+            raise SplitUndecidedError(
+                f"no split of {problem.num_layers} layers into {problem.num_stages} stages was "
+                f"found to fit the memory, nor proved impossible, within {limit:g} deterministic "
+                "seconds"
+            )
         best, proved = first.boundaries or start, first.proved
         limit -= first.deterministic_time
-    if limit > 0 and max(problem.stage_times(best)) > stage_floor:
-        model.bound(model.slowest_device, most=max(problem.device_times(best)))
-        best = model.minimise(model.slowest_stage, stage_floor, best, limit).boundaries or best
-    return Split(best, max(problem.device_times(best)), max(problem.stage_times(best)), proved)
-
-
-def _undecided(problem: SplitProblem, limit: float) -> str:
-    return (
-        f"no split of {problem.num_layers} layers into {problem.num_stages} stages was found to "
-        f"fit the memory, nor proved impossible, within {limit:g} deterministic seconds"
-    )
+    if limit > 0 and max(problem.stage_times(best)) > least_stage:
+        model.bound_devices(best)
+        best = model.minimise(model.slowest_stage, least_stage, best, limit).boundaries or best
+    return problem.split(best, proved=proved)
 
 
 @dataclass(frozen=True)
 class _SplitOutcome:
-    """What one search found."""
-
     boundaries: Boundaries | None
     proved: bool
     infeasible: bool
@@ -89,13 +84,16 @@ class _SplitOutcome:
 
 @dataclass(frozen=True)
 class _AlikeLayers:
-    """Neighbouring layers that are alike: which they are, and what each of them takes."""
+    # Neighbouring layers that are alike: which they are, and what each of them takes.
 
     first: int
     length: int
     time: int
     static: int
     activation: int
+
+    def before(self, boundary: int) -> int:
+        return min(max(boundary - self.first, 0), self.length)
 
 
 def _runs(problem: SplitProblem) -> list[_AlikeLayers]:
@@ -110,11 +108,9 @@ def _runs(problem: SplitProblem) -> list[_AlikeLayers]:
 
 
 class _SplitModel:
-    """How many layers of each run of alike layers lie before each boundary.
-
-    Counts instead of one literal per layer: splits that only differ in which of several alike
-    layers a stage has are one and the same to the search.
-    """
+    # Variables count the layers of each run of alike layers before each boundary. With one literal
+    # per layer instead, splits that differ only in which of several alike layers a stage has would
+    # be different ones to the search.
 
     def __init__(self, problem: SplitProblem) -> None:
         self.problem, self.runs = problem, _runs(problem)
@@ -127,24 +123,20 @@ class _SplitModel:
         self._add_memory()
 
     def _counts(self, boundary: int) -> list[cp_model.LinearExprT]:
-        least, most = self._range(boundary)
+        layers, stages = self.problem.num_layers, self.problem.num_stages
+        least, most = boundary, layers - stages + boundary
+        if boundary in {0, stages}:
+            least = most = 0 if boundary == 0 else layers
         counts: list[cp_model.LinearExprT] = []
         for index, run in enumerate(self.runs):
-            low, high = (min(max(at - run.first, 0), run.length) for at in (least, most))
+            low, high = run.before(least), run.before(most)
             name = f"run {index} before {boundary}"
             counts.append(low if low == high else self.model.new_int_var(low, high, name))
         self._fill_in_order(counts)
         return counts
 
-    def _range(self, boundary: int) -> tuple[int, int]:
-        """Return the first and last place of a boundary, each stage having a layer."""
-        layers, stages = self.problem.num_layers, self.problem.num_stages
-        if boundary in {0, stages}:
-            return (0, 0) if boundary == 0 else (layers, layers)
-        return boundary, layers - stages + boundary
-
     def _fill_in_order(self, counts: list[cp_model.LinearExprT]) -> None:
-        """Let no layer of a run lie before a boundary unless all of the run before it do."""
+        # No layer of a run lies before a boundary unless all of the run before it do.
         for run, count, following in zip(self.runs, counts, counts[1:], strict=False):
             if isinstance(count, int) or isinstance(following, int):
                 continue
@@ -159,7 +151,6 @@ class _SplitModel:
                 self.model.add(count <= following)
 
     def _of_stage(self, stage: int, weights: Sequence[int]) -> cp_model.LinearExprT:
-        """Return the sum over the stage's layers of their run's weight."""
         pairs = zip(weights, self.before[stage], self.before[stage + 1], strict=True)
         return sum(weight * (after - before) for weight, before, after in pairs if weight)
 
@@ -189,34 +180,16 @@ class _SplitModel:
             for s, weights in enumerate(by_stage)
         ]
         for device, room in enumerate(self.problem.capacity):
-            self.model.add(self._of_device(device, stages) <= min(room, MOST_BYTES) // unit)
+            most = min(room, SplitParams.most_bytes) // unit
+            self.model.add(self._of_device(device, stages) <= most)
 
-    def bound(self, value: cp_model.IntVar, *, most: int) -> None:
-        """Keep a slowest device or stage at or below `most`."""
-        self.model.add(value <= most)
+    def bound_devices(self, boundaries: Boundaries) -> None:
+        self.model.add(self.slowest_device <= max(self.problem.device_times(boundaries)))
 
     def minimise(
-        self, value: cp_model.IntVar, floor: int, hint: Boundaries, limit: float
+        self, value: cp_model.IntVar, least: int, hint: Boundaries, limit: float
     ) -> _SplitOutcome:
-        """Search for the split with the least slowest device or stage.
-
-        Parameters
-        ----------
-        value : IntVar
-            The slowest device or the slowest stage, in ticks.
-        floor : int
-            A proven lower bound on it.
-        hint : tuple of int
-            Boundaries to start from.
-        limit : float
-            Deterministic seconds.
-
-        Returns
-        -------
-        _SplitOutcome
-            The best boundaries found, and what is proved.
-        """
-        self.model.add(value >= floor)
+        self.model.add(value >= least)
         self.model.minimize(value)
         self._hint(hint)
         effort = max(limit, 0.0)
@@ -237,7 +210,7 @@ class _SplitModel:
         for at, counts in zip(boundaries, self.before, strict=True):
             for run, count in zip(self.runs, counts, strict=True):
                 if not isinstance(count, int):
-                    self.model.add_hint(count, min(max(at - run.first, 0), run.length))
+                    self.model.add_hint(count, run.before(at))
         self.model.add_hint(self.slowest_device, max(self.problem.device_times(boundaries)))
         self.model.add_hint(self.slowest_stage, max(self.problem.stage_times(boundaries)))
 

@@ -8,10 +8,8 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.optimize.kinds import kind_of, lower
-from ppsolve.solver.stress import steadier
-from ppsolve.solver.stress.jitter import Jitter, drawn
-from ppsolve.solver.stress.replay import FixedOrders
-from ppsolve.solver.stress.steadier import steadied
+from ppsolve.solver.stress.replay import FixedOrders, Jitter, drawn
+from ppsolve.solver.stress.robust import RobustParams, make_robust
 from tests.paths import ROOT
 from tests.strategies import serial_schedule, tiny_problems
 
@@ -24,13 +22,10 @@ def planned(path, heuristic):
     return kind_of(instance).read(instance, lower(instance), entry)[0]
 
 
-@pytest.fixture
-def few_steps(monkeypatch):
-    monkeypatch.setattr(steadier, "STEPS", 60)
-    monkeypatch.setattr(steadier, "SAMPLES", 100)
+FEW = RobustParams(steps=60, samples=100)
 
 
-def test_no_schedule_gets_longer_or_breaks_a_rule(few_steps):
+def test_no_schedule_gets_longer_or_breaks_a_rule():
     random = np.random.default_rng(0)
     changed = 0
     for problem in tiny_problems(60):
@@ -38,7 +33,7 @@ def test_no_schedule_gets_longer_or_breaks_a_rule(few_steps):
         if schedule is None:
             continue
         try:
-            found = steadied(schedule, Jitter({"*": 0.2}), Clock(), 0)
+            found = make_robust(schedule, Jitter({"*": 0.2}), Clock(), 0, FEW)
         except InputError:
             continue
         assert not check_schedule(found.problem, found)
@@ -47,10 +42,9 @@ def test_no_schedule_gets_longer_or_breaks_a_rule(few_steps):
     assert changed > 5
 
 
-def test_the_latest_runs_end_sooner_at_the_same_makespan(monkeypatch):
-    monkeypatch.setattr(steadier, "STEPS", 400)
+def test_the_latest_runs_end_sooner_at_the_same_makespan():
     schedule, jitter = planned(STATIC, "list-tail"), Jitter({"*": 0.05})
-    found = steadied(schedule, jitter, Clock(), 0)
+    found = make_robust(schedule, jitter, Clock(), 0, RobustParams(steps=400))
     assert found.makespan == schedule.makespan
     fresh = next(drawn(schedule.problem, jitter, 2000, 99))
     before, after = (
@@ -59,18 +53,18 @@ def test_the_latest_runs_end_sooner_at_the_same_makespan(monkeypatch):
     assert after < before
 
 
-def test_the_same_seed_finds_the_same_schedule(few_steps):
+def test_the_same_seed_finds_the_same_schedule():
     schedule = planned(STATIC, "list-tail")
-    one, same = (steadied(schedule, Jitter({"*": 0.05}), Clock(), 3) for _ in range(2))
+    one, same = (make_robust(schedule, Jitter({"*": 0.05}), Clock(), 3, FEW) for _ in range(2))
     assert np.array_equal(one.start, same.start)
 
 
-def test_without_time_the_schedule_stays(few_steps):
+def test_without_time_the_schedule_stays():
     schedule = planned(STATIC, "list-tail")
-    assert steadied(schedule, Jitter({"*": 0.05}), Clock(0.0), 0) is schedule
+    assert make_robust(schedule, Jitter({"*": 0.05}), Clock(0.0), 0, FEW) is schedule
 
 
-def test_optimize_keeps_value_and_proof(few_steps):
+def test_optimize_keeps_value_and_proof():
     pipeline = ppsolve.PipelineInstance(
         num_devices=2, num_microbatches=4, times={"forward": 10, "backward": 20}
     )

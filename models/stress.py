@@ -1,4 +1,4 @@
-"""Distributions of makespans of fixed orders under jitter, as they leave the program."""
+"""Distributions of makespans of fixed orders under jitter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ppsolve.models.core.result import Figure, Reported
 
 
 class StressEntry(Reported):
-    """How one schedule's makespan is spread, in the instance's time unit.
+    """Distribution of one schedule's makespan, in the instance's time unit.
 
-    `planned` is its makespan where every op takes what the instance says and starts as early as
-    its order allows. `p5` to `p99` are percentiles; `stays_ahead` is the share of runs in which
-    the best schedule ends no later than this one, ties included.
+    `planned` is its makespan with the durations of the instance, each op as early as its order
+    allows. `p5` to `p99` are percentiles; `stays_ahead` is the share of runs in which the best
+    schedule ends no later than this one.
     """
 
     name: str

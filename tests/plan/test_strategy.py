@@ -12,17 +12,17 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.plan.request import parse_request
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.plan.candidate import Candidate, Level
+from ppsolve.solver.plan.list_scheduling import QuickSchedule
+from ppsolve.solver.plan.params import PlanLimits, PlanParams
 from ppsolve.solver.plan.progress import PlanProgress
-from ppsolve.solver.plan.quick import Reached
-from ppsolve.solver.plan.rounds import run_rounds
-from ppsolve.solver.plan.search import PlanLimits, PlanSearch
+from ppsolve.solver.plan.search import PlanSearch
 from ppsolve.solver.plan.space import enumerate_space
+from ppsolve.solver.plan.strategy import run_plan
+from ppsolve.solver.run.options import Options
 from tests.marks import first
 from tests.plan.cases import planned, reduced_document
 
-LIMITS = PlanLimits(
-    seconds=None, finalists=12, workers=1, seed=0, deterministic=True, gap=0.0, exhaustive=False
-)
+LIMITS = PlanLimits(Options(time_limit=None, workers=1, deterministic=True))
 
 
 class Counter(Clock):
@@ -48,23 +48,25 @@ class Recorded(PlanSearch):
         self.log.append(("schedule", candidate.index))
         super().schedule(candidate)
 
-    def walk(self, candidate: Candidate, rules: Any) -> None:
-        self.log.append(("walk", candidate.index))
-        super().walk(candidate, rules)
+    def schedule_by(self, candidate: Candidate, rules: Any) -> None:
+        self.log.append(("rules", candidate.index))
+        super().schedule_by(candidate, rules)
 
     def refine(self, candidate: Candidate) -> None:
         self.log.append((candidate.level.name, candidate.index))
         super().refine(candidate)
 
 
-def searched(data: dict[str, Any], asks: float = float("inf")) -> Recorded:
+def searched(
+    data: dict[str, Any], asks: float = float("inf"), limits: PlanLimits = LIMITS
+) -> Recorded:
     """Return a search of so much work."""
     request = parse_request(data)
     clock = Counter()
     clock.asks = asks
-    search = Recorded(request, enumerate_space(request), LIMITS, None, clock)
+    search = Recorded(request, enumerate_space(request), limits, None, clock)
     search.log = []
-    run_rounds(search)
+    run_plan(search)
     return search
 
 
@@ -116,7 +118,7 @@ def test_what_is_proved_worse_is_scheduled_after_all_that_may_win() -> None:
     for seed in range(4):
         request = parse_request(reduced_document(seed))
         search = Ordered(request, enumerate_space(request), LIMITS, None, Counter())
-        run_rounds(search)
+        run_plan(search)
         assert search.missed == 0
         beaten += search.beaten
     assert beaten > 0
@@ -169,25 +171,21 @@ def crowded_document() -> dict[str, Any]:
     }
 
 
-def test_a_plan_whose_schedules_never_fit_ends_when_its_time_is_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ppsolve.solver.plan.search.LEAST_TRIED", 2)
-    everything = searched(crowded_document())
+def test_a_plan_whose_schedules_never_fit_ends_when_its_time_is_up() -> None:
+    limits = replace(LIMITS, params=PlanParams(least_tried=2))
+    everything = searched(crowded_document(), limits=limits)
     assert everything.winner is None
     assert {index for _, index in everything.log} == set(range(6))
-    search = searched(crowded_document(), asks=0)
+    search = searched(crowded_document(), 0, limits)
     assert search.winner is None
     assert len({index for _, index in search.log}) == 2
 
 
-def test_the_first_schedule_is_looked_for_after_the_time_is_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ppsolve.solver.plan.search.LEAST_TRIED", 7)
+def test_the_first_schedule_is_looked_for_after_the_time_is_up() -> None:
     data = crowded_document()
     data["search"]["microbatches"] = [9, 8, 7, 6, 5, 2]
-    assert reached(searched(data, asks=0)) > 0
+    limits = replace(LIMITS, params=PlanParams(least_tried=7))
+    assert reached(searched(data, 0, limits)) > 0
 
 
 def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() -> None:
@@ -204,7 +202,7 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
     clock = Later()
     search = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
     search.news.tick()  # Nothing was told yet.
-    search.tell(search.candidates[0], "quick schedules")
+    search.news.tell("quick schedules")
     clock.seconds = 0.5
     search.news.tick()
     assert len(heard) == 1
@@ -219,12 +217,12 @@ def test_a_quiet_search_repeats_its_state_and_keeps_the_error_of_a_listener() ->
         raise BrokenPipeError
 
     broken = PlanSearch(request, enumerate_space(request), LIMITS, heard.append, clock)
-    broken.tell(broken.candidates[0], "quick schedules")
+    broken.news.tell("quick schedules")
     broken.news._listener = fail
     clock.seconds = 2.0
     broken.news.tick()
     with pytest.raises(BrokenPipeError):
-        broken.tell(broken.candidates[0], "more schedules")
+        broken.news.tell("more schedules")
 
 
 def test_no_configuration_exceeds_a_bound_that_was_told() -> None:
@@ -259,9 +257,9 @@ class Hurried(PlanSearch):
 
 def hurried(data: dict[str, Any], **limits: Any) -> Hurried:
     request = parse_request(data)
-    given = replace(LIMITS, seconds=60.0, deterministic=False, **limits)
+    given = PlanLimits(Options(time_limit=60.0, workers=1), **limits)
     search = Hurried(request, enumerate_space(request), given)
-    run_rounds(search)
+    run_plan(search)
     return search
 
 
@@ -288,7 +286,7 @@ def test_a_better_sweep_takes_the_place_of_what_was_solved() -> None:
     candidate = searched(reduced_document(16)).candidates[24]
     start = np.zeros(1, dtype=np.int64)
     candidate.step.reached, candidate.solved = 10.0, (start, "cp-sat")
-    assert not candidate.take(Reached(10.0, "list-sweep", start=start))
+    assert not candidate.take(QuickSchedule(10.0, "list-sweep", start=start))
     assert candidate.solved is not None
-    assert candidate.take(Reached(9.0, "list-sweep", start=start))
+    assert candidate.take(QuickSchedule(9.0, "list-sweep", start=start))
     assert candidate.solved is None

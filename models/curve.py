@@ -12,7 +12,7 @@ from ppsolve.models.documents.display import ShownInNotebooks
 
 
 class Over(StrEnum):
-    """What a curve varies."""
+    """The varied amount of a curve."""
 
     CAPACITY = "capacity"
     MICROBATCHES = "microbatches"
@@ -22,10 +22,9 @@ class Over(StrEnum):
 class CurvePoint(Reported):
     """One point; figures are absent where there is no schedule.
 
-    `at` is the capacity (an amount, or one per device), the number of micro-batches or the number
-    of chunks. `multiple` is a capacity as multiple of p, where it was given so. `microbatch_time`
-    is the value over the number of micro-batches. `best_by` names what found the schedule: at
-    another point, where the schedule holds here too.
+    `at` is the capacity (an amount, or one per device), the number of micro-batches or of chunks.
+    `multiple` is a capacity as multiple of p, if it was given so. `microbatch_time` is the value
+    over the number of micro-batches. `best_by` names the source of the schedule.
     """
 
     at: Figure | list[Figure]
@@ -42,8 +41,8 @@ class CurvePoint(Reported):
 class Curve(ShownInNotebooks, Reported):
     """Best values and bounds of one instance over capacities, micro-batches or chunks.
 
-    `gap` is (value - bound) / value. `question` is a hash of the instance, by which a file knows
-    if it goes on with the same curve.
+    `gap` is (value - bound) / value. `question` is a hash of the instance: a file is continued only
+    if it is the same.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -58,7 +57,7 @@ class Curve(ShownInNotebooks, Reported):
     points: tuple[CurvePoint, ...]
 
     def written(self) -> dict[str, Any]:
-        """Return plain JSON data; each point carries `at` under the name of what is varied."""
+        """Return plain JSON data; each point also has `at` under the name of the varied amount."""
         data = self.model_dump(mode="json", by_alias=True)
         data["points"] = [{str(self.over): point["at"], **point} for point in data["points"]]
         return data

@@ -1,11 +1,13 @@
-"""Among schedules of equal makespan, one that jitter delays less.
+"""Search for a schedule of equal makespan that jitter delays less.
 
-Local search over the orders of resources. A move takes an op on the longest path of a late run a
-few places earlier or later on its resource; it stays if the planned makespan does not grow and
-the latest runs end no later on average.
+Local search over the orders of resources: an op on the longest path of a late run moves a few
+places on its resource. The move stays if the planned makespan does not grow and the latest runs end
+no later on average.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,74 +16,81 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.stress.jitter import FloatArray, Jitter, drawn
-from ppsolve.solver.stress.replay import FixedOrders
+from ppsolve.solver.stress.replay import FixedOrders, FloatArray, Jitter, drawn
 from ppsolve.solver.structure.timing import time_orders
 
-SAMPLES = 400
-"""Runs by which a move is judged."""
 
-TAIL = 0.1
-"""Share of the latest runs whose mean end is to fall; the 95th percentile lies amid it."""
+@dataclass(frozen=True)
+class RobustParams:
+    """Effort of the search for a robust schedule."""
 
-FARTHEST = 6
-"""Most places by which an op is moved at once."""
+    # Runs by which a move is judged.
+    samples: int = 400
+    # Share of the latest runs whose mean end is to fall; the 95th percentile lies amid it.
+    tail: float = 0.1
+    # Places by which an op is moved at once, at most.
+    farthest: int = 6
+    # Moves that are tried, at most.
+    steps: int = 2000
 
-STEPS = 2000
-"""Most moves that are tried."""
+
+ROBUST = RobustParams()
 
 
-def steadied(schedule: Schedule, jitter: Jitter, clock: Clock, seed: int) -> Schedule:
-    """Search a schedule that jitter delays less.
+def make_robust(
+    schedule: Schedule, jitter: Jitter, clock: Clock, seed: int, params: RobustParams = ROBUST
+) -> Schedule:
+    """Search for a schedule that jitter delays less.
 
     Parameters
     ----------
     schedule : Schedule
         A valid schedule.
     jitter : Jitter
-        How durations vary.
+        Random factors of durations.
     clock : Clock
-        When to stop; at most `STEPS` moves are tried.
+        Ends the search.
     seed : int
         Seed of durations and moves.
+    params : RobustParams
+        Effort of the search.
 
     Returns
     -------
     Schedule
         A valid one whose makespan is not longer, each op as early as its order allows; the given
-        one where none is better by other random durations than those of the search.
+        one if none is better by other random durations than those of the search.
 
     Raises
     ------
     InputError
         As `FixedOrders`.
     """
-    search = _RobustOrderSearch(schedule, jitter, seed)
-    for _ in range(STEPS):
+    search = _RobustOrderSearch(schedule, jitter, seed, params)
+    for _ in range(params.steps):
         if clock.is_over:
             break
         search.step()
-    fresh = next(drawn(schedule.problem, jitter, SAMPLES, seed + 1))
+    fresh = next(drawn(schedule.problem, jitter, params.samples, seed + 1))
     before, after = (orders.makespans(fresh) for orders in (search.first, search.orders))
-    if _lateness(after) >= _lateness(before):
+    if _lateness(after, params.tail) >= _lateness(before, params.tail):
         return schedule
     return time_orders(schedule.problem, search.orders.orders, schedule.waits).normalised()
 
 
-def _lateness(makespans: FloatArray) -> float:
-    """Return the mean of the latest runs, in ticks."""
-    return float(np.sort(makespans)[-max(1, round(TAIL * len(makespans))) :].mean())
+def _lateness(makespans: FloatArray, tail: float) -> float:
+    return float(np.sort(makespans)[-max(1, round(tail * len(makespans))) :].mean())
 
 
 class _RobustOrderSearch:
-    """The orders found so far, and their runs; run 0 takes what was planned."""
+    # The best orders so far, and their runs; run 0 has the planned durations.
 
-    def __init__(self, schedule: Schedule, jitter: Jitter, seed: int) -> None:
-        self.problem = schedule.problem
+    def __init__(self, schedule: Schedule, jitter: Jitter, seed: int, params: RobustParams) -> None:
+        self.problem, self.params = schedule.problem, params
         self.limit = schedule.makespan
         self.random = np.random.default_rng(seed)
         planned = self.problem.duration[:, None].astype(np.float64)
-        samples = next(drawn(self.problem, jitter, SAMPLES, seed))
+        samples = next(drawn(self.problem, jitter, params.samples, seed))
         self.durations = np.ascontiguousarray(np.concatenate([planned, samples], axis=1))
         self.first = self.orders = FixedOrders.of(schedule)
         self.ends = self.orders.ends(self.durations)
@@ -89,10 +98,9 @@ class _RobustOrderSearch:
 
     def _score(self, ends: FloatArray) -> float:
         makespans = ends.max(axis=0)
-        return np.inf if makespans[0] > self.limit else _lateness(makespans[1:])
+        return np.inf if makespans[0] > self.limit else _lateness(makespans[1:], self.params.tail)
 
     def step(self) -> None:
-        """Try one move."""
         waiting = self._waiting(self._late_run())
         if not waiting:
             return
@@ -111,13 +119,12 @@ class _RobustOrderSearch:
             self.orders, self.ends, self.score = tried, ends, score
 
     def _late_run(self) -> int:
-        """Return one of the latest runs."""
         makespans = self.ends[:, 1:].max(axis=0)
-        latest = np.argsort(makespans)[-max(1, round(TAIL * SAMPLES)) :]
+        latest = np.argsort(makespans)[-max(1, round(self.params.tail * self.params.samples)) :]
         return 1 + int(latest[int(self.random.integers(len(latest)))])
 
     def _waiting(self, run: int) -> list[tuple[int, int]]:
-        """Return (resource, place) of the ops on a run's longest path that wait for a resource."""
+        # (resource, place) of the ops on a run's longest path that wait for a resource.
         end, start = self.ends[:, run], self.ends[:, run] - self.durations[:, run]
         seats = {
             op: (resource, place)
@@ -138,8 +145,8 @@ class _RobustOrderSearch:
         return found
 
     def _moved(self, chain: IntArray, place: int) -> IntArray:
-        """Return a chain with the op at a place earlier, or the one before it later."""
-        far = int(self.random.integers(1, FARTHEST + 1))
+        # A chain with the op at a place earlier, or the one before it later.
+        far = int(self.random.integers(1, self.params.farthest + 1))
         source, target = place, max(0, place - far)
         if self.random.random() < 0.5:
             source, target = place - 1, min(len(chain) - 1, place - 1 + far)

@@ -1,4 +1,4 @@
-"""From a finished search to the plan: ranks, verdicts and reasons."""
+"""The planner of the library: `plan`, and its report of ranks, verdicts and reasons."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from itertools import pairwise
 from typing import cast
 
 from ppsolve.models.core.result import Status
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.plan.request import PlanRequest
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
+from ppsolve.solver.clock import Clock
 from ppsolve.solver.goodput.step import Interval
+from ppsolve.solver.optimize.registry import known_heuristic
 from ppsolve.solver.plan.candidate import Candidate, Level
+from ppsolve.solver.plan.params import PlanLimits
+from ppsolve.solver.plan.progress import PlanListener
 from ppsolve.solver.plan.search import PlanSearch
-from ppsolve.solver.plan.space import ConfigurationSpace
+from ppsolve.solver.plan.space import ConfigurationSpace, enumerate_space
+from ppsolve.solver.plan.strategy import run_plan
 from ppsolve.solver.run.entries import versions
+from ppsolve.solver.run.options import Options
 
 RULE_OF_LEVEL = {
     Level.ENUMERATED: Rule.BOUND,
@@ -23,25 +31,80 @@ RULE_OF_LEVEL = {
 }
 
 
-def report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
-    """Return the plan that a search has come to.
+def plan(
+    request: PlanRequest,
+    *,
+    time_limit: float | None = 45.0,
+    finalists: int = 12,
+    gap: float = 0.0,
+    workers: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+    exhaustive: bool = False,
+    on_progress: PlanListener | None = None,
+) -> Plan:
+    """Find the configuration with the highest goodput, and say why every other one lost.
 
     Parameters
     ----------
-    search : PlanSearch
-        A search that has ended, or was interrupted.
-    space : ConfigurationSpace
-        The configurations it chose from.
+    request : PlanRequest
+        The model, the cluster and the configurations to choose from.
+    time_limit : float or None
+        Wall seconds for the plan; None: no limit. If no configuration fits, planning may exceed its
+        limit: the first 64 are tried. In deterministic and exhaustive plans the limit of each exact
+        search, in deterministic ones in CP-SAT's units.
+    finalists : int
+        Configurations given to the exact solver at most.
+    gap : float
+        Accepted share by which another configuration may be better.
+    workers, seed, deterministic
+        As for `ppsolve.optimize`.
+    exhaustive : bool
+        Prune nothing: give every configuration to the exact solver.
+    on_progress : callable, optional
+        Told about the state of the search.
 
     Returns
     -------
     Plan
-        Rows ranked by goodput, each with the rule that decided and its reason.
+        The winner with its goodput range, instance and checked schedule, the ranked table, and how
+        many were decided by which rule. An interrupt (Ctrl-C) returns the best plan so far.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, a schedule is unknown, or the search excludes everything.
     """
+    _check_options(request, finalists)
+    options = Options.checked(
+        time_limit=time_limit, gap=gap, workers=workers, seed=seed, deterministic=deterministic
+    )
+    limits = PlanLimits(options, finalists, exhaustive)
+    limit, params = None if deterministic else options.time_limit, limits.params
+    reserved = min(params.reserved_seconds, params.reserved_share * (limit or 0.0))
+    clock = Clock(limit).before(reserved)
+    space = enumerate_space(request)
+    search = PlanSearch(request, space, limits, on_progress, clock)
+    with search.news.told_again():
+        run_plan(search)
+    return _report(search, space)
+
+
+def _check_options(request: PlanRequest, finalists: int) -> None:
+    if finalists < 0:
+        raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
+    for index, name in enumerate(request.search.schedules or ()):
+        try:
+            known_heuristic(name)
+        except InputError as error:
+            raise error.about(f"search.schedules[{index}]") from None
+
+
+def _report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
     winner = search.winner
     ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
     rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
-    reached = None if winner is None else Range(low=winner.low, high=search.most)
+    reached = None if winner is None else Range(low=winner.low, high=search.high)
     return Plan(
         request=search.request.name,
         status=_status(search, reached),
@@ -52,8 +115,8 @@ def report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
         counts=_counts(rows, space, search),
         exhaustive=search.limits.exhaustive,
         interrupted=search.interrupted,
-        wall_seconds=search.elapsed,
-        deterministic=search.limits.deterministic,
+        wall_seconds=search.clock.elapsed,
+        deterministic=search.limits.options.deterministic,
         versions=versions(),
         table=tuple(rows),
         instance=None if winner is None else winner.instance,
@@ -62,7 +125,7 @@ def report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
 
 
 def _group(search: PlanSearch, candidate: Candidate) -> int:
-    """Return the place of a group: winner, those with a schedule, those without, those excluded."""
+    # The winner, those with a schedule, those without, those excluded.
     if candidate is search.winner:
         return 0
     if candidate.ruled_out is not None:
@@ -97,7 +160,6 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
 
 
 def _may_win(search: PlanSearch, candidate: Candidate) -> bool:
-    """Whether the candidate may still be better than the winner; a tie is not."""
     if search.winner is None:
         return True
     return candidate.high > search.winner.low and not search.is_beaten(candidate)

@@ -1,1 +1,0 @@
-"""Makespan over an amount: memory, micro-batches or chunks."""

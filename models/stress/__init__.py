@@ -1,1 +1,0 @@
-"""What a stress test of schedules reports."""

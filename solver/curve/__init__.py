@@ -1,1 +1,0 @@
-"""Makespans over memory, micro-batches or chunks, one run for all points."""
