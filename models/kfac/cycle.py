@@ -60,7 +60,6 @@ def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline and modules.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -87,7 +86,6 @@ def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> LoweredCycl
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline and modules.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -164,7 +162,6 @@ class _CycleLowering:
         return LoweredCycle(problem, self.iteration, self.op_of, self.preconditions, self.steps)
 
     def _add_resources(self) -> None:
-        """Add the resources of the pipeline, and the comm streams that syncs need."""
         names = {name: self.builder.add_resource(name) for name in self.iteration.resource_names}
         self.compute = self.iteration.span_resources
         devices = {
@@ -204,11 +201,9 @@ class _CycleLowering:
             self.names.update(zip(op_of[k].tolist(), ends, strict=True))
 
     def _grid(self, kind: str, alternative: str = "") -> IntArray:
-        """Return the ops of an iteration of that kind, or of the alternative if there is none."""
         return self.iteration.grid(kind if kind in self.iteration.kinds else alternative)
 
     def _end_iterations(self, stage: int) -> None:
-        """Add a stage's preconditions and the zero-length ops that begin its next iteration."""
         modules = self.modules_of[stage]
         for device in self.holders[stage]:
             last = ready = self._gradient(stage, device)
@@ -223,7 +218,7 @@ class _CycleLowering:
                 self._add_steps(stage, device, last)
 
     def _gradient(self, stage: int, device: int) -> IntArray:
-        """Return the last ops of a stage's gradient on a device, int64[N, ...]."""
+        # int64[N, ...]
         if stage in self.reduction_of:
             return self.op_of[:, self.reduction_of[stage]]
         own = self.devices[stage] == device
@@ -267,7 +262,7 @@ class _CycleLowering:
         self.steps[stage, device] = steps
 
     def _add_curvature(self, factor: str) -> None:
-        """Add the curvature of every module and micro-batch, int64[modules, m]."""
+        # int64[modules, m]
         stages = np.array([module.stage for module in self.modules], dtype=np.int64)
         ticks = [self.scale.ticks(work_time(module, "cov", factor)) for module in self.modules]
         kind = KIND_OF["cov", factor]
@@ -287,12 +282,10 @@ class _CycleLowering:
         self.curvature[factor] = ops
 
     def _data(self, factor: str) -> IntArray:
-        """Return the ops of iteration 0 whose output a factor's curvature reads, int64[S, m]."""
         found: IntArray = self.op_of[0][self.data[factor]]
         return found
 
     def _add_refresh(self, number: int, module: KfacModule) -> None:
-        """Add the syncs and inversions of a module."""
         for factor in FACTORS:
             gate = self.curvature[factor][number]
             if work_time(module, "sync", factor) > 0:
@@ -307,7 +300,6 @@ class _CycleLowering:
                 self.builder.add_precedences(inversions, users)
 
     def _preconditions_of(self, module: KfacModule, device: int) -> IntArray:
-        """Return the preconditions of one module on a device, int64[N]."""
         place = [other.name for other in self.modules_of[module.stage]].index(module.name)
         return self.preconditions[module.stage, device][:, place]
 
@@ -341,7 +333,7 @@ class _CycleLowering:
         return ops
 
     def _families(self) -> list[IntArray]:
-        """Return alike micro-batches: with their curvature in iteration 0, plain in the others."""
+        # With their curvature in iteration 0, plain in the others.
         found = []
         for family in self.iteration.families:
             members = self.iteration.microbatch[family[:, 0]]
@@ -351,7 +343,6 @@ class _CycleLowering:
         return found + [row[family] for row in later for family in self.iteration.families]
 
     def _pool(self, device: int, pool: Pool) -> Pool:
-        """Repeat a pool of the pipeline; saved inputs and errors come on top in iteration 0."""
         acquired: dict[int, Fraction] = {}
         for op, amount in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
             acquired[int(self.op_of[0, op])] = pool.amounts[amount]
@@ -386,7 +377,7 @@ class _CycleLowering:
         )
 
     def _saved(self, device: int) -> Iterator[tuple[int, int, Fraction]]:
-        """Yield (op that saves, op that frees, amount), inputs first: they are held longest."""
+        # Inputs first: they are held longest.
         for factor in FACTORS:
             data = self._data(factor)
             for number, module in enumerate(self.modules):
@@ -399,7 +390,6 @@ class _CycleLowering:
 
 
 def _resource_table(problem: Problem) -> IntArray:
-    """Return the resources of each op as int64[n, most], `FREE` where it has fewer."""
     count = np.diff(problem.resource_ptr)
     table = np.full((problem.num_ops, int(count.max(initial=1))), FREE, dtype=np.int64)
     inside = np.arange(table.shape[1]) < count[:, None]

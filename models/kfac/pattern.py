@@ -255,7 +255,6 @@ def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
 
 
 def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:
-    """Yield the gaps between intervals that are sorted by start and may overlap."""
     reached: int | None = None
     for start, end in busy:
         if reached is not None and start > reached:
@@ -318,7 +317,6 @@ def rendezvous_length(pattern: RefreshPattern, members: Sequence[Member]) -> int
     Parameters
     ----------
     pattern : RefreshPattern
-        The pattern with the work.
     members : sequence of (int, int)
         Device and index of each work entry.
 

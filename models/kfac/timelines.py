@@ -26,16 +26,6 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
     Curvature is cut into as many parts as the first pipe has forwards, each of the whole length
     divided by their number, rounded down (PipeFisher's rule).
 
-    Parameters
-    ----------
-    instance : KfacInstance
-        An instance with timelines.
-
-    Returns
-    -------
-    RefreshPattern
-        The last profiled step of each device, in ticks from node 0's first forward.
-
     Raises
     ------
     InputError
@@ -73,10 +63,7 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
 
 
 def _last_step(timeline: dict[str, Any]) -> Iterator[Any]:
-    """Yield the label and pair of each interval of the last profiled step.
-
-    ``start_end`` has one pair per step; of several steps every list keeps its last len/steps.
-    """
+    # ``start_end`` has one pair per step; of several steps every list keeps its last len/steps.
     steps = len(timeline.get(PROFILED_STEP, ()))
     for text, pairs in timeline.items():
         label = parse_label(text)
@@ -97,7 +84,6 @@ def _refuse_unmeasured(number: int, pairs: Pairs) -> None:
 
 
 def _edges(pairs: Pairs, kind: str, side: int) -> list[Decimal]:
-    """Return the starts (side 0) or ends (side 1) of node 0's forwards or backwards."""
     found = [pair[side] for label, pair in pairs if label.kind == kind]
     times = [time for time in found if time is not None]
     if not times:

@@ -82,7 +82,6 @@ def lower_refresh(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and the work.
     iterations : sequence of int
         Iterations of each device.
     devices : sequence of int, optional
@@ -107,7 +106,6 @@ def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Se
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and the work.
     iterations : sequence of int
         Iterations of each device.
     devices : sequence of int
@@ -129,7 +127,6 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Seq
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and the work.
     iterations : sequence of int
         Iterations of each device.
     devices : sequence of int
@@ -165,7 +162,6 @@ def op_id(device: str, label: str, part: int | None = None) -> str:
     Returns
     -------
     str
-        Name, unique in the problem.
     """
     return f"{device}/{label}" + ("" if part is None else f"#{part}")
 
@@ -187,7 +183,6 @@ def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
     Returns
     -------
     str
-        Name, unique in the problem.
     """
     return f"{device}/{label}#{number}@{iteration}"
 
@@ -266,7 +261,6 @@ class _RefreshLowering:
                 self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
 
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
-        """Return start, iteration, number within its label and op of every copy, by start."""
         numbers: Counter[str] = Counter()
         found = []
         for op in sorted(device.ops, key=lambda op: op.start):
@@ -276,11 +270,7 @@ class _RefreshLowering:
         return sorted(found, key=lambda copy: copy[:3])
 
     def _occupied(self, device: int, begins: list[int], ends: list[int]) -> IntArray:
-        """Return the resource of each pinned op: none where an earlier copy still runs.
-
-        Copies of two iterations overlap where a device takes longer than the period; holes are the
-        time that all copies leave.
-        """
+        # Copies overlap where a device takes longer than the period; holes are what all leave.
         occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
         busy_until = 0
         for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):

@@ -41,7 +41,6 @@ def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
     Parameters
     ----------
     module : KfacModule
-        The module.
     holders : iterable of int
         Devices that hold its stage.
 
@@ -59,7 +58,6 @@ def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
     Parameters
     ----------
     module : KfacModule
-        The module.
     kind : str
         ``cov``, ``sync`` or ``inv``.
     factor : str
@@ -79,7 +77,6 @@ def saved_bytes(module: KfacModule, factor: str) -> Fraction:
     Parameters
     ----------
     module : KfacModule
-        The module.
     factor : str
         ``A`` (saved inputs) or ``B`` (saved errors).
 
@@ -97,7 +94,6 @@ def lower_iteration(instance: KfacInstance, *, exact: bool = False) -> Problem:
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 

@@ -31,7 +31,6 @@ def stages_per_device(given: int | None, placement: Any) -> int:
     Returns
     -------
     int
-        At least 1.
     """
     return given or (CHUNKS.get(placement, 1) if isinstance(placement, str) else 1)
 
@@ -60,7 +59,7 @@ def in_amounts(data: Any) -> Any:
 
 
 def _count_stages(data: dict[str, Any]) -> int | None:
-    """Return the stages of a pipeline that is not validated yet, None where it is unknown."""
+    # The data is not validated yet: None where the number is unknown.
     placement = data.get("placement", "linear")
     if isinstance(placement, dict):
         listed = placement.get("stage_to_device")

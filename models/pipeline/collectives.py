@@ -186,7 +186,6 @@ class SegmentedOps:
         Returns
         -------
         OpGrid
-            Pieces and all-reduces; `done` is the last all-reduce of each op.
         """
         pieces = self._pieces[kind]
         comm = np.asarray(self._streams.of(TENSOR_PARALLEL))

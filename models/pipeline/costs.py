@@ -54,7 +54,6 @@ class LengthCost(StrictModel):
         Returns
         -------
         LengthCost
-            The cost.
 
         Raises
         ------
@@ -139,18 +138,7 @@ class LengthSums(NamedTuple):
 
 
 def sums_of(lengths: Sequence[int | Sequence[int]]) -> LengthSums:
-    """Return the sums of the lengths of each micro-batch.
-
-    Parameters
-    ----------
-    lengths : sequence
-        Per micro-batch one length, or the lengths of its sequences.
-
-    Returns
-    -------
-    LengthSums
-        Both sums of every micro-batch.
-    """
+    """Return the sums of the lengths of each micro-batch."""
     rows = [(row,) if isinstance(row, int) else tuple(row) for row in lengths]
     return LengthSums(
         tuple(map(sum, rows)), tuple(sum(length * length for length in row) for row in rows)

@@ -22,10 +22,6 @@ mistyped number is refused here by name, before `MAX_OPS` refuses the whole inst
 def _numbers(
     value: Any, depth: int, what: str, at: tuple[int, ...] = (), *, costs: bool = False
 ) -> Any:
-    """Check a number or nested lists of numbers down to `depth`; lengths are checked later.
-
-    With `costs`, a cost over lengths may stand for the innermost list.
-    """
     if costs and depth > 0:
         if isinstance(value, LengthCost):
             return value

@@ -396,7 +396,6 @@ class PipelineInstance(Instance):
         return {**found, "p2p.bytes": self.p2p.bytes}
 
     def _items_of(self, field: str) -> tuple[str, int]:
-        """Return the name of one item of an entry of `amounts`, and the number of items."""
         if field == "p2p.bytes":
             return "stage boundary", self.num_stages - 1
         return "stage", self.num_stages

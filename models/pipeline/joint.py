@@ -22,7 +22,6 @@ def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = F
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas.
     members : tuple of tuple of int
         Micro-batches of each replica.
     exact : bool
@@ -54,7 +53,6 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     Returns
     -------
     Problem
-        The joint problem; nothing links its replicas.
     """
     first = problems[0]
     ops = _starts([problem.num_ops for problem in problems])
@@ -124,7 +122,7 @@ def _families(problems: Sequence[Problem], ops: IntArray) -> tuple[IntArray, ...
 
 
 def _renumbered(name: str, by: int) -> str:
-    """Return the name of a resource or pool, all of whose numbers are devices, of other devices."""
+    # All numbers in names of resources and pools are those of devices.
     return _NUMBER.sub(lambda found: str(int(found[0]) + by), name)
 
 

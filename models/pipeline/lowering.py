@@ -51,7 +51,6 @@ def lower_pipeline(
     Parameters
     ----------
     instance : PipelineInstance
-        The pipeline.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
     extra_times : iterable of Fraction
@@ -60,7 +59,6 @@ def lower_pipeline(
     Returns
     -------
     Problem
-        n ops: per stage and micro-batch one F and one B, or F, I and W, and the others above.
 
     Raises
     ------
@@ -86,7 +84,6 @@ def lower_replicas(
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas.
     members : tuple of tuple of int
         Micro-batches of each replica.
     exact : bool
@@ -161,14 +158,12 @@ class _PipelineLowering:
         return entry_at(self.instance.p2p.latency, source, target)
 
     def _sizes(self, boundary: int) -> tuple[Decimal, ...]:
-        """Return the bytes of the transfers over a boundary: one number for all, or m."""
         return row_of(self.instance.p2p.bytes, boundary)
 
     def _transfer_time(self, size: Decimal, source: int, target: int) -> Fraction:
         return Fraction(size) / entry_at(self.instance.p2p.bandwidth, source, target)
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
-        """Return the duration of the transfer of each micro-batch, int64[m]."""
         sizes = self._sizes(boundary)
         ticks = {
             size: self.scale.ticks(self._transfer_time(size, source, target)) for size in set(sizes)
@@ -339,7 +334,6 @@ class _PipelineLowering:
                     self.builder.add_precedences(before, step)
 
     def _reduction(self) -> tuple[str, Any]:
-        """Return kind and time of the collective that combines the gradients of a stage."""
         collectives = self.instance.collectives
         if collectives is not None and collectives.reduce_scatter is not None:
             return REDUCE_SCATTER_KIND, collectives.reduce_scatter
@@ -353,7 +347,6 @@ class _PipelineLowering:
         return int(ops[0])
 
     def _families(self) -> list[IntArray]:
-        """Group the micro-batches of each pipe that have equal times, amounts and transfers."""
         entries = self.instance.amounts().values()
         rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}

@@ -20,8 +20,6 @@ Row = tuple[Fraction, ...]
 
 @dataclass(frozen=True)
 class _Changes:
-    """Amounts by stage: of forwards at their start, and of every kind of op at its end."""
-
     acquired: list[Row]
     released: dict[str, list[Row]]
 
@@ -37,7 +35,6 @@ def pools_of(
     Parameters
     ----------
     instance : PipelineInstance
-        The pipeline, without costs over lengths.
     grid : mapping of str to OpGrid
         Ops by kind.
     devices : int64[S, m]
@@ -83,7 +80,6 @@ def _exact(row: tuple[Decimal, ...]) -> Row:
 
 
 def _minus(high: Row, low: Row) -> Row:
-    """Return the differences of two rows, of which either may be one amount for all."""
     size = max(len(high), len(low))
     long = [row * (size // len(row)) for row in (high, low)]
     return tuple(a - b for a, b in zip(*long, strict=True))
@@ -117,10 +113,7 @@ def _pool(
 def _events(
     ops: IntArray, rows: list[Row], here: IntArray, numbers: dict[Fraction, int]
 ) -> tuple[IntArray, IntArray]:
-    """Return the ops on a device that change its memory, and the numbers of their amounts.
-
-    `numbers` numbers the distinct amounts in the order in which they are met; zeros are left out.
-    """
+    # `numbers` numbers distinct amounts as they are met; zeros are left out.
     found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for stage in np.flatnonzero(here.any(axis=1)).tolist():
         row = [numbers.setdefault(amount, len(numbers)) if amount else -1 for amount in rows[stage]]

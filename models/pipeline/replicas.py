@@ -100,7 +100,6 @@ def fault(
     Parameters
     ----------
     replicas : Replicas
-        Number of replicas, and whether all run as many micro-batches.
     members : sequence of sequences of int
         Micro-batches of each replica.
     num_microbatches : int
@@ -109,7 +108,6 @@ def fault(
     Returns
     -------
     str or None
-        What would be right, and what is wrong.
     """
     if len(members) != replicas.count:
         return f"expected one list for each of the {replicas.count} replicas, got {len(members)}"
@@ -171,18 +169,7 @@ def longest_first(work: Sequence[Any], replicas: int, most: int) -> list[list[in
 
 
 def first_members(instance: PipelineInstance) -> Members:
-    """Return the members of fixed replicas, or the longest micro-batches first to the least loaded.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        A pipeline with replicas.
-
-    Returns
-    -------
-    tuple of tuple of int
-        Micro-batches of each replica, by rising number where they may be exchanged.
-    """
+    """Return the members of fixed replicas, or those of the rule longest first."""
     replicas, count = _replicas_of(instance), instance.num_microbatches
     if not replicas.is_free:
         return replicas.blocks(count)
@@ -207,12 +194,10 @@ def read_assignment(data: Any, instance: PipelineInstance) -> Members:
     data : object
         A result, an entry or a schedule.
     instance : PipelineInstance
-        A pipeline with replicas.
 
     Returns
     -------
     tuple of tuple of int
-        Micro-batches of each replica; `assignment_violations` tells what is wrong with a claim.
     """
     claim = data.get("assignment") if isinstance(data, dict) else None
     is_free = _replicas_of(instance).is_free
@@ -229,7 +214,6 @@ def assignment_violations(data: Any, instance: PipelineInstance) -> list[Violati
     data : object
         A result, an entry or a schedule; one without an assignment claims none.
     instance : PipelineInstance
-        A pipeline with replicas.
 
     Returns
     -------
@@ -269,7 +253,6 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas.
     members : sequence of int
         Micro-batches of the replica, in the order in which it numbers them.
 
@@ -304,7 +287,6 @@ _PER_MICROBATCH = frozenset(
 
 
 def _chosen(entry: tuple[Any, ...], members: Sequence[int]) -> tuple[Any, ...]:
-    """Return an entry per stage with the numbers of some micro-batches only."""
     return tuple(
         tuple(item[number] for number in members) if isinstance(item, tuple) else item
         for item in entry

@@ -34,16 +34,6 @@ def doubtful_units(instance: PipelineInstance) -> Iterator[str]:
 
     Transfers or latencies are questioned that are all shorter than `VANISHING` times the shortest
     op, or of which one is longer than `DOMINATING` times the longest op. Times of zero are none.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-
-    Yields
-    ------
-    str
-        The field, the time of the transfer and that of the op.
     """
     instance = instance.in_numbers()
     entries = instance.times.by_kind().values()
@@ -69,7 +59,6 @@ def doubtful_units(instance: PipelineInstance) -> Iterator[str]:
 def _transfers(
     instance: PipelineInstance, over: Iterable[tuple[int, int, int]]
 ) -> Iterator[Fraction]:
-    """Yield the time of each transfer without its latency, in the unit of the instance."""
     for boundary, source, target in over if instance.p2p.mode != "delay" else ():
         bandwidth = entry_at(instance.p2p.bandwidth, source, target)
         sizes = set(row_of(instance.p2p.bytes, boundary))
@@ -79,7 +68,6 @@ def _transfers(
 def _odd(
     times: Iterable[Fraction], least: Fraction, most: Fraction
 ) -> tuple[Fraction, str, Fraction] | None:
-    """Return a time, ``shortest`` or ``longest``, and the time of that op, if it is far from it."""
     longest = max(times, default=Fraction(0))
     if longest > DOMINATING * most:
         return longest, "longest", most

@@ -60,16 +60,13 @@ def iterations_bound(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices coupled by syncs (usually one).
     clock : Clock, optional
-        Once it is over, no further number is tried; one without a limit by default.
 
     Returns
     -------
     IterationsBound
-        The bound and the rule that proves it.
 
     Raises
     ------
@@ -85,20 +82,6 @@ def iterations_bound(
 
 
 class _Climb:
-    """Refutes numbers of iterations from the smallest one on.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        The pinned pipeline and the work.
-    devices : sequence of int
-        Devices that have the same number of iterations.
-    most : int
-        The largest number worth trying.
-    clock : Clock, optional
-        Ends the climb; one without a limit by default.
-    """
-
     def __init__(
         self,
         pattern: RefreshPattern,
@@ -139,17 +122,14 @@ class _Climb:
         return IterationsBound(value, by if value > 1 else "trivial")
 
     def _is_final(self, tried: int, unplaceable: _Unplaceable) -> bool:
-        """Return True if more iterations give the op no hole either."""
         return tried >= self.steady and not unplaceable.has_windows
 
     def _afford(self, tried: int) -> bool:
-        """Return True if a number may still be tried, and count its ops."""
         ops = unrolled_ops(self.pattern, [tried] * len(self.pattern.devices), self.devices)
         self.left -= ops
         return self.left >= 0 and ops <= MAX_UNROLLED and not self.clock.is_over
 
     def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
-        """Return the rule that refutes a number of iterations, and the op without a hole."""
         counts = [tried] * len(self.pattern.devices)
         lowered = lower_refresh(self.pattern, counts, devices=self.devices)
         heads = window_heads(lowered.problem)
@@ -159,14 +139,12 @@ class _Climb:
 
 
 def _steady(pattern: RefreshPattern) -> int:
-    """Return the iterations at both ends, where holes do not repeat, plus one whose holes do."""
     return 2 * iterations_until_steady(pattern) + 1
 
 
 def _unplaceable_when_steady(
     pattern: RefreshPattern, devices: Sequence[int]
 ) -> _Unplaceable | None:
-    """Return the op without a hole after its data once the holes repeat."""
     counts = [_steady(pattern)] * len(pattern.devices)
     lowered = lower_refresh(pattern, counts, devices=devices)
     heads = window_heads(lowered.problem)
@@ -185,8 +163,6 @@ def _why(pattern: RefreshPattern, unplaceable: _Unplaceable | None, most: int) -
 
 @dataclass(frozen=True)
 class _Unplaceable:
-    """An op without a hole after its data; `has_windows` if it has earlier ones."""
-
     op: str
     length: int
     has_windows: bool
@@ -200,10 +176,7 @@ def _unplaceable(lowered: LoweredRefresh, op: int) -> _Unplaceable:
 
 
 def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
-    """Return a number of iterations below which data is missing, or all holes are too short in sum.
-
-    Holes are added up only where all iterations have the same.
-    """
+    # Holes are added up only where all iterations have the same.
     fewest = max(1, *(_data_ready_by(pattern, device) for device in devices))
     if fits_one_period(pattern, devices):
         for device in devices:
@@ -219,7 +192,6 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
 
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
-    """Return the iteration by whose end all curvature of a device has its data."""
     own = pattern.devices[device]
     ends = [data[: work.parts] for work, data in zip(own.work, data_ends(own), strict=True)]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
@@ -228,7 +200,6 @@ def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
 def _overfull(
     pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int], heads: IntArray
 ) -> str | None:
-    """Return ``work`` if some device has more work than its holes hold, else None."""
     problem = lowered.problem
     for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
         ops = problem.ops_by_resource[resource]
@@ -258,7 +229,6 @@ def window_heads(problem: Problem) -> IntArray | int:
 
 
 def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
-    """Return the ops that share one array of windows, and that array, for each array."""
     alike: dict[int, tuple[list[int], IntArray]] = {}
     for op, windows in problem.windows.items():
         alike.setdefault(id(windows), ([], windows))[0].append(op)
@@ -266,7 +236,6 @@ def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
 
 
 def _into_windows(heads: IntArray, ops: IntArray, windows: IntArray) -> int | None:
-    """Move the heads of `ops` into their next windows; return the first op that has none left."""
     place = np.searchsorted(windows[:, 1], heads[ops])
     late = place == len(windows)
     if np.any(late):
@@ -282,7 +251,6 @@ def _is_overfull(
     ops: IntArray,
     heads: IntArray,
 ) -> bool:
-    """Return True if the work ready from some moment on is longer than the holes from there."""
     lengths = lowered.problem.duration[ops]
     shortest = int(lengths.min())
     holes = pattern.holes(device, lowered.iterations[device])

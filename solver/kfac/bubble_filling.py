@@ -26,9 +26,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline and the makespan objective.
     problem : Problem
-        Its lowered cycle.
     pattern : str
         A published pipeline heuristic.
 
@@ -56,18 +54,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
 
 
 def fill_bubbles(pinned: Problem) -> Schedule:
-    """Place all ops without a pin into the bubbles between pinned ops, by several priority rules.
-
-    Parameters
-    ----------
-    pinned : Problem
-        A problem whose pinned ops keep every rule among themselves, n ops.
-
-    Returns
-    -------
-    Schedule
-        The best that the checker accepts, else that of the first rule.
-    """
+    """Place ops without a pin into the bubbles between pinned ops; the best of several rules."""
     schedules = [fill_by_rank(pinned, rule(pinned)) for rule in _RULES]
     valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
     return min(valid or schedules[:1], key=lambda schedule: schedule.value)
@@ -82,7 +69,6 @@ def fill_by_rank(pinned: Problem, rank: IntArray) -> Schedule:
     Parameters
     ----------
     pinned : Problem
-        The problem, n ops.
     rank : int64[n]
         Priorities, all different; lowest first.
 
@@ -95,8 +81,6 @@ def fill_by_rank(pinned: Problem, rank: IntArray) -> Schedule:
 
 
 def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
-    """Return a rule that ranks ops by kind, in this order, then by number."""
-
     def rule(problem: Problem) -> IntArray:
         place = {kind: position for position, kind in enumerate(kinds)}
         order = np.array([place.get(kind, -1) for kind in problem.kinds], dtype=np.int64)
@@ -169,6 +153,5 @@ class _BubbleFilling:
 
 
 def _into(allowed: IntArray, time: int) -> int:
-    """Return the first moment from `time` on that lies in one of the closed intervals."""
     place = int(np.searchsorted(allowed[:, 1], time))
     return max(time, int(allowed[place, 0])) if place < len(allowed) else time

@@ -43,14 +43,12 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     Parameters
     ----------
     pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
     order : callable
         The order in which a device that is scheduled alone looks at its work.
 
     Returns
     -------
     list of DevicePlan
-        The plan of each device; the limit on saved tensors is not looked at.
 
     Raises
     ------
@@ -91,11 +89,8 @@ def _remembered(pattern: RefreshPattern) -> LatestStart:
 def _fewest_iterations(
     pattern: RefreshPattern, devices: Sequence[int], generate: Generator, lengths: Lengths
 ) -> tuple[Starts, int]:
-    """Return starts in the fewest iterations at which `generate` places all work.
-
-    Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops of
-    clocks that run ahead no longer follow. So one fewer is tried.
-    """
+    # Starts stay valid with fewer iterations: only the last hole changes, and it grows, since ops
+    # of clocks that run ahead no longer follow. So one fewer is tried.
     enough = most_iterations(pattern, devices)
     servable = min(enough, most_unrolled(pattern, devices))
     iterations, failed = 1, 0
@@ -127,7 +122,6 @@ def _out_of_iterations(pattern: RefreshPattern, unplaced: Member, iterations: in
 
 
 def _used(pattern: RefreshPattern, starts: Starts, lengths: Lengths) -> int:
-    """Return the iterations that work at `starts` takes, at least one."""
     return max(
         (
             max(-(-(start + lengths[device][index]) // pattern.period), start // pattern.period + 1)
@@ -147,20 +141,6 @@ def _plan(
 
 
 class _Chronological:
-    """Fills the holes of one device in the order of time.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
-    device : int
-        Number of the device.
-    latest_start : callable
-        `pattern.latest_start`, remembered.
-    order : callable
-        The order in which work is looked at.
-    """
-
     def __init__(
         self, pattern: RefreshPattern, device: int, latest_start: LatestStart, order: Order
     ) -> None:
@@ -197,11 +177,9 @@ class _Chronological:
         return self.starts, None if unplaced is None else (self.device, unplaced)
 
     def _data(self, index: int) -> int:
-        """Return the tick at which the next part of a curvature has its data; 0 for other work."""
         return self.data[index][self.done[index]] if self.data[index] else 0
 
     def _fill(self, hole: Hole) -> None:
-        """Put work at the cursor, or move it to where work becomes ready, to the hole's end."""
         cursor: int | None = hole[0]
         while cursor is not None and self.left:
             if not self.lengths or self.latest_start(hole, self.lengths[0]) < cursor:
@@ -225,7 +203,6 @@ class _Chronological:
         return None
 
     def _next_ready(self, hole: Hole, cursor: int) -> int | None:
-        """Return the next tick at which work becomes ready that still fits the hole."""
         times = [
             ready
             for index in self.left
@@ -235,7 +212,6 @@ class _Chronological:
         return min(times, default=None)
 
     def _put(self, index: int, start: int) -> int:
-        """Place the next part of a work entry, and return its end."""
         self.starts[self.device, index, self.done[index]] = start
         self.done[index] += 1
         end = start + self.work[index].length

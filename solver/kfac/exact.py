@@ -82,7 +82,6 @@ class Budget:
         Returns
         -------
         SearchLimits
-            Limits of the part.
         """
         left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
         seconds, units = left.seconds, left.deterministic
@@ -159,7 +158,6 @@ class ComponentSearch:
         Returns
         -------
         ComponentResult
-            The best schedule and bound that the time allows.
         """
         if known.is_proved:
             return known
@@ -185,7 +183,6 @@ class ComponentSearch:
         components_left: int,
         most: float | None = None,
     ) -> ComponentResult:
-        """Try numbers of iterations in turn until one has a schedule."""
         is_gapless = True
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
@@ -222,7 +219,6 @@ class ComponentSearch:
         return places > MAX_PLACES or ops > MAX_UNROLLED
 
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
-        """Look for a schedule: first with the plain model, then counting work in holes."""
         if self.is_too_large(iterations):
             return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
@@ -318,7 +314,6 @@ def _plain_limits(limits: SearchLimits) -> SearchLimits:
 
 
 def _is_final(result: ComponentResult) -> bool:
-    """Return True if nothing is left to search: interrupted, or every number ruled out."""
     return result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 

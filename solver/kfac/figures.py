@@ -45,7 +45,6 @@ class Refresh:
         return self.pattern.scale.time(whole - plan.busy(self.pattern))
 
     def _peak_saved(self, plan: DevicePlan) -> Fraction:
-        """Return the peak of memory held from the start of a data op to the end of its part."""
         device = self.pattern.devices[plan.device]
         saved = self.pattern.saved[plan.device] if self.pattern.saved else None
         amounts = {
@@ -67,11 +66,7 @@ class Refresh:
         return peak
 
     def _ages(self, plan: DevicePlan) -> dict[str, int]:
-        """Return the iterations between each inverse's curvature and its first use.
-
-        Measured timelines have no preconditioning: there an inverse is used at the end of the
-        iteration.
-        """
+        # Timelines have no preconditioning: there an inverse is used at the end of the iteration.
         device, period = self.pattern.devices[plan.device], self.pattern.period
         uses = {op.label: op.start for op in device.ops}
         ages: dict[str, int] = {}

@@ -100,12 +100,10 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     heuristic : Heuristic
         One of `REFRESH_HEURISTICS`.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
 
     Returns
     -------
     RefreshOutcome
-        Its plans, schedule and broken rules.
     """
     name = heuristic.name
     try:
@@ -148,11 +146,9 @@ def scheduled(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     plans : sequence of DevicePlan
         The plan of each device of the problem.
     lowered : LoweredRefresh
-        The problem, with enough iterations for the plans.
 
     Returns
     -------
@@ -185,16 +181,12 @@ def plans_of(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     lowered : LoweredRefresh
-        The problem of the schedule.
     schedule : Schedule
-        A schedule of all devices.
 
     Returns
     -------
     list of DevicePlan
-        One plan per device.
     """
     rendezvous = rendezvous_of(pattern)
     plans = []
@@ -215,7 +207,6 @@ def plans_of(
 
 
 def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[str, int]]:
-    """Count the ops of each device that break each rule."""
     problem = schedule.problem
     early = schedule.start[problem.after] < schedule.end[problem.before] + problem.lag
     broken = {
@@ -256,9 +247,7 @@ def refresh_entry(
     Parameters
     ----------
     outcome : HeuristicOutcome
-        The outcome of the heuristic.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     best : int, optional
         Best known number of iterations, for the gap.
     with_schedule : bool
@@ -267,7 +256,6 @@ def refresh_entry(
     Returns
     -------
     RefreshEntry
-        The entry; without figures where the heuristic gave no plan.
     """
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
@@ -293,7 +281,7 @@ def refresh_entry(
 
 
 def _document(outcome: RefreshOutcome) -> ScheduleDocument | None:
-    """Return the schedule; a sync that does not meet runs from its first start to its last end."""
+    # A sync that does not meet runs from its first start to its last end.
     if outcome.schedule is None:
         return None
     document, scale = ScheduleDocument.of(outcome.schedule), outcome.schedule.problem.scale

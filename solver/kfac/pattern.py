@@ -12,16 +12,6 @@ from ppsolve.solver.attended import unbroken
 def pattern_of(instance: KfacInstance) -> RefreshPattern:
     """Return the pinned pipeline of an instance and its K-FAC work.
 
-    Parameters
-    ----------
-    instance : KfacInstance
-        An instance with timelines, or with a pipeline and a pattern.
-
-    Returns
-    -------
-    RefreshPattern
-        The pattern, measured or simulated.
-
     Raises
     ------
     InputError

@@ -86,7 +86,6 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline.
     heuristic_name : str
         A pipeline heuristic.
 
@@ -145,7 +144,6 @@ class _Iteration:
         return PinnedIteration(self.problem, self.start, self.preconditions, self.complete, period)
 
     def _finish(self, device: int) -> None:
-        """Put preconditions and optimizer steps behind the last compute op of a device."""
         stages = self.stages_at[device]
         cursor = max(int(self.end[self.compute[stage, device]].max()) for stage in stages)
         ready = {stage: self._gradient_ready(stage, device) for stage in stages}
@@ -157,7 +155,6 @@ class _Iteration:
         self.busy_until[device] = cursor
 
     def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
-        """Place a stage's preconditions and optimizer; return their end, None without any."""
         lengths = [
             self.problem.scale.ticks(Fraction(module.precondition))
             for module in self.modules[stage]
@@ -172,12 +169,10 @@ class _Iteration:
         return int(max(ends[-1], self.end[optimizer].max(initial=0)))
 
     def _gradient_ready(self, stage: int, device: int) -> int:
-        """Return the tick at which the gradient of a stage is complete on a device."""
         ops = self.reduction_of.get(stage, self.compute[stage, device])
         return int(self.end[ops].max())
 
     def _resource_spans(self) -> list[int]:
-        """Return last end - first start of every resource, preconditions included."""
         last = dict(zip(self.problem.span_resources.tolist(), self.busy_until, strict=True))
         spans = []
         for resource, ops in enumerate(self.problem.ops_by_resource):
@@ -188,7 +183,6 @@ class _Iteration:
         return spans
 
     def _stage_spans(self) -> list[int]:
-        """Return the ticks by which each stage and device holds its next iteration back."""
         return [
             complete - int(self.start[self.compute[place]].min())
             for place, complete in self.complete.items()
@@ -205,16 +199,13 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a pipeline.
     problem : Problem
-        The instance lowered by `lower_cycle`, n ops.
     heuristic_name : str
         A pipeline heuristic.
 
     Returns
     -------
     Problem
-        The same ops and rules, and the pins.
 
     Raises
     ------
@@ -245,7 +236,7 @@ def _pins(cycle: LoweredCycle, iteration: PinnedIteration) -> IntArray:
 
 
 def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntArray]:
-    """Return the allowed starts of every K-FAC op on a compute stream."""
+    # Syncs have none: they run on comm streams.
     rule = RefreshPattern(problem.name, problem.scale, period, margin, ())
     kinds = [KIND_OF[kind, factor] for kind in ("cov", "inv") for factor in "AB"]
     free = problem.kind_mask(*kinds)
@@ -263,7 +254,7 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
 
 
 def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
-    """Return the holes between pinned ops of one resource, the last one without an end."""
+    # The last hole has no end.
     busy = pinned[problem.duration[pinned] > 0]
     busy = busy[np.argsort(problem.pinned[busy])]
     begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
@@ -272,7 +263,6 @@ def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
 
 
 def _starts(rule: RefreshPattern, holes: list[tuple[int, int]], length: int) -> IntArray:
-    """Return the closed intervals of starts, int64[w, 2], of an op of some length."""
     found = [(begin, rule.latest_start((begin, end), length)) for begin, end in holes[:-1]]
     kept = [(first, last) for first, last in found if last >= first]
     return np.array([*kept, (holes[-1][0], NO_END)], dtype=np.int64)

@@ -187,7 +187,6 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
     Returns
     -------
     list of Placed
-        The entries in list order.
     """
     kinds = ("forward", "backward")
     ops = sorted(
@@ -218,7 +217,6 @@ def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
     Returns
     -------
     Placed
-        The marker.
     """
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
@@ -236,7 +234,6 @@ def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
     Returns
     -------
     DevicePlan
-        The plan of the device.
     """
     iteration = -1
     placed = []
@@ -265,9 +262,7 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     Parameters
     ----------
     plan : DevicePlan
-        Plan of the device.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
 
     Returns
     -------
@@ -296,9 +291,7 @@ def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, 
     Parameters
     ----------
     plan : DevicePlan
-        Plan of the device.
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
 
     Returns
     -------
@@ -332,20 +325,16 @@ def plan_of_starts(
     Parameters
     ----------
     pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
     device : int
         Number of the device.
     starts : mapping
-        Start of each part in ticks from the first iteration.
     lengths : mapping
-        Length in ticks of a part of each work entry (a sync takes the longest of its replicas).
     iterations : int
         Iterations of the refresh.
 
     Returns
     -------
     DevicePlan
-        Pipeline ops, K-FAC work and markers in list order.
     """
     pinned = pipeline_entries(pattern.devices[device], pattern.period)
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]
@@ -365,11 +354,8 @@ def plan_of_starts(
 
 
 def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) -> int:
-    """Return the repetition in whose list an op at `start` comes in the order of time.
-
-    It is the running one, unless ops of a later one have started already, or ops of an earlier one
-    are still to come (`begins`: starts of the ops of one repetition).
-    """
+    # It is the running repetition, unless ops of a later one have started already, or ops of an
+    # earlier one are still to come.
     copy = min(start // period, iterations - 1)
     if not begins:
         return copy
@@ -381,7 +367,7 @@ def _copy_of(start: int, begins: Sequence[int], period: int, iterations: int) ->
 
 
 def _list_place(entry: Placed, work: Sequence[Work]) -> tuple[int, int, int, int]:
-    """Return the sort key of an entry; zero-length work comes before its waiters."""
+    # Work without length comes before what waits for it.
     if entry.work is None:
         return entry.start, 0 if entry.label == START else 2, 0, 0
     return entry.start, 1, entry.end, work_class(work[entry.work])

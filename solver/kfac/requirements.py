@@ -72,9 +72,7 @@ def coupled_devices(pattern: RefreshPattern, rendezvous: Rendezvous) -> list[lis
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     rendezvous : mapping
-        Members of the rendezvous of each work entry.
 
     Returns
     -------
@@ -136,9 +134,7 @@ def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     rendezvous : mapping
-        Members of the rendezvous of each work entry.
 
     Raises
     ------
@@ -191,7 +187,6 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices that share one number of iterations.
 
@@ -210,7 +205,6 @@ def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices that share one number of iterations.
 
@@ -230,7 +224,6 @@ def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices that share one number of iterations.
     iterations : int
@@ -239,7 +232,6 @@ def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -
     Returns
     -------
     InputError
-        Names the ops of an iteration and the limit.
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     return InputError(
@@ -257,7 +249,6 @@ def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline.
     devices : sequence of int
         Numbers of the devices.
 

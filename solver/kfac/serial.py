@@ -19,8 +19,6 @@ LatestStart = Callable[[Hole, int], int]
 
 @dataclass(frozen=True)
 class _JointWork:
-    """Work that runs at one time on every device that meets in it."""
-
     members: tuple[Member, ...]
     parts: int
     length: int
@@ -28,8 +26,6 @@ class _JointWork:
 
 
 class _DeviceTimeline:
-    """Free time of one resource: stretches inside holes, by start."""
-
     def __init__(self, holes: Sequence[Hole], latest_start: LatestStart) -> None:
         self.free = [(start, end, (start, end)) for start, end in holes]
         self.ends = [end for _, end in holes]
@@ -144,7 +140,6 @@ class SerialGenerator:
         return True
 
     def _earliest(self, item: _JointWork, ready: int) -> int | None:
-        """Return the first tick at which every device of the item is free, or None."""
         lanes = [self.lanes[device, item.on_stream] for device, _ in item.members]
         while True:
             found = [lane.earliest(ready, item.length) for lane in lanes]

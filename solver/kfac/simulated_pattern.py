@@ -46,11 +46,6 @@ def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
     stages. A stage that two pipes share gets a sync of its factors, of length 0 where the instance
     has none: its inversions wait for the curvature of both pipes.
 
-    Parameters
-    ----------
-    instance : KfacInstance
-        An instance with a pipeline, modules and the name of a heuristic as its pattern.
-
     Raises
     ------
     InputError
@@ -132,7 +127,7 @@ class _SimulatedPattern:
         )
 
     def _recorded(self, device: int) -> tuple[Work, ...]:
-        """Return the work of a device as if it had been measured after the pipeline, in turn."""
+        # As if it had been measured after the pipeline, in turn.
         start = self.iteration.period
         found = []
         for work in self._work(device):
@@ -159,7 +154,6 @@ class _SimulatedPattern:
             yield self._pinned(label + UP_PIPE * pipe, kind, pipe, op)
 
     def _of_device(self, ops: dict[Place, IntArray], device: int) -> list[int]:
-        """Return the ops of all stages of a device by their numbers."""
         places = ((stage, device) for stage in self.stages_of[device])
         return sorted(op for place in places if place in ops for op in ops[place].tolist())
 

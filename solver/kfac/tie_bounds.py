@@ -22,13 +22,11 @@ def completion_bound(
     Parameters
     ----------
     pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
     devices : sequence of int
         Devices of the component.
     iterations : int
         Iterations of the refresh.
     tie_break : TieBreak
-        Ends of inversions (staleness) or of all work (usage).
 
     Returns
     -------
@@ -45,14 +43,13 @@ def completion_bound(
 
 
 def _every_op(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
-    """Return the length of every op that only this device does."""
     return [
         work.length for work in device.work if work.label.kind != "sync" for _ in range(work.parts)
     ]
 
 
 def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
-    """Return, for every inversion, its length with the work that counts for no other."""
+    # Each with the work that counts for no other inversion.
     before: dict[tuple[str, str, int], int] = defaultdict(int)
     for work in device.work:
         label = work.label
@@ -70,7 +67,6 @@ def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
 
 
 def _poured(holes: Sequence[Hole], jobs: Iterable[int]) -> int:
-    """Return the sum over k of the time by which the holes can hold the k smallest jobs."""
     total, place, full = 0, 0, 0
     for need in accumulate(sorted(jobs)):
         while place < len(holes) and full + holes[place][1] - holes[place][0] < need:

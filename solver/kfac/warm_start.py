@@ -41,9 +41,7 @@ def solve_best_patterns(
     Parameters
     ----------
     instance : KfacInstance
-        An instance with a free pipeline.
     problem : Problem
-        Its lowered cycle.
     outcomes : iterable of HeuristicOutcome
         Outcomes of the heuristics, ``pinned-<pattern>`` among them.
     limits : SearchLimits

@@ -80,7 +80,6 @@ class Order:
         Returns
         -------
         Order
-            The order.
         """
         kind = _places(kinds)
         stages = np.zeros(len(kind), dtype=np.int64) + stage
@@ -120,12 +119,10 @@ _PLACES[[ord(letter) for letter in COMPUTE_KINDS]] = np.arange(len(COMPUTE_KINDS
 
 
 def _places(kinds: str) -> IntArray:
-    """Return the places of letters in `COMPUTE_KINDS`."""
     return _PLACES[np.frombuffer(kinds.encode(), dtype=np.uint8)]
 
 
 def _counts(keys: IntArray) -> IntArray:
-    """Return the number of equal keys before each key."""
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
     is_first = np.ones(len(keys), dtype=np.bool_)
@@ -151,7 +148,6 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline.
     orders : sequence of Order
         One order per device.
     *edges : Edges
@@ -195,14 +191,12 @@ class Chains:
         Parameters
         ----------
         problem : Problem
-            A pipeline of the shape for which the orders were resolved.
         *edges : Edges
             Further precedences.
 
         Returns
         -------
         Schedule
-            The schedule.
 
         Raises
         ------
@@ -227,7 +221,6 @@ class Chains:
 
 
 def _overfills(problem: Problem, pool: Pool, place: IntArray) -> bool:
-    """Return true if a pool overflows where its ops run one by one; see `Chains.overfills`."""
     every = np.concatenate([pool.acquire_op, pool.release_op])
     device = problem.device[every]
     decided = (place[every] != FREE) & (device == device[:1]) & (problem.duration[every] > 0)
@@ -247,14 +240,12 @@ def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline.
     orders : sequence of Order
         One order per device.
 
     Returns
     -------
     Chains
-        One chain per device.
 
     Raises
     ------
@@ -269,8 +260,6 @@ def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
 
 
 class _Resolver:
-    """Turns actions into op numbers and remembers which backwards were fused."""
-
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
@@ -289,7 +278,6 @@ class _Resolver:
         return ops
 
     def _known_ops(self, order: Order) -> IntArray:
-        """Return the op of each action, `FREE` for actions that the problem does not have."""
         _, stages, microbatches = self.grids.shape
         known = (order.stage >= 0) & (order.stage < stages)
         known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
@@ -298,7 +286,6 @@ class _Resolver:
         return ops
 
     def _refusal(self, device: int, order: Order, ops: IntArray, place: int) -> InputError:
-        """Return the error about the action at a place."""
         action = list(order)[place]
         if ops[place] == FREE:
             return InputError(f'expected an action of this instance, got "{action}"')
@@ -312,7 +299,6 @@ def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline.
     order : Order
         Actions of a device.
 
@@ -359,7 +345,6 @@ def gradient_after_weight(
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline with split backwards.
     inputs, weights : sequence of int or int64[...]
         The two ops of each fused backward.
 
@@ -376,7 +361,6 @@ def gradient_after_weight(
 
 
 def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
-    """Return edges from each device's last ordered op to the ops of its stream in no order."""
     before, after = [], []
     is_ordered = np.zeros(problem.num_ops, dtype=np.bool_)
     for chain, resource in zip(chains, problem.span_resources.tolist(), strict=True):

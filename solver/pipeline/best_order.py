@@ -39,9 +39,7 @@ def best_pipeline(
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with collectives.
     problem : Problem
-        Its problem.
     limits : SearchLimits
         Limits of the whole search.
     run_all : callable

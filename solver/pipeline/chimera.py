@@ -41,14 +41,11 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
     Parameters
     ----------
     instance : PipelineInstance
-        A bidirectional pipeline.
     problem : Problem
-        Its problem.
 
     Returns
     -------
     list of Order
-        One order per device.
     """
     half = instance.num_microbatches // 2
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
@@ -80,7 +77,6 @@ def _rule(problem: Problem) -> PriorityRule:
 
 
 def _with_full_backwards(order: Order) -> Order:
-    """Return an order with each input gradient as a full backward, and no weight gradients."""
     kept = order.kind != WEIGHT
     kind = np.where(order.kind == INPUT, FULL, order.kind)
     return Order(order.stage[kept], kind[kept], order.microbatch[kept])

@@ -84,7 +84,6 @@ def whole_ops(instance: PipelineInstance) -> PipelineInstance:
 def _in_one_piece(
     instance: PipelineInstance, collectives: Collectives, extra_allreduces: int
 ) -> Times:
-    """Return times with all-reduces: as many as the op has segments, and some more or less."""
     times = instance.in_numbers().times
     longer: dict[str, Any] = {}
     for kind, inside in collectives.by_kind().items():
@@ -116,9 +115,7 @@ def add_collectives(
     Parameters
     ----------
     problem : Problem
-        A lowered pipeline with collectives.
     plain : Schedule
-        Any schedule of the same pipeline as `without_collectives` returns it.
     fused : iterable of (int, int)
         Stage and micro-batch of backwards of split instances whose gradient leaves after their
         weight gradient.
@@ -144,7 +141,7 @@ def _labels(problem: Problem, ops: IntArray) -> list[Label]:
 
 
 def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
-    """Return the segments of each op in order: segments are numbered one after the other."""
+    # Segments are numbered one after the other.
     found: dict[Label, list[int]] = defaultdict(list)
     for op, label in enumerate(_labels(problem, np.arange(problem.num_ops))):
         found[label].append(op)
@@ -152,7 +149,7 @@ def _segments_by_label(problem: Problem) -> dict[Label, list[int]]:
 
 
 def _compute_orders(plain: Schedule) -> list[list[Label]]:
-    """Return the ops of each device's compute stream, in order."""
+    # In order, level by level where ops take no time.
     problem, level = plain.problem, Dag.of(plain.problem).level
     orders = []
     for resource in problem.span_resources.tolist():
@@ -165,7 +162,6 @@ def _compute_orders(plain: Schedule) -> list[list[Label]]:
 def _fused_ops(
     segments: dict[Label, list[int]], fused: set[tuple[int, int]]
 ) -> tuple[list[int], list[int]]:
-    """Return, per fused backward, the op that hands on its gradient and its weight gradient."""
     inputs, weights = [], []
     for (kind, stage, microbatch, device), ops in segments.items():
         if kind == BACKWARD_WEIGHT and (stage, microbatch) in fused:
@@ -184,7 +180,6 @@ def orders_if_whole(schedule: Schedule) -> Deferred[list[str]] | None:
 
 
 def _is_whole(order: Order) -> bool:
-    """Whether no action is there twice."""
     indices = int(order.microbatch.max(initial=0)) + 1
     keys = (order.stage * len(COMPUTE_KINDS) + order.kind) * indices + order.microbatch
     return len(set(keys.tolist())) == len(order)

@@ -26,7 +26,6 @@ def torch_group_size(num_devices: int, num_microbatches: int) -> int:
     Returns
     -------
     int
-        Micro-batches per group.
 
     Raises
     ------
@@ -43,7 +42,6 @@ def torch_group_size(num_devices: int, num_microbatches: int) -> int:
 
 
 def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: int) -> IntArray:
-    """Return the chunk of each op of a kind in order: group by group, chunk by chunk."""
     numbers = np.asarray(chunks, dtype=np.int64)
     sizes = [
         min(group_size, num_microbatches - first)
@@ -53,20 +51,6 @@ def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: i
 
 
 def _merged(device: int, num_devices: int, *streams: tuple[str, IntArray, int]) -> Order:
-    """Merge streams of ops that run one op a turn each, in the order given within a turn.
-
-    Parameters
-    ----------
-    device, num_devices : int
-        The device, and how many there are; stage = chunk x devices + device.
-    *streams : (str, int64[k], int)
-        Kind of k ops, their chunks, and the turn of the first of them.
-
-    Returns
-    -------
-    Order
-        Every op of every stream, by turn.
-    """
     chunks = np.concatenate([chunk for _, chunk, _ in streams])
     turns = np.concatenate([first + np.arange(len(chunk)) for _, chunk, first in streams])
     kinds = np.repeat([kind for kind, _, _ in streams], [len(chunk) for _, chunk, _ in streams])
@@ -127,7 +111,6 @@ def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int
     Returns
     -------
     list of Order
-        One order per device, in the order of `stages_of_devices`.
     """
     orders = []
     for stages in stages_of_devices:

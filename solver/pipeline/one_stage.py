@@ -19,7 +19,6 @@ def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
     Returns
     -------
     list of Order
-        One order per stage.
     """
     kinds = FORWARD * num_microbatches + BACKWARD * num_microbatches
     return [Order.by_index(stage, kinds) for stage in range(num_stages)]
@@ -40,7 +39,6 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Ord
     Returns
     -------
     list of Order
-        One order per stage.
     """
     orders = []
     for stage in range(num_stages):

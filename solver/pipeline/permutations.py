@@ -40,16 +40,6 @@ _SECONDS_BETWEEN = 0.25
 def permutations(request: Request) -> Proposal:
     """Search over orders of micro-batches, then of ops, from the patterns of other heuristics.
 
-    Parameters
-    ----------
-    request : Request
-        Instance and problem; its effort says for how long.
-
-    Returns
-    -------
-    Proposal
-        The best schedule found.
-
     Raises
     ------
     NotApplicableError
@@ -78,7 +68,6 @@ def permutations(request: Request) -> Proposal:
 
 
 def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
-    """Return a listener that tells of better schedules, now and then."""
     tell, due = request.effort.tell, [time.monotonic()]
 
     def tell_of(found: Timed) -> None:
@@ -95,9 +84,7 @@ def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
     Parameters
     ----------
     request : Request
-        Instance and problem.
     evaluator : Evaluator
-        Tables of the flow of the problem.
 
     Yields
     ------
@@ -129,9 +116,7 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     Parameters
     ----------
     problem : Problem
-        The problem of the flow.
     flow : Flow
-        Its flow.
     timed : Timed
         Order of slots on every resource, and the micro-batches in them.
 

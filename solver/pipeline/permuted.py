@@ -57,7 +57,6 @@ def under_patterns(
     Parameters
     ----------
     request : Request
-        Instance and problem; once its clock is over, the best so far is returned.
     patterns : iterable of Heuristic
         Published schedules; those that do not apply are left out.
     permutations : sequence of int64[m]
@@ -108,9 +107,7 @@ def sizes_of(instance: PipelineInstance, problem: Problem) -> IntArray:
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline.
     problem : Problem
-        Its problem.
 
     Returns
     -------

@@ -40,7 +40,6 @@ def search_states(task: ScheduleTask, flow: Flow, control: Control) -> None:
     task : ScheduleTask
         What is solved.
     flow : Flow
-        The flow of its problem.
     control : Control
         The run, told about what is found.
     """

@@ -29,7 +29,6 @@ def zbv(num_devices: int, num_microbatches: int) -> list[Order]:
     Returns
     -------
     list of Order
-        One order per device.
     """
     return [_zbv_order(num_devices, num_microbatches, device) for device in range(num_devices)]
 
@@ -75,7 +74,6 @@ def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
     Returns
     -------
     list of Order
-        One order per device.
     """
     return [
         _DualPipeV(num_devices, num_microbatches, device).order() for device in range(num_devices)

@@ -39,7 +39,6 @@ class DeviceOrderWriter:
         Returns
         -------
         int
-            Requests, those past the last micro-batch included.
         """
         return self._next.get((stage, kind), 0)
 
@@ -87,7 +86,6 @@ def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
     Returns
     -------
     list of Order
-        One order per stage.
     """
     return [_zb_1p_order(num_stages, num_microbatches, stage) for stage in range(num_stages)]
 
@@ -119,7 +117,6 @@ def zb_handmade(num_stages: int, num_microbatches: int, depth: int) -> list[Orde
     Returns
     -------
     list of Order
-        One order per stage.
     """
     orders = []
     delay = depth * (num_stages - 1)

@@ -20,19 +20,7 @@ SEED = 0
 
 
 def cluster_orders(work: IntArray) -> list[IntArray]:
-    """Return the orders of micro-batches that DynaPipe's planner tries.
-
-    Parameters
-    ----------
-    work : int64[m]
-        Time of each micro-batch, by which they are put into clusters.
-
-    Returns
-    -------
-    list of int64[m]
-        The given order, then every order of the clusters; inside a cluster micro-batches are in
-        random order, the same in all.
-    """
+    """Return the orders of micro-batches that DynaPipe's planner tries."""
     count = MANY if len(work) >= MANY_FROM else FEW
     shuffled = np.random.default_rng(SEED).permutation(len(work))
     cluster = clusters_of(work, count)[shuffled]
@@ -54,7 +42,6 @@ def clusters_of(values: IntArray, count: int) -> IntArray:
     Returns
     -------
     int64[m]
-        Numbers of clusters, those of lower values lower.
     """
     centres = np.quantile(values, (np.arange(count) + 0.5) / count)
     nearest = np.zeros(len(values), dtype=np.int64)

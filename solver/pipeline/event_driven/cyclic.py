@@ -23,7 +23,6 @@ def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
     Parameters
     ----------
     route : Route
-        The route.
     keeps_room : bool
         Put off a forward that would need more memory than its device has; never one of the first
         micro-batch, or of one that the device has begun.
@@ -40,16 +39,6 @@ def wait_free_cyclic(route: Route) -> RouteRun:
     """Run the orders of `cyclic` without waiting for rounds.
 
     As published, the rounds know nothing about memory as long as their orders fit by themselves.
-
-    Parameters
-    ----------
-    route : Route
-        The route.
-
-    Returns
-    -------
-    RouteRun
-        Starts and orders; one that does not fit where no order of the rounds fits.
     """
     rounds = cyclic(route)
     if not rounds.fits:
@@ -92,7 +81,6 @@ class _Rounds:
         return RouteRun(self.route, self.served, self.start)
 
     def _take_turns(self, queues: range) -> bool:
-        """Let queues serve what waits, and say if any did; what becomes ready waits from then."""
         moved = [self._serve(queue) for queue in queues]
         for position, microbatch in self.ready:
             self.waiting[position].append(microbatch)
@@ -118,7 +106,7 @@ class _Rounds:
         return len(self.served[queue]) > count
 
     def _first_of_each(self, queue: int) -> list[Visit]:
-        """Return the first of each position of a queue, backwards and forwards in turn."""
+        # Backwards and forwards in turn.
         backwards, forwards = (
             sorted((self.waiting[v][0], v) for v in side[queue] if self.waiting[v])
             for side in (self.backwards, self.forwards)
@@ -128,8 +116,6 @@ class _Rounds:
 
 
 class _Levels:
-    """Memory in use on each device, and whether a visit has room there."""
-
     def __init__(self, route: Route) -> None:
         self.route, self.shape = route, route.shape
         self.used = [0] * route.num_devices

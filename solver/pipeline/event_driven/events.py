@@ -101,8 +101,7 @@ class BackwardsFirst:
 
 
 class _End:
-    """The end of a visit, ordered by time alone: ties leave a heap as it holds them."""
-
+    # Ordered by time alone: ties leave a heap as it holds them.
     __slots__ = ("arrives", "time", "visit")
 
     def __init__(self, time: int, visit: Visit, *, arrives: bool) -> None:
@@ -121,7 +120,6 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
     Parameters
     ----------
     route : Route
-        The route. All micro-batches are at its first position at time 0, in their order.
     servers : sequence of Server
         What decides for each queue.
     waits : Waits, optional
@@ -130,7 +128,6 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
     Returns
     -------
     RouteRun
-        Starts and orders; not complete where queues wait for each other.
     """
     return _Events(route, servers, waits or {}).run()
 
@@ -171,7 +168,6 @@ class _Events:
         self.touched.add(queue)
 
     def _start_all(self) -> bool:
-        """Start what can start, and say if anything is under way."""
         # A queue to which nothing has happened would decide as it did before.
         for queue in sorted(self.touched):
             visit = None if self.is_busy[queue] else self.servers[queue].choose()
@@ -185,7 +181,6 @@ class _Events:
         return bool(self.ends)
 
     def _next_ends(self) -> list[_End]:
-        """Return the visits that end next, and go on to that time."""
         found = [heappop(self.ends)]
         self.now = found[0].time
         while self.ends:
@@ -215,7 +210,6 @@ class _Events:
             self._arrive(following)
 
     def _release(self, ended: Visit) -> None:
-        """Let visits arrive that waited for the end of this one alone."""
         for visit in self.waiting.get(ended, ()):
             self.missing[visit].discard(ended)
             if visit in self.held and not self.missing[visit]:

@@ -61,14 +61,12 @@ class EventDriven:
         Parameters
         ----------
         request : Request
-            Instance and problem of a pipeline with one pipe.
         permutation : int64[m], optional
             The micro-batch at each place of the order; by index by default.
 
         Returns
         -------
         Proposal
-            Schedule and action strings.
 
         Raises
         ------

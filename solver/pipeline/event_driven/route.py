@@ -112,18 +112,7 @@ class Route:
         return self.num_queues - self.num_devices + device
 
     def permuted(self, permutation: IntArray) -> Route:
-        """Return the route of the same micro-batches in another order.
-
-        Parameters
-        ----------
-        permutation : int64[m]
-            The micro-batch at each place.
-
-        Returns
-        -------
-        Route
-            The route; its micro-batch k is `permutation[k]` of this one.
-        """
+        """Return the route of the same micro-batches in another order."""
         return replace(
             self,
             duration=self.duration[:, permutation],

@@ -20,18 +20,7 @@ Turn = tuple[bool, int]
 
 
 def fifo(route: Route) -> RouteRun:
-    """Let every queue serve what arrived first (DynaPipe, Jiang et al., EuroSys 2024).
-
-    Parameters
-    ----------
-    route : Route
-        The route.
-
-    Returns
-    -------
-    RouteRun
-        Starts and orders.
-    """
+    """Let every queue serve what arrived first (DynaPipe, Jiang et al., EuroSys 2024)."""
     return serve(route, [FirstCome() for _ in range(route.num_queues)])
 
 
@@ -40,16 +29,6 @@ def strict_1f1b(route: Route) -> RouteRun:
 
     The order of each device is one of micro-batches and directions; which of its stages has a turn
     is what has arrived (DynaPipe, Jiang et al., EuroSys 2024).
-
-    Parameters
-    ----------
-    route : Route
-        The route, with as many stages on each device, stage = chunk x devices + device.
-
-    Returns
-    -------
-    RouteRun
-        Starts and orders; not complete where the queues wait for each other.
     """
     return _strict(route, {})
 
@@ -59,16 +38,6 @@ def relaxed_1f1b(route: Route) -> RouteRun:
 
     As published, the cap holds for queues that send too: that of device 0 has no backwards, so that
     it stops after p micro-batches (DynaPipe, awslabs repository, HEAD 2023-12-08).
-
-    Parameters
-    ----------
-    route : Route
-        The route, with one stage on each device.
-
-    Returns
-    -------
-    RouteRun
-        Starts and orders; not complete beyond p micro-batches.
     """
     count, is_forward = route.num_devices, route.shape.is_forward
     return serve(route, [BackwardsFirst(is_forward, count) for _ in range(route.num_queues)])
@@ -81,16 +50,6 @@ def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
     before, and backward r - (p - d - 1). The published code counts stages without transfers where
     it sets its barriers, and with them where it obeys them, so that few hold anything up: this
     does the same, as the published figures need it (DynaPipe, awslabs repository, HEAD 2023-12-08).
-
-    Parameters
-    ----------
-    route : Route
-        The route, as in `strict_1f1b`; micro-batches are a multiple of the devices.
-
-    Returns
-    -------
-    RouteRun
-        Starts and orders; not complete where the queues wait for each other.
     """
     chunks = route.shape.num_stages // route.num_devices
     rounds = chunks * route.num_microbatches - route.num_devices
@@ -107,7 +66,7 @@ def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
 
 
 def _rounds(route: Route, *, is_forward: bool) -> dict[int, list[Visit]]:
-    """Return the visits of a direction in each round, stages counted without transfers."""
+    # Stages are counted without transfers here.
     devices, stages = route.num_devices, route.shape.num_stages
     found: dict[int, list[Visit]] = defaultdict(list)
     for device in range(devices):
@@ -150,14 +109,12 @@ def turns_1f1b(route: Route, device: int) -> list[Turn]:
     Parameters
     ----------
     route : Route
-        The route, as in `strict_1f1b`.
     device : int
         The device.
 
     Returns
     -------
     list of Turn
-        Every micro-batch as often in each direction as the device has stages.
     """
     devices, count = route.num_devices, route.num_microbatches
     chunks = route.shape.num_stages // devices
@@ -171,14 +128,13 @@ def turns_1f1b(route: Route, device: int) -> list[Turn]:
 
 
 def _lead(route: Route, device: int) -> int:
-    """Return the forwards that a device runs before it begins to alternate."""
     behind = route.num_devices - device - 1
     chunks = route.shape.num_stages // route.num_devices
     return behind if chunks == 1 else 2 * behind + (chunks - 1) * route.num_devices
 
 
 def _without_last(turns: Sequence[Turn], *, at_end: bool) -> list[Turn]:
-    """Leave out the last turn of every micro-batch in a direction, after which nothing is sent."""
+    # Nothing is sent after the last turn of a micro-batch in a direction.
     seen: set[Turn] = set()
     kept: list[Turn] = []
     for turn in reversed(turns):

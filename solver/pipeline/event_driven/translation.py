@@ -26,9 +26,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with one pipe.
     problem : Problem
-        Its problem.
 
     Returns
     -------
@@ -55,7 +53,6 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
 
 
 def _target(devices: tuple[int, ...], shape: RouteShape, position: int) -> int:
-    """Return the device that a transfer goes to; that of the stage for all else."""
     stage = shape.stage(position)
     if shape.is_transfer(position):
         stage += 1 if shape.is_forward(position) else -1
@@ -68,9 +65,7 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     Parameters
     ----------
     problem : Problem
-        The problem of a pipeline without collectives.
     shape : RouteShape
-        Positions.
 
     Returns
     -------
@@ -96,7 +91,6 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
 def _memory(
     problem: Problem, ops: IntArray, devices: tuple[int, ...]
 ) -> tuple[IntArray, IntArray, IntArray] | tuple[None, None, None]:
-    """Return the memory that forwards need and leave, and the room of each device."""
     if not problem.pools:
         return None, None, None
     memory = memory_of(problem)
@@ -118,14 +112,12 @@ def orders_of_run(run: RouteRun, permutation: IntArray) -> list[Order]:
     Parameters
     ----------
     run : RouteRun
-        A complete run.
     permutation : int64[m]
         The micro-batch at each place of the run.
 
     Returns
     -------
     list of Order
-        Forwards and full backwards, one order per device.
     """
     route, shape = run.route, run.route.shape
     orders = []
@@ -144,14 +136,12 @@ def sending_orders(run: RouteRun, ops: IntArray) -> Edges:
     Parameters
     ----------
     run : RouteRun
-        A complete run.
     ops : int64[2, V, m]
         Ops of each visit of the run, from `visit_ops`.
 
     Returns
     -------
     Edges
-        Each transfer before the next of its queue.
     """
     sent = run.served[: -run.route.num_devices]
     chains = [np.array([ops[0][visit] for visit in visits], dtype=np.int64) for visits in sent]
@@ -167,7 +157,6 @@ def no_earlier(run: RouteRun, ops: IntArray) -> Edges:
     Parameters
     ----------
     run : RouteRun
-        A complete run.
     ops : int64[2, V, m]
         Ops of each visit of the run, from `visit_ops`.
 

@@ -138,7 +138,6 @@ def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
     Returns
     -------
     list of tuple of Action
-        One of each tuple must have run before.
     """
     stage, kind, microbatch = action
     if kind == FORWARD:
@@ -176,8 +175,6 @@ def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
 
 
 class _ProgramWalk:
-    """Goes through all rows at once; a step is ready when all that it needs has run."""
-
     def __init__(self, rows: Rows, ends: Ends | None) -> None:
         self.rows, self.given = rows, ends
         self.actions = [[tuple(actions_of(step)) for step in row] for row in rows]
@@ -198,7 +195,6 @@ class _ProgramWalk:
         self._refuse_rest()
 
     def _missing(self, rank: int) -> tuple[Action, ...]:
-        """Return the actions of which one must still run before the next step of a rank."""
         own = self.actions[rank][self.place[rank]]
         for action in own:
             for options in needs(action, self.num_stages):
@@ -207,7 +203,6 @@ class _ProgramWalk:
         return ()
 
     def _look(self, rank: int) -> None:
-        """Put the next step of a rank with those that can run, or with those that wait."""
         if self.place[rank] == len(self.rows[rank]):
             return
         missing = self._missing(rank)
@@ -241,7 +236,6 @@ class _ProgramWalk:
             self._look(each)
 
     def _refuse_rest(self) -> None:
-        """Raise an error with a cycle of steps that wait for each other, if any step is left."""
         left = [rank for rank, row in enumerate(self.rows) if self.place[rank] < len(row)]
         if not left:
             return
@@ -256,7 +250,6 @@ class _ProgramWalk:
 
 
 def _outermost(rows: Rows) -> tuple[list[dict[int, list[int]]], list[dict[int, list[int]]]]:
-    """Return, per rank, the stages that begin and those that end at each place of its row."""
     first: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
     last: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
     for rank, row in enumerate(rows):

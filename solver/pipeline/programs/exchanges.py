@@ -31,19 +31,7 @@ Pairs = Mapping[Communication, Communication]
 
 
 def broken_exchanges(rows: Rows) -> Iterator[Violation]:
-    """Yield the rules that the communications of a program break.
-
-    Parameters
-    ----------
-    rows : sequence of sequence of Action, Overlap or Communication
-        The steps of each rank, whose compute steps keep all rules.
-
-    Yields
-    ------
-    Violation
-        Of the rules ``placement``, ``twice``, ``missing``, ``needless``, ``send``, ``receive``,
-        ``receive-order``, ``reduce-grad``, ``shard``; and of ``deadlock`` where no other is broken.
-    """
+    """Yield the rules that the communications of a program break."""
     ranks = stages_to_ranks(rows)
     pairs = _pairs(rows, ranks)
     found = [*_misplaced(rows, ranks), *_miscounted(rows, pairs)]
@@ -54,7 +42,6 @@ def broken_exchanges(rows: Rows) -> Iterator[Violation]:
 
 
 def _pairs(rows: Rows, ranks: Mapping[int, int]) -> dict[Communication, Communication]:
-    """Return the receive of each send that the program needs."""
     actions = (action for row in rows for step in row for action in actions_of(step))
     transfers = (transfer_of(action, ranks) for action in actions)
     return dict(transfer for transfer in transfers if transfer is not None)
@@ -87,14 +74,12 @@ def _miscounted(rows: Rows, pairs: Pairs) -> Iterator[Violation]:
 
 
 def _partners(step: Communication) -> tuple[Action, ...]:
-    """Return the op that makes what is sent, or that needs what is received; one of several."""
     is_forward = step.kind in {SEND_F, RECV_F}
     kinds = (FORWARD,) if is_forward else (BACKWARD_INPUT, BACKWARD)
     return tuple(Action(step.stage, kind, step.microbatch or 0) for kind in kinds)
 
 
 def _out_of_place(row: Sequence[Step]) -> Iterator[Violation]:
-    """Yield sends before the op that makes their data, and receives behind their user."""
     place = {action: index for index, step in enumerate(row) for action in actions_of(step)}
     for index, step in enumerate(row):
         if not isinstance(step, Communication) or step.kind not in TRANSFERS:
@@ -111,7 +96,6 @@ def _out_of_place(row: Sequence[Step]) -> Iterator[Violation]:
 
 
 def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
-    """Yield stages whose gradients are not reduced just once, behind their last W or B."""
     last: dict[int, tuple[int, Action]] = {}
     for index, step in enumerate(row):
         for action in actions_of(step):
@@ -129,7 +113,6 @@ def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
 
 
 def _shards(row: Sequence[Step]) -> Iterator[Violation]:
-    """Yield ops that run while the parameters of their stage, gathered elsewhere, are dropped."""
     sharded = {step.stage for step in _communications(row, UNSHARD, RESHARD)}
     gathered: set[int] = set()
     for step in row if sharded else ():
@@ -147,10 +130,7 @@ def _shards(row: Sequence[Step]) -> Iterator[Violation]:
 
 
 def _mismatched(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
-    """Yield, per pair of ranks, the first receive that is not the next send's.
-
-    Transfers of a pair of ranks have no names: the first receive gets what was sent first.
-    """
+    # Transfers between two ranks have no names: the first receive gets what was sent first.
     sent: dict[tuple[int, int], list[Communication]] = defaultdict(list)
     received: dict[tuple[int, int], list[Communication]] = defaultdict(list)
     sends = {receive: send for send, receive in pairs.items()}
@@ -172,11 +152,8 @@ def _mismatched(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[
 
 
 def _blocked(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
-    """Yield the sends and receives that wait for each other, transfers of a rank one by one.
-
-    That is how NCCL runs the transfers of one process group: on one stream, in the order in which
-    they are posted, each until both sides have come to it.
-    """
+    # NCCL runs the transfers of a process group on one stream, in the order in which they are
+    # posted, each until both sides have come to it.
     partner = {**pairs, **{receive: send for send, receive in pairs.items()}}
     heads = [0] * len(rows)
     awake = list(range(len(rows)))

@@ -79,7 +79,6 @@ def broken_rules(
 
 
 def _foreign(rows: Sequence[Sequence[Action]], shape: PipelineShape) -> Iterator[Violation]:
-    """Yield ops that the pipeline does not have, and those on another rank than their stage."""
     ranks = max(shape.stage_to_rank) + 1
     if len(rows) != ranks:
         yield Violation("placement", f"expected {ranks} ranks (rows), got {len(rows)}", ())
@@ -133,7 +132,6 @@ def _miscounted(
 
 
 def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterator[Violation]:
-    """Yield the ops that a micro-batch lacks on a stage, or has beside a full backward."""
     forward, full, inputs, weight = (
         Action(stage, kind, microbatch)
         for kind in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
@@ -152,7 +150,6 @@ def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterato
 
 
 def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
-    """Yield ops that stand before an op of their own stage that they need."""
     for row in rows:
         place = {action: index for index, action in enumerate(row)}
         for index, action in enumerate(row):

@@ -51,7 +51,6 @@ def simulated(
     rows : sequence of sequence of Action or Overlap
         The steps of each rank; they keep all rules of programs of this pipeline.
     instance : PipelineInstance
-        The pipeline.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 

@@ -26,7 +26,6 @@ def schedule_of(
     Parameters
     ----------
     shape : ReplicaShape
-        Structure of the pipeline.
     choices : sequence of Choice
         Of each replica: the order for each number of micro-batches.
     sizes : ExchangeSizes
@@ -68,7 +67,6 @@ def _ends(shape: ReplicaShape, sizes: ExchangeSizes, which: int, slots: IntArray
 def _problem(
     shape: ReplicaShape, pattern: ReplicaPattern, slots: IntArray, table: IntArray
 ) -> Problem:
-    """Return the problem of one replica with its own durations and amounts."""
     sample = pattern.schedule.problem
     owner, position = np.empty_like(pattern.ops), np.empty_like(pattern.ops)
     # The last of the slots is that of FREE, -1.
@@ -90,7 +88,6 @@ def action_orders(
     Parameters
     ----------
     shape : ReplicaShape
-        Structure of the pipeline.
     choices : sequence of Choice
         Of each replica: the order for each number of micro-batches.
     members : sequence of sequences of int

@@ -40,7 +40,6 @@ def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
     Parameters
     ----------
     replicas : Replicas
-        K replicas.
     num_microbatches : int
         Micro-batches of the step, at least K.
 
@@ -72,8 +71,6 @@ def has_few(instance: PipelineInstance) -> bool:
 
 @dataclass
 class _Known:
-    """What is known of a set: a bound, a schedule, and how often it was looked at (0 to 2)."""
-
     bound: int
     value: int = NONE
     starts: IntArray | None = None
@@ -118,7 +115,6 @@ class Every:
         self.members, self.bound = self._least()
 
     def _least(self) -> tuple[Members, int]:
-        """Return the assignment whose slowest set has the least bound, and that bound."""
         known, everyone = self._known, frozenset(range(self._instance.num_microbatches))
 
         @cache
@@ -136,20 +132,7 @@ class Every:
         return members, bound
 
     def improve(self, clock: Clock) -> Iterator[tuple[Members, list[IntArray]]]:
-        """Raise the bound until it is exact; yield assignments below the upper bound.
-
-        Parameters
-        ----------
-        clock : Clock
-            Asked after each set.
-
-        Yields
-        ------
-        members : tuple of tuple of int
-            Micro-batches of each replica.
-        starts : list of int64[...]
-            Start of each op of each replica alone, in ticks.
-        """
+        """Raise the bound until it is exact; yield assignments below the upper bound."""
         while self.bound < self.upper and not clock.is_over:
             sets = [self._known[those] for those in self.members]
             value = max(known.value for known in sets)
@@ -165,7 +148,6 @@ class Every:
         self.bound = min(self.bound, self.upper)
 
     def _look(self, those: Set, clock: Clock) -> None:
-        """Learn more about a set."""
         known = self._known[those]
         known.looks += 1
         (problem,) = lower_replicas(self._instance, (those,), scale=self._scale)

@@ -52,14 +52,12 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas.
     members : tuple of tuple of int
         Micro-batches of each replica.
 
     Returns
     -------
     list of ReplicaProblem
-        In the order of replicas.
     """
     problems = lower_replicas(instance, members)
     ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
@@ -75,14 +73,12 @@ def side_by_side(problem: Problem, starts: list[IntArray]) -> Schedule:
     Parameters
     ----------
     problem : Problem
-        The joint problem.
     starts : list of int64[...]
         Starts of the ops of each replica in ticks.
 
     Returns
     -------
     Schedule
-        The schedule of all.
     """
     return Schedule(problem, np.concatenate(starts))
 
@@ -103,7 +99,6 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
 
 
 def _requests(request: Request) -> Iterator[Request]:
-    """Yield a request for each replica, with a fair part of the time that is left."""
     members = members_of(request.problem)
     parts = parts_of(request.instance, members)
     for number, part in enumerate(parts):
@@ -121,7 +116,6 @@ def _alone(heuristic: Heuristic, request: Request) -> Schedule:
 
 
 def _waits(schedules: list[Schedule]) -> Edges:
-    """Return the waits of schedules whose ops are numbered one after the other."""
     firsts = np.cumsum([0, *(len(schedule.start) for schedule in schedules)])
     parts = [chain_edges([])]
     for first, schedule in zip(firsts, schedules, strict=False):

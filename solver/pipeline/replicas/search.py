@@ -70,7 +70,6 @@ class ReplicaSearch:
             self.bound = self._bound_of_slowest(clock or Clock())
 
     def _start(self, members: Sequence[Sequence[int]]) -> None:
-        """Take the way and arrangement that are best for each replica, or for all where free."""
         shape = self.shape
         tries = [self._exchange(choice, members, REORDER) for choice in shape.ways]
         for found in tries:
@@ -90,7 +89,6 @@ class ReplicaSearch:
         self.searches = [self._exchange(self.choices[0], placed, kind)]
 
     def _bound_of_slowest(self, clock: Clock) -> int:
-        """Return the largest bound of any replica, or of those that the time allows."""
         clock, bound = clock.share(BOUNDS_SHARE), 0
         for search in sorted(self.searches, key=lambda search: -search.best):
             bound = max(bound, flow_bounds(rows_of(self.flow, search.members[0]), clock)[0].value)
@@ -115,7 +113,6 @@ class ReplicaSearch:
         Parameters
         ----------
         clock : Clock
-            Asked every few milliseconds.
         patience : float
             Seconds without something better by 0.1 %.
         """
@@ -127,7 +124,6 @@ class ReplicaSearch:
             run_each(self.searches, self.bound, clock, patience)
 
     def _prove(self, clock: Clock) -> None:
-        """Search the slowest replica through states, until one is not proved."""
         while not clock.is_over and self.value > self.bound:
             slowest = max(self.searches, key=lambda search: search.best)
             members, best = slowest.members[0], slowest.best

@@ -118,7 +118,6 @@ class ReplicaShape:
         return list(range(1, min(number - count + 1, SPREAD * -(-number // count)) + 1))
 
     def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
-        """Return all patterns, which of them each way to order ops has, and their record."""
         patterns: list[ReplicaPattern] = []
         counts = self.counts()
         tables: dict[str, IntArray] = {}
@@ -140,7 +139,6 @@ class ReplicaShape:
         return patterns, choices, together(patterns, self.flow)
 
     def _samples(self, count: int) -> Iterator[tuple[str, Schedule]]:
-        """Yield valid schedules of equal micro-batches by the names of their heuristics."""
         instance = _alike(self.instance, count)
         (problem,) = lower_replicas(instance, (tuple(range(count)),), scale=self.scale)
         for heuristic in (*PUBLISHED, *GENERIC):
@@ -178,7 +176,6 @@ def _tried(
 
 
 def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:
-    """Leave out ways that order ops as one before them does."""
     seen: set[bytes] = set()
     found = []
     for table in tables:
@@ -191,7 +188,7 @@ def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[In
 
 
 def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
-    """Return stage and kind, and slot, of each compute action by device."""
+    # Stage and kind, and slot, of each compute action by device.
     problem = pattern.schedule.problem
     rows: list[list[tuple[str, int]]] = [[] for _ in range(int(problem.device.max()) + 1)]
     for op, slot in zip(pattern.ops.tolist(), pattern.slot.tolist(), strict=True):
@@ -202,7 +199,7 @@ def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
 
 
 def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
-    """Return the pipeline of some equal micro-batches: mean times, the largest amounts."""
+    # Mean times, the largest amounts.
     plain = instance.in_numbers()
     update: dict[str, Any] = {
         "replicas": None,
@@ -229,8 +226,6 @@ def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
 
 
 class _AmountTables:
-    """Amounts of one pool by micro-batch and position, as numbers of its distinct ones."""
-
     def __init__(self, pool: Pool, flow: Flow, num_ops: int) -> None:
         self.amounts = (*pool.amounts, Fraction(0))
         self.acquire = self._table(pool.acquire_op, pool.acquire_amount, flow, num_ops)

@@ -88,7 +88,6 @@ class StepAnswer:
 
 
 def _by_last_stage(orders: list[list[str]], forward: str) -> tuple[list[list[str]], list[int]]:
-    """Return the orders of a replica with new numbers, and the old number of each."""
     rows = [_ACTION.fullmatch(text) for row in orders for text in row]
     actions = [(found[1], int(found[2])) for found in rows if found]
     old = [number for text, number in actions if text == forward]
@@ -162,7 +161,6 @@ class StepScheduler:
         Returns
         -------
         StepAnswer
-            The best found; checked.
 
         Raises
         ------
@@ -205,12 +203,10 @@ class StepScheduler:
 
 
 def _flow(shape: ReplicaShape, times: Mapping[str, Any] | None) -> Flow:
-    """Return the durations and amounts of one step."""
     return shape.flow if times is None else replace(shape.flow, duration=_with_times(shape, times))
 
 
 def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> IntArray:
-    """Return durations with those of a step in place of the pipeline's."""
     if not isinstance(times, Mapping):
         raise InputError(
             f"expected times by field, such as forward, got {describe(times)}", field="times"
@@ -229,14 +225,12 @@ def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> IntArray:
 
 
 def _fields(instance: PipelineInstance) -> list[str]:
-    """Return the fields of the times of a pipeline, in the order of its kinds of ops."""
     if instance.times.is_split:
         return ["forward", "backward_input", "backward_weight"]
     return ["forward", "backward"]
 
 
 def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
-    """Return times as ticks by stage and micro-batch."""
     try:
         table = np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError):
@@ -258,7 +252,6 @@ def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -
 def _refuse_wrong(
     search: ReplicaSearch, schedule: Schedule, members: Sequence[Sequence[int]]
 ) -> None:
-    """Raise an error where the answer breaks a rule, or its value is another one."""
     shape, value = search.shape, search.value
     wrong = fault(shape.replicas, members, shape.instance.num_microbatches)
     if wrong is None:
