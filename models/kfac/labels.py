@@ -1,4 +1,4 @@
-"""Labels of PipeFisher's timelines and schedules, such as ``cov_kron_A:<module>``."""
+"""Labels of PipeFisher's timelines and schedules, and the op kinds that stand for them."""
 
 from __future__ import annotations
 
@@ -66,3 +66,23 @@ def parse_label(text: str) -> Label | None:
     if work := _WORK.fullmatch(text):
         return Label(text, work[1], work[2], work[3] or "", int(work[4] is not None))
     return None
+
+
+KIND_OF = {
+    ("cov", "A"): "CA",
+    ("cov", "B"): "CB",
+    ("sync", "A"): "SA",
+    ("sync", "B"): "SB",
+    ("inv", "A"): "IA",
+    ("inv", "B"): "IB",
+}
+"""Kind of K-FAC ops by class and factor: curvature, sync and inversion of factors A and B."""
+
+PRECONDITION_KIND = "PC"
+"""Preconditioning of a module's gradient, once an iteration."""
+
+STEP_KIND = "STEP"
+"""Zero-length ops between two iterations of a stage."""
+
+KFAC_KINDS = frozenset(KIND_OF.values())
+"""Kinds of curvature, sync and inversion ops."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ProblemBuilder
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.labels import Label
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
     Hole,

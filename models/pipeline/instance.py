@@ -12,19 +12,24 @@ from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.pipeline.capacity import in_amounts, stages_per_device, with_multiples
-from ppsolve.models.pipeline.costs import Lengths, has_costs, sums_of, worked_out
 from ppsolve.models.pipeline.entries import (
     DeviceMatrix,
+    Lengths,
     PerBoundaryAndMicrobatch,
     PerDevice,
     PerStage,
     PerStageAndMicrobatch,
     SegmentsPerStage,
+    check_backward,
     check_length,
-    check_per_microbatch,
     entry_at,
+    has_costs,
+    in_amounts,
     rows_per_microbatch,
+    stages_per_device,
+    sums_of,
+    with_multiples,
+    worked_out,
 )
 from ppsolve.models.pipeline.replicas import Replicas
 
@@ -76,13 +81,7 @@ class Times(StrictModel):
 
     @model_validator(mode="after")
     def _one_backward(self) -> Self:
-        split = (self.backward_input is not None, self.backward_weight is not None)
-        if self.backward is not None and any(split):
-            raise ValueError(
-                'expected either "backward" or "backward_input" + "backward_weight", not both'
-            )
-        if self.backward is None and not all(split):
-            raise ValueError('expected "backward", or both "backward_input" and "backward_weight"')
+        check_backward(self.backward, self.backward_input, self.backward_weight)
         return self
 
     @property
@@ -240,7 +239,9 @@ class PipelineInstance(Instance):
         self._check_lengths()
         for field, entry in self.amounts().items():
             what, count = self._items_of(field)
-            check_per_microbatch(field, entry, count, what, self.num_microbatches)
+            check_length(field, entry, count, what)
+            for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
+                check_length(f"{field}[{index}]", item, self.num_microbatches, "micro-batch")
         if self.memory is not None:
             check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
             check_length("memory.static", self.memory.static, self.num_stages, "stage")

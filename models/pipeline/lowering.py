@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Problem, ProblemBuilder
+from ppsolve.models.core.problem import IntArray, Pool, Problem, ProblemBuilder
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.collectives import (
@@ -24,21 +24,21 @@ from ppsolve.models.pipeline.collectives import (
 )
 from ppsolve.models.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.memory import pools_of
-from ppsolve.models.pipeline.replicas import Members, replica_of
-from ppsolve.models.pipeline.transfers import hops
+from ppsolve.models.pipeline.transfers import hops, transfer_times
 
 ALLREDUCE_KIND = "AR"
 OPTIMIZER_KIND = "OPT"
 
 MAX_LOWERED = 1_000_000
-"""Ops of all micro-batches that are scheduled: in a whole run without search 196,608 (64 devices,
-split) were measured to take 540 MB and 499,200 to take 1.3 GB, 2.5 KB for each further op, so that
-this many stay below 2.7 GB. An instance may describe more."""
+"""Most ops of all micro-batches that are scheduled, at 2.5 KB each; instances may describe more."""
 
 
 def lower_pipeline(
-    instance: PipelineInstance, *, exact: bool = False, extra_times: Iterable[Fraction] = ()
+    instance: PipelineInstance,
+    *,
+    exact: bool = False,
+    extra_times: Iterable[Fraction] = (),
+    scale: TimeScale | None = None,
 ) -> Problem:
     """Lower `instance` to ops, resources, precedences and pools.
 
@@ -55,6 +55,8 @@ def lower_pipeline(
         Refuse times without a common tick within the limit instead of rounding them up.
     extra_times : iterable of Fraction
         Further times, in the unit of the instance, that must become whole ticks too.
+    scale : TimeScale, optional
+        Tick up to whose multiples times are rounded, instead of that of all times.
 
     Returns
     -------
@@ -68,49 +70,43 @@ def lower_pipeline(
     """
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
-    _refuse_huge(instance)
-    return _PipelineLowering(instance.in_numbers(), exact=exact, extra_times=extra_times).run()
+    refuse_huge(instance)
+    instance = instance.in_numbers()
+    scale = scale or scale_of(instance, exact=exact, extra_times=extra_times)
+    return _PipelineLowering(instance, scale).run()
 
 
-def lower_replicas(
-    instance: PipelineInstance,
-    members: Members,
-    *,
-    exact: bool = False,
-    scale: TimeScale | None = None,
-) -> list[Problem]:
-    """Lower each replica of a pipeline to a problem of its own, all with the same tick.
+def scale_of(
+    instance: PipelineInstance, *, exact: bool, extra_times: Iterable[Fraction] = ()
+) -> TimeScale:
+    """Return the tick of all times of a pipeline without costs over lengths.
 
     Parameters
     ----------
     instance : PipelineInstance
-    members : tuple of tuple of int
-        Micro-batches of each replica.
-    exact : bool
+    exact, extra_times
         As for `lower_pipeline`.
-    scale : TimeScale, optional
-        Tick of all problems, up to whose multiples times are rounded; one of which all times are
-        multiples by default.
 
     Returns
     -------
-    list of Problem
-        One for each replica, its micro-batches numbered from 0 in the order of its members;
-        `ppsolve.models.pipeline.joint` puts them together.
-
-    Raises
-    ------
-    InputError
-        As for `lower_pipeline`.
+    TimeScale
     """
-    _refuse_huge(instance)
-    instance = instance.in_numbers()
-    scale = scale or _PipelineLowering(instance, exact=exact).scale
-    parts = [replica_of(instance, those) for those in members]
-    return [_PipelineLowering(part, scale=scale).run() for part in parts]
+    times = chain(_all_times(instance), extra_times)
+    return TimeScale.fit(times, instance.time_unit, exact=exact)
 
 
-def _refuse_huge(instance: PipelineInstance) -> None:
+def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
+    entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
+    for entry in entries:
+        yield from map(Fraction, set(decimals(entry)))
+    yield from collective_times(instance)
+    over = hops(instance)
+    yield from (entry_at(instance.p2p.latency, source, target) for _, source, target in over)
+    yield from transfer_times(instance, over)
+
+
+def refuse_huge(instance: PipelineInstance) -> None:
+    """Refuse a pipeline with more than `MAX_LOWERED` ops, as an `InputError`."""
     ops = instance.num_stages * instance.num_microbatches * len(instance.times.by_kind())
     if ops > MAX_LOWERED:
         raise InputError(
@@ -122,19 +118,11 @@ def _refuse_huge(instance: PipelineInstance) -> None:
 
 
 class _PipelineLowering:
-    def __init__(
-        self,
-        instance: PipelineInstance,
-        *,
-        exact: bool = False,
-        extra_times: Iterable[Fraction] = (),
-        scale: TimeScale | None = None,
-    ) -> None:
+    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
         self.instance = instance
         self.pipes = instance.stage_devices_of_pipes()
         self.boundary_pairs = hops(instance)
-        times = chain(self._all_times(), extra_times)
-        self.scale = scale or TimeScale.fit(times, instance.time_unit, exact=exact)
+        self.scale = scale
         self.builder = ProblemBuilder()
         self.devices = instance.device_grid
         self.grid: dict[str, OpGrid] = {}
@@ -142,32 +130,13 @@ class _PipelineLowering:
         self.explicit_names: dict[int, str] = {}
         self._known_ticks: dict[tuple[Decimal, int], int] = {}
 
-    def _all_times(self) -> Iterator[Fraction]:
-        instance = self.instance
-        entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
-        for entry in entries:
-            yield from map(Fraction, set(decimals(entry)))
-        yield from collective_times(instance)
-        for boundary, source, target in self.boundary_pairs:
-            yield self._latency(source, target)
-            if instance.p2p.mode != "delay":
-                for size in set(self._sizes(boundary)):
-                    yield self._transfer_time(size, source, target)
-
-    def _latency(self, source: int, target: int) -> Fraction:
-        return entry_at(self.instance.p2p.latency, source, target)
-
-    def _sizes(self, boundary: int) -> tuple[Decimal, ...]:
-        return row_of(self.instance.p2p.bytes, boundary)
-
-    def _transfer_time(self, size: Decimal, source: int, target: int) -> Fraction:
-        return Fraction(size) / entry_at(self.instance.p2p.bandwidth, source, target)
+    def _lag(self, source: int, target: int) -> int:
+        return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
-        sizes = self._sizes(boundary)
-        ticks = {
-            size: self.scale.ticks(self._transfer_time(size, source, target)) for size in set(sizes)
-        }
+        sizes = row_of(self.instance.p2p.bytes, boundary)
+        bandwidth = entry_at(self.instance.p2p.bandwidth, source, target)
+        ticks = {size: self.scale.ticks(Fraction(size) / bandwidth) for size in set(sizes)}
         row = np.array([ticks[size] for size in sizes], dtype=np.int64)
         return np.broadcast_to(row, self.instance.num_microbatches)
 
@@ -188,7 +157,7 @@ class _PipelineLowering:
             scale=self.scale,
             objective=instance.objective,
             span_resources=self.compute,
-            pools=pools_of(self.instance, self.grid, self.devices),
+            pools=_pools(self.instance, self.grid, self.devices),
             families=self._families(),
             explicit_names=self.explicit_names,
         )
@@ -266,7 +235,7 @@ class _PipelineLowering:
     def _add_delays(self) -> None:
         table = np.zeros((self.instance.num_devices,) * 2, dtype=np.int64)
         for _, source, target in self.boundary_pairs:
-            table[source, target] = self.scale.ticks(self._latency(source, target))
+            table[source, target] = self._lag(source, target)
         up, down = self.devices[:-1], self.devices[1:]
         forward, returning = self.grid["F"], self.returning
         self.builder.add_precedences(forward.done[:-1], forward.first[1:], table[up, down])
@@ -296,8 +265,7 @@ class _PipelineLowering:
                     )
                     self.transfers.append((columns, transfer))
                     self.builder.add_precedences(before, transfer)
-                    lag = self.scale.ticks(self._latency(source, target))
-                    self.builder.add_precedences(transfer, after, lag)
+                    self.builder.add_precedences(transfer, after, self._lag(source, target))
 
     def _transfer_resources(self) -> dict[tuple[int, int], list[int]]:
         pairs = sorted({(source, target) for _, source, target in self.boundary_pairs})
@@ -313,7 +281,9 @@ class _PipelineLowering:
 
     def _add_stage_tail_ops(self) -> None:
         instance = self.instance
-        kind, entry = self._reduction()
+        kind, entry = ALLREDUCE_KIND, instance.allreduce
+        if instance.collectives is not None and instance.collectives.reduce_scatter is not None:
+            kind, entry = REDUCE_SCATTER_KIND, instance.collectives.reduce_scatter
         comm = [] if entry is None else self.streams.of(DATA_PARALLEL)
         for stage in range(instance.num_stages):
             holders = self._holders(stage)
@@ -332,12 +302,6 @@ class _PipelineLowering:
                     own = self.devices[stage] == device
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)
-
-    def _reduction(self) -> tuple[str, Any]:
-        collectives = self.instance.collectives
-        if collectives is not None and collectives.reduce_scatter is not None:
-            return REDUCE_SCATTER_KIND, collectives.reduce_scatter
-        return ALLREDUCE_KIND, self.instance.allreduce
 
     def _single_op(
         self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
@@ -362,3 +326,64 @@ class _PipelineLowering:
             if shared.any():
                 columns.append(transfer[shared][:, None])
         return np.concatenate(columns, axis=1)
+
+
+def _pools(instance: PipelineInstance, grid: Mapping[str, OpGrid], devices: IntArray) -> list[Pool]:
+    # A forward acquires its peak at the start of its first piece, and gives back what it does not
+    # store at the end of its last piece. Backwards give back at the end of their last piece.
+    memory = instance.memory
+    if memory is None:
+        return []
+    stages = range(instance.num_stages)
+    share = Fraction(memory.released_by_backward_weight)
+    shares = {"I": 1 - share, "W": share} if instance.times.is_split else {"B": Fraction(1)}
+    stored = [_exact(row_of(memory.activation, stage)) for stage in stages]
+    acquired = stored
+    released = [(grid[kind].last, [row * part for row in stored]) for kind, part in shares.items()]
+    if memory.forward_peak is not None:
+        acquired = [_exact(row_of(memory.forward_peak, stage)) for stage in stages]
+        excess = [high - low for high, low in zip(acquired, stored, strict=True)]
+        released.insert(0, (grid["F"].last, excess))
+    static = [Fraction(0)] * instance.num_devices
+    # Where both pipes cross, they share the weights of the stage.
+    pipes = instance.stage_devices_of_pipes()
+    for stage, device in {place for places in pipes for place in enumerate(places)}:
+        static[device] += entry_at(memory.static, stage)
+    pools = []
+    for device, used in enumerate(static):
+        numbers: dict[Fraction, int] = {}
+        here = devices == device
+        taken = _events(grid["F"].first, acquired, here, numbers)
+        given = [_events(ops, rows, here, numbers) for ops, rows in released]
+        pools.append(
+            Pool(
+                name=f"device {device}",
+                capacity=entry_at(memory.capacity, device),
+                initial=used,
+                amounts=tuple(numbers),
+                acquire_op=taken[0],
+                acquire_amount=taken[1],
+                release_op=np.concatenate([ops for ops, _ in given]),
+                release_amount=np.concatenate([indices for _, indices in given]),
+            )
+        )
+    return pools
+
+
+def _exact(row: tuple[Decimal, ...]) -> Any:
+    # An array of fractions: one for all micro-batches broadcasts with one for each.
+    return np.array([Fraction(number) for number in row], dtype=object)
+
+
+def _events(
+    ops: IntArray, rows: list[Any], here: IntArray, numbers: dict[Fraction, int]
+) -> tuple[IntArray, IntArray]:
+    # `numbers` numbers distinct amounts as they are met; zeros are left out.
+    found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for stage in np.flatnonzero(here.any(axis=1)).tolist():
+        row = [numbers.setdefault(amount, len(numbers)) if amount else -1 for amount in rows[stage]]
+        index = np.broadcast_to(np.array(row, dtype=np.int64), here.shape[1])
+        used = here[stage] & (index >= 0)
+        found.append(ops[stage, used])
+        indices.append(index[used])
+    return np.concatenate(found), np.concatenate(indices)

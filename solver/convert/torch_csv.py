@@ -11,13 +11,12 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_text, source_name
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.replicas import replica_of
+from ppsolve.models.pipeline.joint import replica_of
 from ppsolve.solver.bounds.lower_bounds import best_bound, lower_bounds
 from ppsolve.solver.convert.data_order import DATA_ORDER, DataOrder
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.pipeline.grammar import Communication, ComputeStep, Step, parse_step
-from ppsolve.solver.pipeline.programs.exchanges import broken_exchanges
-from ppsolve.solver.pipeline.programs.rules import broken_rules
+from ppsolve.solver.pipeline.programs.rules import broken_exchanges, broken_rules
 from ppsolve.solver.pipeline.programs.timing import shape_of, simulated, simulated_entry
 from ppsolve.solver.structure.implied import ImpliedOrder
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.pipeline.costs import EXACT
+from ppsolve.models.pipeline.entries import EXACT
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.generate.flags import TIMES, IntegerRange, PerDevice, Unequal, option_of
 from ppsolve.solver.generate.profiles import PublishedProfile, find_profile

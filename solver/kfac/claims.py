@@ -20,9 +20,9 @@ from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.models.kfac.result import ITERATIONS
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.heuristics import plans_of
 from ppsolve.solver.kfac.pattern import pattern_of
+from ppsolve.solver.kfac.placement import Refresh
 from ppsolve.solver.kfac.requirements import MOST_ITERATIONS
 
 _COUNTED = ("value", "bound", "gap", "heuristics", "bubble_ratio")

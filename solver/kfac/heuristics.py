@@ -14,17 +14,17 @@ from ppsolve.models.core.result import HeuristicStatus, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kfac.op_kinds import KIND_OF
+from ppsolve.models.kfac.labels import KIND_OF
 from ppsolve.models.kfac.pattern import RefreshPattern, rendezvous_length, rendezvous_of
 from ppsolve.models.kfac.result import RefreshEntry, broken_rules
 from ppsolve.models.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, HeuristicOutcome
 from ppsolve.solver.kfac.causal import pipefisher_causal
-from ppsolve.solver.kfac.figures import Refresh
 from ppsolve.solver.kfac.pipefisher import pipefisher
 from ppsolve.solver.kfac.placement import (
     DevicePlan,
+    Refresh,
     absolute_starts,
     freshest_order,
     plan_of_starts,

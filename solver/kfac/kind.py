@@ -26,7 +26,6 @@ from ppsolve.solver.heuristics.heuristic import (
     Proposal,
     Request,
 )
-from ppsolve.solver.kfac.bubble_filling import pin_and_fill
 from ppsolve.solver.kfac.claims import check_refresh, iterations_in, without_counts
 from ppsolve.solver.kfac.heuristics import (
     REFRESH_HEURISTICS,
@@ -34,7 +33,7 @@ from ppsolve.solver.kfac.heuristics import (
     run_refresh_heuristic,
 )
 from ppsolve.solver.kfac.pattern import pattern_of
-from ppsolve.solver.kfac.pinned import pinned_cycle
+from ppsolve.solver.kfac.pinned import pin_and_fill, pinned_cycle
 from ppsolve.solver.kfac.refresh import SCHEDULES_OF, RefreshTask
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.options import Options
@@ -188,7 +187,7 @@ class CycleTask(ScheduleTask):
 
     def solve_pinned(self, control: Control) -> StopReason:
         """Solve the best pinned patterns exactly, so that a free pipeline is never worse."""
-        from ppsolve.solver.kfac.warm_start import solve_best_patterns
+        from ppsolve.solver.kfac.exact import solve_best_patterns
 
         found = solve_best_patterns(self.instance, self.problem, self.outcomes, control.limits())
         for name, schedule in found:

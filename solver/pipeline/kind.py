@@ -15,10 +15,9 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.joint import lower_joint
+from ppsolve.models.pipeline.joint import assignment_violations, lower_joint, read_assignment
 from ppsolve.models.pipeline.lowering import lower_pipeline
-from ppsolve.models.pipeline.replicas import assignment_violations, read_assignment
-from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.pipeline.transfers import doubtful_units
 from ppsolve.solver.bounds.lower_bounds import Bound
 from ppsolve.solver.clock import Clock
@@ -33,15 +32,14 @@ from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy
 from ppsolve.solver.pipeline.actions import Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.collectives import orders_if_whole, with_collectives
-from ppsolve.solver.pipeline.event_driven.heuristics import EVENT_DRIVEN
+from ppsolve.solver.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.pipeline.grammar import compute_rows, is_compute
-from ppsolve.solver.pipeline.permutations import PERMUTATIONS
-from ppsolve.solver.pipeline.permuted import ORDERS
+from ppsolve.solver.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.pipeline.published import PUBLISHED
 from ppsolve.solver.pipeline.replicas.heuristics import with_replicas
 from ppsolve.solver.pipeline.replicas.task import replicas_task
-from ppsolve.solver.pipeline.small import NO_VALUE, search_states
-from ppsolve.solver.pipeline.steady import STEADY_STATE
+from ppsolve.solver.pipeline.small_flow import NO_VALUE, search_states
+from ppsolve.solver.pipeline.steady_state import STEADY_STATE
 
 BOUND_SHARE = 0.1
 """Part of the time that is left in which the bound of unequal micro-batches is raised further."""
@@ -230,7 +228,7 @@ class PipelineTask(ScheduleTask):
 
     def plan_whole_ops(self, control: Control) -> StopReason:
         """Order whole ops exactly, and add their collectives greedily."""
-        from ppsolve.solver.pipeline.best_order import best_pipeline
+        from ppsolve.solver.pipeline.collectives import best_pipeline
 
         limits, before = control.limits(), self.value
         outcome = best_pipeline(self.instance, self.problem, limits, PIPELINE.run_all)

@@ -11,7 +11,7 @@ from ppsolve.solver.pipeline.grammar import (
     Action,
     Overlap,
 )
-from ppsolve.solver.pipeline.zero_bubble import DeviceOrderWriter
+from ppsolve.solver.pipeline.one_stage import DeviceOrderWriter
 
 _BACKWARD_HALVES = (BACKWARD_INPUT, BACKWARD_WEIGHT)
 

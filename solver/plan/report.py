@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import cast
 
 from ppsolve.models.core.result import Status
-from ppsolve.models.pipeline.result import PipelineResult
+from ppsolve.models.pipeline.replicas import PipelineResult
 from ppsolve.models.plan.result import Plan, PlanCounts, PlanRow, Range, Rule, Verdict
 from ppsolve.solver.goodput.step import Interval
 from ppsolve.solver.kinds.entries import versions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.pipeline.collectives import (
     ALL_GATHER_KIND,
     ALLREDUCE_KINDS,

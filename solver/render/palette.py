@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.pipeline.collectives import (
     ALL_GATHER_KIND,
     ALLREDUCE_KINDS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, ScheduledOp
-from ppsolve.models.kfac.op_kinds import KIND_OF, STEP_KIND
+from ppsolve.models.kfac.labels import KIND_OF, STEP_KIND
 from ppsolve.solver.render.kfac.ids import RefreshId
 from ppsolve.solver.render.looks import (
     COLLECTIVES,

@@ -23,11 +23,9 @@ from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.heuristics.list_rules import list_serial
-from ppsolve.solver.kfac.bubble_filling import fill_bubbles
-from ppsolve.solver.kfac.figures import Refresh
-from ppsolve.solver.kfac.pinned import NO_END, pinned_cycle, pinned_iteration
-from ppsolve.solver.kfac.placement import plan_of_starts
-from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
+from ppsolve.solver.kfac.pattern import simulated_pattern
+from ppsolve.solver.kfac.pinned import NO_END, fill_bubbles, pinned_cycle, pinned_iteration
+from ppsolve.solver.kfac.placement import Refresh, plan_of_starts
 from ppsolve.solver.optimize.registry import heuristics_for, run_heuristic
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.kfac.described_instances import SPLIT, described_instance

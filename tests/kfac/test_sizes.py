@@ -15,7 +15,7 @@ from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.solver.kfac import bounds, exact
 from ppsolve.solver.kfac.bounds import iterations_bound
 from ppsolve.solver.kfac.heuristics import CAUSAL, run_refresh_heuristic
-from ppsolve.solver.kfac.simulated_pattern import simulated_pattern
+from ppsolve.solver.kfac.pattern import simulated_pattern
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.kinds import kind_of
 from ppsolve.solver.optimize.run import SolveRun

@@ -12,15 +12,15 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.optimize.kinds import lower, parse_instance
 from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.pipeline.event_driven.cyclic import cyclic, wait_free_cyclic
-from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, RouteShape
-from ppsolve.solver.pipeline.event_driven.rules import (
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, RouteShape, route_of
+from ppsolve.solver.pipeline.event_driven.schedulers import (
+    cyclic,
     fifo,
     interleaved_cyclic_1f1b,
     strict_1f1b,
     turns_1f1b,
+    wait_free_cyclic,
 )
-from ppsolve.solver.pipeline.event_driven.translation import route_of
 
 NAMES = ("fifo", "cyclic", "wait-free-cyclic")
 

@@ -12,7 +12,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, Request
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.pipeline.permutations import permutations
+from ppsolve.solver.pipeline.microbatch_orders import permutations
 from tests.bruteforce import brute_force
 from tests.unequal_cases import pipeline_of, read_case, recorded_of
 

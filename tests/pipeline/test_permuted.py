@@ -14,8 +14,14 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, HeuristicOutcome, Request
 from ppsolve.solver.optimize.kinds import kind_of, lower
 from ppsolve.solver.optimize.registry import run_heuristic
-from ppsolve.solver.pipeline.event_driven.clusters import cluster_orders, clusters_of
-from ppsolve.solver.pipeline.permuted import PATTERNS, sizes_of, under_patterns, work_of
+from ppsolve.solver.pipeline.microbatch_orders import (
+    PATTERNS,
+    cluster_orders,
+    clusters_of,
+    sizes_of,
+    under_patterns,
+    work_of,
+)
 
 NAMES = ("descending", "ascending", "clusters")
 LENGTHS = [[3, 4], 6, [1, 1, 1], 5]

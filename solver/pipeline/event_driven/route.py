@@ -1,4 +1,4 @@
-"""The way of a micro-batch through the queues of a pipeline, as published simulators see it."""
+"""Pipelines as routes through queues, and runs of routes as schedules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray
+from ppsolve.models.core.dag import Edges, chain_edges
+from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.pipeline.entries import entry_at
+from ppsolve.models.pipeline.instance import PipelineInstance
+from ppsolve.solver.pipeline.actions import FULL, Order
+from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ppsolve.solver.structure.tables import memory_of
 
 
 class Visit(NamedTuple):
@@ -170,3 +176,163 @@ class RouteRun:
     def fits(self) -> bool:
         """Whether no device needs more memory than it has."""
         return self.route.room is None or bool((self.levels() <= self.route.room).all())
+
+
+SENT_FORWARD, SENT_BACK = "TF", "TB"
+"""Kinds of transfers."""
+
+
+def route_of(instance: PipelineInstance, problem: Problem) -> Route:
+    """Return a pipeline as published simulators see it.
+
+    A split backward is one visit. A transfer occupies a queue of its sender: one per link where
+    links are modelled, else one for both directions, whatever it occupies of the receiver.
+
+    Parameters
+    ----------
+    instance : PipelineInstance
+    problem : Problem
+
+    Returns
+    -------
+    Route
+        Durations in ticks, memory in whole units of each pool.
+    """
+    devices, shape = instance.stage_to_device, RouteShape(instance.num_stages)
+    targets = [_target(devices, shape, v) for v in range(shape.num_positions)]
+    places = [devices[shape.stage(v)] for v in range(shape.num_positions)]
+    is_link = instance.p2p.mode == "link"
+    senders = [(a, b if is_link else a) for a, b in zip(places, targets, strict=True)]
+    sending = sorted({key for v, key in enumerate(senders) if shape.is_transfer(v)})
+    queue = [
+        sending.index(key) if shape.is_transfer(v) else len(sending) + key[0]
+        for v, key in enumerate(senders)
+    ]
+    lag = [
+        problem.scale.ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0
+        for a, b in zip(places, targets, strict=True)
+    ]
+    ops = visit_ops(problem, shape)
+    length = np.append(problem.duration, 0)[ops].sum(axis=0)
+    return Route(devices, length, np.array(queue), np.array(lag), *_memory(problem, ops, devices))
+
+
+def _target(devices: tuple[int, ...], shape: RouteShape, position: int) -> int:
+    stage = shape.stage(position)
+    if shape.is_transfer(position):
+        stage += 1 if shape.is_forward(position) else -1
+    return devices[stage]
+
+
+def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
+    """Return the ops of each visit: the first and the last, of split backwards.
+
+    Parameters
+    ----------
+    problem : Problem
+    shape : RouteShape
+
+    Returns
+    -------
+    int64[2, V, m]
+        Op numbers; `FREE` for the second of one op, and both of a transfer that takes no op.
+    """
+    is_split = BACKWARD_INPUT in problem.kinds
+    backward = BACKWARD_INPUT if is_split else BACKWARD
+    kinds = (FORWARD, backward, BACKWARD_WEIGHT, SENT_FORWARD, SENT_BACK)
+    grids = {kind: problem.grid(kind) for kind in kinds}
+    rows = np.full((2, shape.num_positions, grids[FORWARD].shape[1]), FREE, dtype=np.int64)
+    for position in range(shape.num_positions):
+        stage, is_forward = shape.stage(position), shape.is_forward(position)
+        if shape.is_transfer(position):
+            rows[0, position] = grids[SENT_FORWARD if is_forward else SENT_BACK][stage]
+        else:
+            rows[0, position] = grids[FORWARD if is_forward else backward][stage]
+            if is_split and not is_forward:
+                rows[1, position] = grids[BACKWARD_WEIGHT][stage]
+    return rows
+
+
+def _memory(
+    problem: Problem, ops: IntArray, devices: tuple[int, ...]
+) -> tuple[IntArray, IntArray, IntArray] | tuple[None, None, None]:
+    if not problem.pools:
+        return None, None, None
+    memory = memory_of(problem)
+    forwards = ops[0, : 2 * len(devices) - 1 : 2]
+    totals = []
+    for pointer, amounts in (
+        (memory.acquire_pointer, memory.acquire_amount),
+        (memory.release_pointer, memory.release_amount),
+    ):
+        total = np.zeros(problem.num_ops, dtype=np.int64)
+        np.add.at(total, np.repeat(np.arange(problem.num_ops), np.diff(pointer)), amounts)
+        totals.append(total[forwards])
+    return totals[0], totals[0] - totals[1], memory.size
+
+
+def orders_of_run(run: RouteRun, permutation: IntArray) -> list[Order]:
+    """Return the order of each device in a run.
+
+    Parameters
+    ----------
+    run : RouteRun
+    permutation : int64[m]
+        The micro-batch at each place of the run.
+
+    Returns
+    -------
+    list of Order
+    """
+    route, shape = run.route, run.route.shape
+    orders = []
+    for device in range(route.num_devices):
+        visits = run.served[route.compute_queue(device)]
+        stages = [shape.stage(position) for position, _ in visits]
+        kinds = [0 if shape.is_forward(position) else FULL for position, _ in visits]
+        places = np.array([microbatch for _, microbatch in visits], dtype=np.int64)
+        orders.append(Order(np.array(stages), np.array(kinds), permutation[places]))
+    return orders
+
+
+def sending_orders(run: RouteRun, ops: IntArray) -> Edges:
+    """Return the order of the transfers of each queue, as precedences.
+
+    Parameters
+    ----------
+    run : RouteRun
+    ops : int64[2, V, m]
+        Ops of each visit of the run, from `visit_ops`.
+
+    Returns
+    -------
+    Edges
+    """
+    sent = run.served[: -run.route.num_devices]
+    chains = [np.array([ops[0][visit] for visit in visits], dtype=np.int64) for visits in sent]
+    return chain_edges([chain[chain != FREE] for chain in chains])
+
+
+def no_earlier(run: RouteRun, ops: IntArray) -> Edges:
+    """Return precedences that let no forward and backward start earlier than in a run.
+
+    The first visit starts at time 0 and all others after its end, so that a lag behind it says
+    when.
+
+    Parameters
+    ----------
+    run : RouteRun
+    ops : int64[2, V, m]
+        Ops of each visit of the run, from `visit_ops`.
+
+    Returns
+    -------
+    Edges
+        The op of the first visit before that of every other one but transfers.
+    """
+    shape, first = run.route.shape, ops[0, 0, 0]
+    others = ops[0] != first
+    others[[shape.is_transfer(position) for position in range(shape.num_positions)]] = False
+    after = ops[0][others]
+    lag = run.start[others] - run.route.duration[0, 0]
+    return np.full(len(after), first), after, lag

@@ -12,8 +12,8 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_replicas
-from ppsolve.models.pipeline.replicas import Members, replica_of
+from ppsolve.models.pipeline.joint import lower_replicas, replica_of
+from ppsolve.models.pipeline.replicas import Members
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Proposal, Request
 from ppsolve.solver.pipeline.collectives import orders_if_whole
 

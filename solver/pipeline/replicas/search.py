@@ -15,8 +15,7 @@ from ppsolve.solver.flow.flow import Flow, rows_of
 from ppsolve.solver.flow.states import solve_states
 from ppsolve.solver.flow.trading import Exchange, run, run_each, sizes_of
 from ppsolve.solver.kernels.exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
-from ppsolve.solver.pipeline.replicas.assembly import schedule_of
-from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, schedule_of
 
 BOUNDS_SHARE = 0.1
 """Part of the time for bounds of fixed replicas, the slowest first. With 0.2, 0.1 and 0.05 of 0.2 s

@@ -25,9 +25,8 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.exchange import TOO_LONG
 from ppsolve.solver.kinds.entries import relative_gap
 from ppsolve.solver.kinds.task import WrongScheduleError
-from ppsolve.solver.pipeline.replicas.assembly import action_orders
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
-from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
+from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, action_orders
 
 DIGITS = 6
 """Decimal digits of the time unit that are kept by default."""

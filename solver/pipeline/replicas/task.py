@@ -14,9 +14,8 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.joint import lower_joint
-from ppsolve.models.pipeline.lowering import lower_replicas
-from ppsolve.models.pipeline.replicas import Members, fault, first_members
+from ppsolve.models.pipeline.joint import first_members, lower_joint, lower_replicas
+from ppsolve.models.pipeline.replicas import Members, fault
 from ppsolve.solver.bounds import Bound
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
@@ -29,8 +28,8 @@ from ppsolve.solver.kernels.exchange import TOO_LONG
 from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
-from ppsolve.solver.pipeline.replicas.every import NAME as EVERY
-from ppsolve.solver.pipeline.replicas.every import Every, has_few
+from ppsolve.solver.pipeline.replicas.enumerate_assignments import NAME as EVERY
+from ppsolve.solver.pipeline.replicas.enumerate_assignments import Every, has_few
 from ppsolve.solver.pipeline.replicas.heuristics import (
     ReplicaProblem,
     members_of,
@@ -39,7 +38,7 @@ from ppsolve.solver.pipeline.replicas.heuristics import (
 )
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
-from ppsolve.solver.pipeline.small import NO_VALUE
+from ppsolve.solver.pipeline.small_flow import NO_VALUE
 
 LEAST_SECONDS = 0.3
 """Least time that the exact search of one replica gets in a round: building its model takes a

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
-from ppsolve.models.kfac.op_kinds import KIND_OF, PRECONDITION_KIND
+from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.solver.render.drawing import described
 from ppsolve.solver.render.figures import ABSENT, figure, percent

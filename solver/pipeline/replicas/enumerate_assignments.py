@@ -13,7 +13,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.models.pipeline.lowering import lower_replicas
+from ppsolve.models.pipeline.joint import lower_replicas
 from ppsolve.models.pipeline.replicas import Members, Replicas
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.bounds import flow_bounds

@@ -14,7 +14,7 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.run import SolveRun
-from ppsolve.solver.pipeline import small
+from ppsolve.solver.pipeline import small_flow
 from ppsolve.solver.pipeline.kind import PIPELINE
 from tests.paths import DATA
 
@@ -52,7 +52,7 @@ def searched(instance: PipelineInstance) -> tuple[int | None, int]:
     """Return value and bound of a task after the search through states alone."""
     task = PIPELINE.task(instance)
     assert task.flow is not None
-    small.search_states(task, task.flow, SolveRun(task, [], Options(time_limit=60)))
+    small_flow.search_states(task, task.flow, SolveRun(task, [], Options(time_limit=60)))
     return task.value, task.bound.value
 
 
@@ -62,5 +62,5 @@ def test_the_schedule_and_the_bound_are_kept():
 
 def test_larger_flows_and_ops_beside_the_flow_are_left_alone(monkeypatch):
     assert searched(instance_of(STEPS[1], optimizer=5)) == (None, 0)
-    monkeypatch.setattr(small, "MOST_OPS", 31)
+    monkeypatch.setattr(small_flow, "MOST_OPS", 31)
     assert searched(instance_of(STEPS[1])) == (None, 0)
