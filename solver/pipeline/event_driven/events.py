@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from ppsolve.models.core.problem import FREE
 from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit
 
 Waits = Mapping[Visit, Iterable[Visit]]
-"""Visits, each with those that have to end before it."""
+"""Visits, each with those that have to end before it arrives at its queue."""
 
 
 class Server(Protocol):
@@ -37,7 +38,7 @@ class FirstCome:
         self._waiting.append(visit)
 
     def choose(self) -> Visit | None:
-        """Return the first to arrive, or None where nothing waits."""
+        """Return the first to arrive."""
         return self._waiting.popleft() if self._waiting else None
 
 
@@ -100,15 +101,12 @@ class BackwardsFirst:
         return self._waiting.pop(0)
 
 
+@dataclass(order=True)
 class _End:
     # Ordered by time alone: ties leave a heap as it holds them.
-    __slots__ = ("arrives", "time", "visit")
-
-    def __init__(self, time: int, visit: Visit, *, arrives: bool) -> None:
-        self.time, self.visit, self.arrives = time, visit, arrives
-
-    def __lt__(self, other: _End) -> bool:
-        return self.time < other.time
+    time: int
+    visit: Visit = field(compare=False)
+    arrives: bool = field(compare=False)
 
 
 def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -> RouteRun:
@@ -120,14 +118,15 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
     Parameters
     ----------
     route : Route
+        All micro-batches are at its first position at time 0, in their order.
     servers : sequence of Server
         What decides for each queue.
     waits : Waits, optional
-        Visits that arrive at their queue only after others have ended.
 
     Returns
     -------
     RouteRun
+        Not complete where queues wait for each other.
     """
     return _Events(route, servers, waits or {}).run()
 
@@ -176,7 +175,7 @@ class _Events:
                 self.served[queue].append(visit)
                 self.start[visit] = self.now
                 end = self.now + self.duration[visit.position][visit.microbatch]
-                heappush(self.ends, _End(end, visit, arrives=False))
+                heappush(self.ends, _End(end, visit, False))
         self.touched.clear()
         return bool(self.ends)
 
@@ -200,18 +199,15 @@ class _Events:
         queue = self.queue[position]
         self.is_busy[queue] = False
         self.touched.add(queue)
-        self._release(end.visit)
+        for visit in self.waiting.get(end.visit, ()):
+            self.missing[visit].discard(end.visit)
+            if visit in self.held and not self.missing[visit]:
+                self.held.remove(visit)
+                self._arrive(visit)
         if position + 1 == len(self.queue):
             return
         following = Visit(position + 1, microbatch)
         if self.lag[position]:
-            heappush(self.ends, _End(end.time + self.lag[position], following, arrives=True))
+            heappush(self.ends, _End(end.time + self.lag[position], following, True))
         else:
             self._arrive(following)
-
-    def _release(self, ended: Visit) -> None:
-        for visit in self.waiting.get(ended, ()):
-            self.missing[visit].discard(ended)
-            if visit in self.held and not self.missing[visit]:
-                self.held.remove(visit)
-                self._arrive(visit)

@@ -1,4 +1,4 @@
-"""Pipelines as routes through queues, and runs of routes as schedules."""
+"""Pipelines as routes through queues, as published simulators see them, and runs of routes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.pipeline.entries import entry_at
 from ppsolve.models.pipeline.instance import PipelineInstance
-from ppsolve.solver.pipeline.actions import FULL, Order
 from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ppsolve.solver.structure.tables import memory_of
 
@@ -46,11 +44,32 @@ class RouteShape(NamedTuple):
         """Say if a position is a transfer."""
         return (position % 2 == 1) == self.is_forward(position)
 
+    @property
+    def transfers(self) -> list[bool]:
+        """Whether each position is a transfer."""
+        return [self.is_transfer(position) for position in range(self.num_positions)]
+
     def stage(self, position: int) -> int:
         """Return the stage that computes at a position, or sends."""
         if self.is_forward(position):
             return position // 2
         return (self.num_positions - 1 - position + self.is_transfer(position)) // 2
+
+
+class RouteMemory(NamedTuple):
+    """Memory on a route.
+
+    Parameters
+    ----------
+    peak, stored : int64[S, m]
+        What a forward needs while it runs, and leaves until the backward ends.
+    room : int64[p]
+        Memory of each device before any op.
+    """
+
+    peak: IntArray
+    stored: IntArray
+    room: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +87,14 @@ class Route:
         first, then the compute queue of each device.
     lag : int64[V]
         Ticks between the end of a position and the arrival at the next one.
-    peak, stored : int64[S, m], optional
-        Memory that a forward needs while it runs, and that it leaves until the backward ends.
-    room : int64[p], optional
-        Memory of each device before any op.
+    memory : RouteMemory, optional
     """
 
     stage_to_device: Sequence[int]
     duration: IntArray
     queue: IntArray
     lag: IntArray
-    peak: IntArray | None = None
-    stored: IntArray | None = None
-    room: IntArray | None = None
+    memory: RouteMemory | None = None
 
     @property
     def shape(self) -> RouteShape:
@@ -102,29 +116,17 @@ class Route:
         """Number of queues: those that send, then one per device."""
         return int(self.queue.max()) + 1
 
-    @property
-    def sending(self) -> list[tuple[int, set[bool]]]:
-        """Device of each queue that sends, and whether it serves forwards, backwards or both."""
-        shape, found = self.shape, dict[int, tuple[int, set[bool]]]()
-        for position, queue in enumerate(self.queue.tolist()):
-            if shape.is_transfer(position):
-                device = self.stage_to_device[shape.stage(position)]
-                _, directions = found.setdefault(queue, (device, set()))
-                directions.add(shape.is_forward(position))
-        return [served for _, served in sorted(found.items())]
-
     def compute_queue(self, device: int) -> int:
         """Return the queue of a device's compute ops."""
         return self.num_queues - self.num_devices + device
 
     def permuted(self, permutation: IntArray) -> Route:
-        """Return the route of the same micro-batches in another order."""
-        return replace(
-            self,
-            duration=self.duration[:, permutation],
-            peak=None if self.peak is None else self.peak[:, permutation],
-            stored=None if self.stored is None else self.stored[:, permutation],
-        )
+        """Return the route whose micro-batch k is `permutation[k]` of this one."""
+        memory = self.memory
+        if memory is not None:
+            peak, stored = memory.peak[:, permutation], memory.stored[:, permutation]
+            memory = RouteMemory(peak, stored, memory.room)
+        return replace(self, duration=self.duration[:, permutation], memory=memory)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +136,6 @@ class RouteRun:
     Parameters
     ----------
     route : Route
-        The route.
     served : sequence of list of Visit
         What each queue served, in order.
     start : int64[V, m]
@@ -157,29 +158,22 @@ class RouteRun:
 
     def levels(self) -> IntArray:
         """Return the most memory that the ops of each device use at once, int64[p]."""
-        route, shape = self.route, self.route.shape
-        most = np.zeros(route.num_devices, dtype=np.int64)
-        if route.peak is None or route.stored is None:
-            return most
-        for device in range(route.num_devices):
+        memory, shape = self.route.memory, self.route.shape
+        most = np.zeros(self.route.num_devices, dtype=np.int64)
+        for device in range(len(most)) if memory is not None else ():
             level = 0
-            for position, microbatch in self.served[route.compute_queue(device)]:
-                stage = shape.stage(position)
+            for position, microbatch in self.served[self.route.compute_queue(device)]:
+                at = shape.stage(position), microbatch
                 if shape.is_forward(position):
-                    most[device] = max(most[device], level + route.peak[stage, microbatch])
-                    level += int(route.stored[stage, microbatch])
-                else:
-                    level -= int(route.stored[stage, microbatch])
+                    most[device] = max(most[device], level + memory.peak[at])
+                level += int(memory.stored[at]) * (1 if shape.is_forward(position) else -1)
         return most
 
     @property
     def fits(self) -> bool:
         """Whether no device needs more memory than it has."""
-        return self.route.room is None or bool((self.levels() <= self.route.room).all())
-
-
-SENT_FORWARD, SENT_BACK = "TF", "TB"
-"""Kinds of transfers."""
+        memory = self.route.memory
+        return memory is None or bool((self.levels() <= memory.room).all())
 
 
 def route_of(instance: PipelineInstance, problem: Problem) -> Route:
@@ -191,7 +185,9 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     Parameters
     ----------
     instance : PipelineInstance
+        A pipeline with one pipe.
     problem : Problem
+        Its problem.
 
     Returns
     -------
@@ -199,8 +195,9 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
         Durations in ticks, memory in whole units of each pool.
     """
     devices, shape = instance.stage_to_device, RouteShape(instance.num_stages)
-    targets = [_target(devices, shape, v) for v in range(shape.num_positions)]
-    places = [devices[shape.stage(v)] for v in range(shape.num_positions)]
+    positions = range(shape.num_positions)
+    places = [devices[shape.stage(v)] for v in positions]
+    targets = [_target(devices, shape, v) for v in positions]
     is_link = instance.p2p.mode == "link"
     senders = [(a, b if is_link else a) for a, b in zip(places, targets, strict=True)]
     sending = sorted({key for v, key in enumerate(senders) if shape.is_transfer(v)})
@@ -214,7 +211,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     ]
     ops = visit_ops(problem, shape)
     length = np.append(problem.duration, 0)[ops].sum(axis=0)
-    return Route(devices, length, np.array(queue), np.array(lag), *_memory(problem, ops, devices))
+    return Route(devices, length, np.array(queue), np.array(lag), _memory(problem, ops[0]))
 
 
 def _target(devices: tuple[int, ...], shape: RouteShape, position: int) -> int:
@@ -230,6 +227,7 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     Parameters
     ----------
     problem : Problem
+        The problem of a pipeline without collectives.
     shape : RouteShape
 
     Returns
@@ -239,27 +237,21 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     """
     is_split = BACKWARD_INPUT in problem.kinds
     backward = BACKWARD_INPUT if is_split else BACKWARD
-    kinds = (FORWARD, backward, BACKWARD_WEIGHT, SENT_FORWARD, SENT_BACK)
-    grids = {kind: problem.grid(kind) for kind in kinds}
-    rows = np.full((2, shape.num_positions, grids[FORWARD].shape[1]), FREE, dtype=np.int64)
+    rows = np.full((2, shape.num_positions, problem.grid(FORWARD).shape[1]), FREE, dtype=np.int64)
     for position in range(shape.num_positions):
         stage, is_forward = shape.stage(position), shape.is_forward(position)
-        if shape.is_transfer(position):
-            rows[0, position] = grids[SENT_FORWARD if is_forward else SENT_BACK][stage]
-        else:
-            rows[0, position] = grids[FORWARD if is_forward else backward][stage]
-            if is_split and not is_forward:
-                rows[1, position] = grids[BACKWARD_WEIGHT][stage]
+        kinds = ("TF", "TB") if shape.is_transfer(position) else (FORWARD, backward)
+        rows[0, position] = problem.grid(kinds[0] if is_forward else kinds[1])[stage]
+        if is_split and not is_forward and not shape.is_transfer(position):
+            rows[1, position] = problem.grid(BACKWARD_WEIGHT)[stage]
     return rows
 
 
-def _memory(
-    problem: Problem, ops: IntArray, devices: tuple[int, ...]
-) -> tuple[IntArray, IntArray, IntArray] | tuple[None, None, None]:
+def _memory(problem: Problem, ops: IntArray) -> RouteMemory | None:
     if not problem.pools:
-        return None, None, None
+        return None
     memory = memory_of(problem)
-    forwards = ops[0, : 2 * len(devices) - 1 : 2]
+    forwards = ops[: len(ops) // 2 : 2]
     totals = []
     for pointer, amounts in (
         (memory.acquire_pointer, memory.acquire_amount),
@@ -268,71 +260,4 @@ def _memory(
         total = np.zeros(problem.num_ops, dtype=np.int64)
         np.add.at(total, np.repeat(np.arange(problem.num_ops), np.diff(pointer)), amounts)
         totals.append(total[forwards])
-    return totals[0], totals[0] - totals[1], memory.size
-
-
-def orders_of_run(run: RouteRun, permutation: IntArray) -> list[Order]:
-    """Return the order of each device in a run.
-
-    Parameters
-    ----------
-    run : RouteRun
-    permutation : int64[m]
-        The micro-batch at each place of the run.
-
-    Returns
-    -------
-    list of Order
-    """
-    route, shape = run.route, run.route.shape
-    orders = []
-    for device in range(route.num_devices):
-        visits = run.served[route.compute_queue(device)]
-        stages = [shape.stage(position) for position, _ in visits]
-        kinds = [0 if shape.is_forward(position) else FULL for position, _ in visits]
-        places = np.array([microbatch for _, microbatch in visits], dtype=np.int64)
-        orders.append(Order(np.array(stages), np.array(kinds), permutation[places]))
-    return orders
-
-
-def sending_orders(run: RouteRun, ops: IntArray) -> Edges:
-    """Return the order of the transfers of each queue, as precedences.
-
-    Parameters
-    ----------
-    run : RouteRun
-    ops : int64[2, V, m]
-        Ops of each visit of the run, from `visit_ops`.
-
-    Returns
-    -------
-    Edges
-    """
-    sent = run.served[: -run.route.num_devices]
-    chains = [np.array([ops[0][visit] for visit in visits], dtype=np.int64) for visits in sent]
-    return chain_edges([chain[chain != FREE] for chain in chains])
-
-
-def no_earlier(run: RouteRun, ops: IntArray) -> Edges:
-    """Return precedences that let no forward and backward start earlier than in a run.
-
-    The first visit starts at time 0 and all others after its end, so that a lag behind it says
-    when.
-
-    Parameters
-    ----------
-    run : RouteRun
-    ops : int64[2, V, m]
-        Ops of each visit of the run, from `visit_ops`.
-
-    Returns
-    -------
-    Edges
-        The op of the first visit before that of every other one but transfers.
-    """
-    shape, first = run.route.shape, ops[0, 0, 0]
-    others = ops[0] != first
-    others[[shape.is_transfer(position) for position in range(shape.num_positions)]] = False
-    after = ops[0][others]
-    lag = run.start[others] - run.route.duration[0, 0]
-    return np.full(len(after), first), after, lag
+    return RouteMemory(totals[0], totals[0] - totals[1], memory.size)

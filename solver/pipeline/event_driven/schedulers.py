@@ -9,10 +9,11 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
+from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.documents.errors import HeuristicFailedError, NotApplicableError
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
-from ppsolve.solver.pipeline.actions import action_strings, schedule_actions
+from ppsolve.solver.pipeline.actions import FULL, Order, action_strings, schedule_actions
 from ppsolve.solver.pipeline.event_driven.events import (
     BackwardsFirst,
     FirstCome,
@@ -20,16 +21,7 @@ from ppsolve.solver.pipeline.event_driven.events import (
     Waits,
     serve,
 )
-from ppsolve.solver.pipeline.event_driven.route import (
-    Route,
-    RouteRun,
-    Visit,
-    no_earlier,
-    orders_of_run,
-    route_of,
-    sending_orders,
-    visit_ops,
-)
+from ppsolve.solver.pipeline.event_driven.route import Route, RouteRun, Visit, route_of, visit_ops
 from ppsolve.solver.pipeline.published import A_PIPELINE, LOOPED, ONE_PIPE, ONE_STAGE, UNEQUAL
 
 Turn = tuple[bool, int]
@@ -37,7 +29,7 @@ Turn = tuple[bool, int]
 
 
 def fifo(route: Route) -> RouteRun:
-    """Let every queue serve what arrived first (DynaPipe, Jiang et al., EuroSys 2024)."""
+    """Let every queue serve what arrived first."""
     return serve(route, [FirstCome() for _ in range(route.num_queues)])
 
 
@@ -45,7 +37,7 @@ def strict_1f1b(route: Route) -> RouteRun:
     """Run 1F1B, interleaved where devices have several stages; transfers go in the same order.
 
     The order of each device is one of micro-batches and directions; which of its stages has a turn
-    is what has arrived (DynaPipe, Jiang et al., EuroSys 2024).
+    is what has arrived.
     """
     return _strict(route, {})
 
@@ -54,7 +46,7 @@ def relaxed_1f1b(route: Route) -> RouteRun:
     """Run what is there, backwards first, at most p forwards more than backwards on any queue.
 
     As published, the cap holds for queues that send too: that of device 0 has no backwards, so that
-    it stops after p micro-batches (DynaPipe, awslabs repository, HEAD 2023-12-08).
+    it stops after p micro-batches (awslabs repository, HEAD 2023-12-08).
     """
     count, is_forward = route.num_devices, route.shape.is_forward
     return serve(route, [BackwardsFirst(is_forward, count) for _ in range(route.num_queues)])
@@ -66,7 +58,7 @@ def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
     In round r, device d runs forward r of those that its lead leaves, counted from the p - d - 1
     before, and backward r - (p - d - 1). The published code counts stages without transfers where
     it sets its barriers, and with them where it obeys them, so that few hold anything up: this
-    does the same, as the published figures need it (DynaPipe, awslabs repository, HEAD 2023-12-08).
+    does the same, as the published figures need it (awslabs repository, HEAD 2023-12-08).
     """
     chunks = route.shape.num_stages // route.num_devices
     rounds = chunks * route.num_microbatches - route.num_devices
@@ -100,18 +92,19 @@ def _rounds(route: Route, *, is_forward: bool) -> dict[int, list[Visit]]:
 
 
 def _strict(route: Route, waits: Waits) -> RouteRun:
-    is_forward = route.shape.is_forward
-    last = route.num_devices - 1
+    shape, last = route.shape, route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]
     sent = [_without_last(plan, at_end=True) if d == last else plan for d, plan in enumerate(plans)]
     sent[0] = _without_last(sent[0], at_end=False)
-    through = [
-        [turn for turn in sent[device] if turn[0] in directions]
-        for device, directions in route.sending
-    ]
+    through = []
+    for queue in range(route.compute_queue(0)):
+        positions = np.flatnonzero(route.queue == queue).tolist()
+        device = route.stage_to_device[shape.stage(positions[0])]
+        directions = {shape.is_forward(position) for position in positions}
+        through.append([turn for turn in sent[device] if turn[0] in directions])
 
     def turn_of(visit: Visit) -> Turn:
-        return is_forward(visit.position), visit.microbatch
+        return shape.is_forward(visit.position), visit.microbatch
 
     return serve(route, [InTurn(plan, turn_of) for plan in (*through, *plans)], waits)
 
@@ -163,7 +156,7 @@ def _without_last(turns: Sequence[Turn], *, at_end: bool) -> list[Turn]:
 
 
 def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
-    """Run all micro-batches in rounds (DynaPipe, Jiang et al., EuroSys 2024, section 5).
+    """Run all micro-batches in rounds (section 5).
 
     In a round each queue serves the first waiting visit of each of its positions, backwards and
     forwards in turn, a backward first, lower micro-batches first. What becomes ready waits for the
@@ -194,11 +187,7 @@ def wait_free_cyclic(route: Route) -> RouteRun:
     if not rounds.fits:
         careful = cyclic(route, keeps_room=True)
         rounds = careful if careful.is_complete else rounds
-    return serve(route, [InTurn(served, _itself) for served in rounds.served])
-
-
-def _itself(visit: Visit) -> Visit:
-    return visit
+    return serve(route, [InTurn(served, lambda visit: visit) for served in rounds.served])
 
 
 class _Rounds:
@@ -216,7 +205,9 @@ class _Rounds:
         self.ready: list[Visit] = []
         self.start = np.full_like(route.duration, FREE)
         self.served: list[list[Visit]] = [[] for _ in self.forwards]
-        self.memory = _Levels(route) if keeps_room else None
+        self.memory = route.memory if keeps_room else None
+        self.used = [0] * route.num_devices
+        self.latest = [0] * route.num_devices
         self.now = self.end = 0
 
     def run(self) -> RouteRun:
@@ -243,7 +234,7 @@ class _Rounds:
             return False
         time, count = self.now, len(self.served[queue])
         for visit in heads:
-            if self.memory is not None and not self.memory.admits(visit):
+            if not self._admits(visit):
                 continue
             position, microbatch = visit
             self.waiting[position].popleft()
@@ -264,45 +255,23 @@ class _Rounds:
         heads = chain.from_iterable(zip_longest(backwards, forwards))
         return [Visit(head[1], head[0]) for head in heads if head is not None]
 
-
-class _Levels:
-    def __init__(self, route: Route) -> None:
-        self.route, self.shape = route, route.shape
-        self.used = [0] * route.num_devices
-        self.latest = [0] * route.num_devices
-
-    def admits(self, visit: Visit) -> bool:
-        """Say if a visit has room, and use the memory if it has."""
+    def _admits(self, visit: Visit) -> bool:
+        # Uses the memory if there is room.
         position, microbatch = visit
-        route, shape = self.route, self.shape
-        if route.peak is None or route.stored is None or route.room is None:
+        shape, memory = self.route.shape, self.memory
+        if memory is None or shape.is_transfer(position):
             return True
-        if shape.is_transfer(position):
-            return True
-        stage = shape.stage(position)
-        device = route.stage_to_device[stage]
+        at = shape.stage(position), microbatch
+        device = self.route.stage_to_device[at[0]]
         if not shape.is_forward(position):
-            self.used[device] -= int(route.stored[stage, microbatch])
+            self.used[device] -= int(memory.stored[at])
             return True
-        needed = self.used[device] + int(route.peak[stage, microbatch])
-        if microbatch > self.latest[device] and needed > int(route.room[device]):
+        needed = self.used[device] + int(memory.peak[at])
+        if microbatch > self.latest[device] and needed > int(memory.room[device]):
             return False
         self.latest[device] = max(self.latest[device], microbatch)
-        self.used[device] += int(route.stored[stage, microbatch])
+        self.used[device] += int(memory.stored[at])
         return True
-
-
-WHOLE_GROUPS = Requirement(
-    "a multiple of the devices as micro-batches",
-    lambda instance: instance.num_microbatches % instance.num_devices == 0,
-)
-
-FEW = Requirement(
-    "at most as many micro-batches as devices",
-    lambda instance: instance.num_microbatches <= instance.num_devices,
-)
-
-DYNAPIPE = "DynaPipe: Jiang et al. 2024"
 
 
 @dataclass(frozen=True)
@@ -345,7 +314,8 @@ class EventDriven:
             The queues wait for each other.
         """
         route = route_of(request.instance, request.problem)
-        if self.sends_ahead and takes_time_to_send(route):
+        sending = route.shape.transfers
+        if self.sends_ahead and (route.duration[sending].any() or route.lag[sending].any()):
             raise NotApplicableError(
                 "needs transfers that take no time: its rounds start a transfer together with the "
                 "op that feeds it"
@@ -355,60 +325,81 @@ class EventDriven:
         run = self.rule(route.permuted(permutation))
         if not run.is_complete:
             raise HeuristicFailedError("its queues wait for each other")
-        orders = orders_of_run(run, permutation)
+        orders = _orders(run, permutation)
         ops = visit_ops(request.problem, route.shape)[:, :, permutation]
-        edges = [] if self.sends_ahead else [sending_orders(run, ops)]
-        edges += [no_earlier(run, ops)] if self.has_barriers else []
+        edges = [] if self.sends_ahead else [_sending_orders(run, ops)]
+        edges += [_no_earlier(run, ops)] if self.has_barriers else []
         return Proposal(schedule_actions(request.problem, orders, *edges), action_strings(orders))
 
 
-def takes_time_to_send(route: Route) -> bool:
-    """Say if any transfer takes time."""
-    positions = range(route.shape.num_positions)
-    sending = [route.shape.is_transfer(position) for position in positions]
-    return bool(route.duration[sending].any() or route.lag[sending].any())
+def _orders(run: RouteRun, permutation: IntArray) -> list[Order]:
+    route, shape = run.route, run.route.shape
+    orders = []
+    for device in range(route.num_devices):
+        visits = run.served[route.compute_queue(device)]
+        stages = [shape.stage(position) for position, _ in visits]
+        kinds = [0 if shape.is_forward(position) else FULL for position, _ in visits]
+        places = np.array([microbatch for _, microbatch in visits], dtype=np.int64)
+        orders.append(Order(np.array(stages), np.array(kinds), permutation[places]))
+    return orders
+
+
+def _sending_orders(run: RouteRun, ops: IntArray) -> Edges:
+    sent = run.served[: -run.route.num_devices]
+    chains = [np.array([ops[0][visit] for visit in visits], dtype=np.int64) for visits in sent]
+    return chain_edges([chain[chain != FREE] for chain in chains])
+
+
+def _no_earlier(run: RouteRun, ops: IntArray) -> Edges:
+    # The first visit starts at time 0 and all forwards and backwards after its end, so that a lag
+    # behind it says when.
+    first = ops[0, 0, 0]
+    others = ops[0] != first
+    others[run.route.shape.transfers] = False
+    after = ops[0][others]
+    lag = run.start[others] - run.route.duration[0, 0]
+    return np.full(len(after), first), after, lag
+
+
+DYNAPIPE = "DynaPipe: Jiang et al. 2024"
+
+
+def _dynapipe(name: str, summary: str, scheduler: EventDriven, *more: Requirement) -> Heuristic:
+    needs = (ONE_PIPE, *more, UNEQUAL)
+    return Heuristic(name, summary, scheduler, A_PIPELINE, needs, source=DYNAPIPE)
 
 
 EVENT_DRIVEN = (
-    Heuristic(
-        "fifo",
-        "every device and queue serves what arrived first",
-        EventDriven(fifo),
-        A_PIPELINE,
-        (ONE_PIPE, UNEQUAL),
-        source=DYNAPIPE,
-    ),
-    Heuristic(
+    _dynapipe("fifo", "every device and queue serves what arrived first", EventDriven(fifo)),
+    _dynapipe(
         "cyclic",
         "rounds with a barrier: a backward and a forward of each stage a round",
         EventDriven(cyclic, has_barriers=True, sends_ahead=True),
-        A_PIPELINE,
-        (ONE_PIPE, UNEQUAL),
-        source=DYNAPIPE,
     ),
-    Heuristic(
+    _dynapipe(
         "wait-free-cyclic",
         "the orders of cyclic without its barriers; keeps memory if it must",
         EventDriven(wait_free_cyclic),
-        A_PIPELINE,
-        (ONE_PIPE, UNEQUAL),
-        source=DYNAPIPE,
     ),
-    Heuristic(
+    _dynapipe(
         "relaxed-1f1b",
         "what is there, backwards first",
         EventDriven(relaxed_1f1b),
-        A_PIPELINE,
-        (ONE_PIPE, ONE_STAGE, FEW, UNEQUAL),
-        source=DYNAPIPE,
+        ONE_STAGE,
+        Requirement(
+            "at most as many micro-batches as devices",
+            lambda instance: instance.num_microbatches <= instance.num_devices,
+        ),
     ),
-    Heuristic(
+    _dynapipe(
         "interleaved-cyclic-1f1b",
         "interleaved 1F1B with a barrier between its rounds",
         EventDriven(interleaved_cyclic_1f1b, has_barriers=True),
-        A_PIPELINE,
-        (ONE_PIPE, LOOPED, WHOLE_GROUPS, UNEQUAL),
-        source=DYNAPIPE,
+        LOOPED,
+        Requirement(
+            "a multiple of the devices as micro-batches",
+            lambda instance: instance.num_microbatches % instance.num_devices == 0,
+        ),
     ),
 )
 """Published schedulers for unequal micro-batches that decide while time goes by."""
