@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from decimal import Decimal, localcontext
+from decimal import localcontext
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
+from ppsolve.models.pipeline.entries import EXACT
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Times
 from ppsolve.models.pipeline.lowering import lower_pipeline
 from ppsolve.solver.checker import check_schedule
@@ -32,9 +33,6 @@ from ppsolve.solver.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_W
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.timing import time_orders
-
-_DIGITS = 100
-"""Digits that keep sums of times exact: each time has at most 16 before the point and 30 behind."""
 
 _FULL_BACKWARD = re.compile(rf"(\d+){BACKWARD}(\d+)")
 
@@ -90,25 +88,19 @@ def _in_one_piece(
 ) -> Times:
     times = instance.in_numbers().times
     longer: dict[str, Any] = {}
-    for kind, inside in collectives.by_kind().items():
-        rows = []
-        for stage in range(instance.num_stages):
-            count = _of_stage(inside.segments, stage) + extra_allreduces
-            length = _of_stage(times.by_kind()[kind], stage)
-            rows.append(_sum(length, count * _of_stage(inside.allreduce, stage)))
-        longer[_TIME_FIELDS[kind]] = tuple(rows)
+    with localcontext(EXACT):
+        for kind, inside in collectives.by_kind().items():
+            rows: list[Any] = []
+            for stage in range(instance.num_stages):
+                length, segments, allreduce = (
+                    entry[stage] if isinstance(entry, tuple) else entry
+                    for entry in (times.by_kind()[kind], inside.segments, inside.allreduce)
+                )
+                more = (segments + extra_allreduces) * allreduce
+                is_row = isinstance(length, tuple)
+                rows.append(tuple(one + more for one in length) if is_row else length + more)
+            longer[_TIME_FIELDS[kind]] = tuple(rows)
     return times.model_copy(update=longer)
-
-
-def _of_stage(entry: Any, stage: int) -> Any:
-    return entry[stage] if isinstance(entry, tuple) else entry
-
-
-def _sum(length: Any, more: Decimal) -> Any:
-    with localcontext(prec=_DIGITS):
-        if isinstance(length, tuple):
-            return tuple(each + more for each in length)
-        return length + more
 
 
 def add_collectives(
@@ -216,53 +208,42 @@ def _full_backwards(plan: Proposal) -> list[tuple[int, int]]:
 RunAll = Callable[[PipelineInstance, Problem], Iterable[HeuristicOutcome]]
 """Runs every heuristic of pipelines."""
 
-NAME = "best-pipeline"
-"""Name of the heuristic in reports."""
-
-PLAN_SHARE = 0.1
-"""Share of the time for each of the two plans. Six of `instances/overlap_pipelines`, up to 4x8,
-have both proved within 2 s; the share keeps larger ones from taking the exact search's time."""
-
 
 def best_pipeline(
     instance: PipelineInstance, problem: Problem, limits: SearchLimits, run_all: RunAll
 ) -> HeuristicOutcome | None:
-    """Plan whole ops exactly, with and without a look at the comm stream, and keep the better.
+    """Plan the ops of `whole_ops` exactly for a fifth of the time, and add the collectives.
 
     Parameters
     ----------
     instance : PipelineInstance
+        A pipeline with collectives.
     problem : Problem
+        Its problem.
     limits : SearchLimits
         Limits of the whole search.
     run_all : callable
-        Runs the heuristics that the exact search of each plan begins with.
+        Runs the heuristics that the exact search of the plan begins with.
 
     Returns
     -------
     HeuristicOutcome or None
-        ``best-pipeline`` with a valid schedule of `problem`; None if no plan led to one.
+        ``best-pipeline`` with a valid schedule of `problem`; None if the plan led to none.
     """
-    part = limits.scaled(PLAN_SHARE)
-    wholes = (without_collectives(instance), whole_ops(instance))
-    plans = (_planned(plan, part, run_all) for plan in wholes)
-    found = [add_collectives(problem, plan) for plan in plans if plan is not None]
-    valid = [schedule for schedule in found if not check_schedule(problem, schedule)]
-    if not valid:
-        return None
-    best = min(valid, key=lambda schedule: schedule.value)
-    return HeuristicOutcome(NAME, HeuristicStatus.FEASIBLE, best)
-
-
-def _planned(plan: PipelineInstance, limits: SearchLimits, run_all: RunAll) -> Schedule | None:
     from ppsolve.solver.cpsat.exact import solve_exactly
 
-    problem = lower_pipeline(plan)
+    plan = whole_ops(instance)
+    planned = lower_pipeline(plan)
     valid = [
         outcome.schedule
-        for outcome in run_all(plan, problem)
+        for outcome in run_all(plan, planned)
         if outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
     ]
     incumbent = min(valid, key=lambda found: found.value, default=None)
-    answer = solve_exactly(ImpliedOrder(problem), lower=0, incumbent=incumbent, limits=limits)
-    return answer.schedule or incumbent
+    part = limits.scaled(0.2)
+    answer = solve_exactly(ImpliedOrder(planned), lower=0, incumbent=incumbent, limits=part)
+    best = answer.schedule or incumbent
+    schedule = None if best is None else add_collectives(problem, best)
+    if schedule is None or check_schedule(problem, schedule):
+        return None
+    return HeuristicOutcome("best-pipeline", HeuristicStatus.FEASIBLE, schedule)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, cast
 
 import numpy as np
@@ -35,21 +36,56 @@ from ppsolve.solver.pipeline.published import A_PIPELINE, ONE_PIPE, PUBLISHED, U
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 
-FEW, MANY, MANY_FROM = 4, 3, 21
-"""Clusters of few and of many micro-batches, and from how many on there are many: those of DynaPipe
-(Jiang et al., EuroSys 2024), which keep the orders at 24 and 6."""
+PATTERNS = tuple(
+    heuristic for heuristic in (*PUBLISHED, *EVENT_DRIVEN) if ONE_PIPE in heuristic.requirements
+)
+"""Published schedules of one pipe, under which micro-batches may take any order."""
 
-MAX_ORDERS = 25
-"""Most orders: every one of four clusters, and the given one."""
+# These two run the orders of others (`wait-free-cyclic`, `interleaved-1f1b`) and wait at barriers
+# besides, so that they are never the best.
+_WITH_BARRIERS = ("cyclic", "interleaved-cyclic-1f1b")
+_FREE_PATTERNS = tuple(pattern for pattern in PATTERNS if pattern.name not in _WITH_BARRIERS)
 
-SEED = 0
-"""Seed of the order inside a cluster; DynaPipe's is random."""
+# Heuristics whose schedules are patterns to begin with.
+_BEGUN_WITH = (
+    *map(with_collectives, PATTERNS),
+    *(heuristic for heuristic in GENERIC if not heuristic.is_search),
+)
 
 
-def cluster_orders(work: IntArray) -> list[IntArray]:
-    """Return the orders of micro-batches that DynaPipe's planner tries."""
-    count = MANY if len(work) >= MANY_FROM else FEW
-    shuffled = np.random.default_rng(SEED).permutation(len(work))
+@dataclass(frozen=True)
+class OrderParams:
+    """Orders of unequal micro-batches; numbers of clusters are those of DynaPipe's planner."""
+
+    few_clusters: int = 4  # clusters of few micro-batches: 24 orders
+    many_clusters: int = 3  # clusters of many micro-batches: 6 orders
+    many_from: int = 21  # micro-batches from which on there are many
+    max_orders: int = 25  # every order of four clusters, and the given one
+    seed: int = 0  # of the order inside a cluster; DynaPipe's is random
+    max_ops: int = 12_500  # ops placed under one pattern, in all orders of clusters together
+    seconds_between: float = 0.25  # least time between two told schedules: each is checked
+
+
+PARAMS = OrderParams()
+
+
+def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArray]:
+    """Return the orders of micro-batches that DynaPipe's planner tries (Jiang et al. 2024).
+
+    Parameters
+    ----------
+    work : int64[m]
+        Time of each micro-batch, by which they are put into clusters.
+    params : OrderParams
+
+    Returns
+    -------
+    list of int64[m]
+        The given order, then every order of the clusters; inside a cluster micro-batches are in
+        random order, the same in all.
+    """
+    count = params.many_clusters if len(work) >= params.many_from else params.few_clusters
+    shuffled = np.random.default_rng(params.seed).permutation(len(work))
     cluster = clusters_of(work, count)[shuffled]
     members = [shuffled[cluster == number] for number in range(count)]
     present = [each for each in members if len(each)]
@@ -62,13 +98,13 @@ def clusters_of(values: IntArray, count: int) -> IntArray:
     Parameters
     ----------
     values : int64[m]
-        Numbers.
     count : int
         Number of clusters; some stay empty where fewer values differ.
 
     Returns
     -------
     int64[m]
+        Numbers of clusters, those of lower values lower.
     """
     centres = np.quantile(values, (np.arange(count) + 0.5) / count)
     nearest = np.zeros(len(values), dtype=np.int64)
@@ -79,24 +115,6 @@ def clusters_of(values: IntArray, count: int) -> IntArray:
             centres[number] = values[nearest == number].mean()
         if (nearest == before).all():
             return nearest
-
-
-PATTERNS = tuple(
-    heuristic for heuristic in (*PUBLISHED, *EVENT_DRIVEN) if ONE_PIPE in heuristic.requirements
-)
-"""Published schedules of one pipe, under which micro-batches may take any order."""
-
-WITH_BARRIERS = ("cyclic", "interleaved-cyclic-1f1b")
-"""Patterns that run the orders of another one (`wait-free-cyclic`, `interleaved-1f1b`) and wait at
-barriers besides, so that they are never the best."""
-
-FREE_PATTERNS = tuple(pattern for pattern in PATTERNS if pattern.name not in WITH_BARRIERS)
-"""Patterns that orders of micro-batches are tried under."""
-
-MAX_OPS = 12_500
-"""Ops that `clusters` places under one pattern, in all its orders together: all 25 up to 500 ops,
-at least two beyond. On 8 devices and 16 micro-batches (256 ops, 480 with transfers) 25 orders under
-five patterns take 0.6 to 1.3 s of processor time (tests/data/unequal)."""
 
 
 class Permutable(Protocol):
@@ -114,6 +132,7 @@ def under_patterns(
     Parameters
     ----------
     request : Request
+        Once its clock is over, the best so far is returned.
     patterns : iterable of Heuristic
         Published schedules; those that do not apply are left out.
     permutations : sequence of int64[m]
@@ -132,22 +151,17 @@ def under_patterns(
     able = [pattern for pattern in patterns if pattern.obstacle(request.instance) is None]
     found: list[Proposal] = []
     for permutation in permutations:
-        if not found or not request.effort.clock.is_over:
-            found += _under_each(able, request, permutation)
+        if found and request.effort.clock.is_over:
+            break
+        for heuristic in able:
+            pattern = cast("Permutable", heuristic.propose)
+            with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
+                found.append(replace(pattern(request, permutation), pattern=heuristic.name))
     if not found:
         raise NotApplicableError("needs a published schedule that applies")
     found.sort(key=lambda proposal: proposal.schedule.normalised().value)
     valid = (each for each in found if not check_schedule(request.problem, each.schedule))
     return next(valid, found[0])
-
-
-def _under_each(
-    patterns: Iterable[Heuristic], request: Request, permutation: IntArray
-) -> Iterator[Proposal]:
-    for heuristic in patterns:
-        pattern = cast("Permutable", heuristic.propose)
-        with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
-            yield replace(pattern(request, permutation), pattern=heuristic.name)
 
 
 def work_of(problem: Problem) -> IntArray:
@@ -177,65 +191,31 @@ def sizes_of(instance: PipelineInstance, problem: Problem) -> IntArray:
     return np.array(sums_of(instance.lengths).squares, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class BySize:
-    """Runs every published schedule that applies on micro-batches by size, and keeps the best."""
-
-    sign: int
-
-    def __call__(self, request: Request) -> Proposal:
-        """Return the best schedule; micro-batches of one size go by index."""
-        sizes = self.sign * sizes_of(request.instance, request.problem)
-        return under_patterns(request, FREE_PATTERNS, [np.argsort(sizes, kind="stable")])
+def _by_size(sign: int, request: Request) -> Proposal:
+    # Micro-batches of one size go by index.
+    sizes = sign * sizes_of(request.instance, request.problem)
+    return under_patterns(request, _FREE_PATTERNS, [np.argsort(sizes, kind="stable")])
 
 
-def clusters(request: Request) -> Proposal:
-    """Return the best of DynaPipe's orders of clusters under all published schedules."""
+def clusters(request: Request, params: OrderParams = PARAMS) -> Proposal:
+    """Return the best of DynaPipe's orders of clusters under all published schedules.
+
+    Parameters
+    ----------
+    request : Request
+    params : OrderParams
+
+    Returns
+    -------
+    Proposal
+    """
     problem = request.problem
-    count = min(MAX_ORDERS, max(2, MAX_OPS // problem.num_ops))
-    permutations = cluster_orders(work_of(problem))[:count]
-    return under_patterns(request, FREE_PATTERNS, permutations)
+    count = min(params.max_orders, max(2, params.max_ops // problem.num_ops))
+    permutations = cluster_orders(work_of(problem), params)[:count]
+    return under_patterns(request, _FREE_PATTERNS, permutations)
 
 
-ORDERS = (
-    Heuristic(
-        "descending",
-        "micro-batches by size, long ones first, under the best published schedule",
-        BySize(-1),
-        A_PIPELINE,
-        (ONE_PIPE, UNEQUAL),
-    ),
-    Heuristic(
-        "ascending",
-        "micro-batches by size, short ones first, under the best published schedule",
-        BySize(1),
-        A_PIPELINE,
-        (ONE_PIPE, UNEQUAL),
-    ),
-    Heuristic(
-        "clusters",
-        "DynaPipe's orders of clusters of micro-batches, under the best published schedule",
-        clusters,
-        A_PIPELINE,
-        (ONE_PIPE, UNEQUAL),
-        is_search=True,
-        source=DYNAPIPE,
-    ),
-)
-"""Orders of unequal micro-batches, each under every published schedule."""
-
-
-BEGUN_WITH = (
-    *map(with_collectives, PATTERNS),
-    *(heuristic for heuristic in GENERIC if not heuristic.is_search),
-)
-"""Heuristics whose schedules are patterns to begin with."""
-
-_SECONDS_BETWEEN = 0.25
-"""Least time between two schedules that are told: each is timed and checked as a whole problem."""
-
-
-def permutations(request: Request) -> Proposal:
+def search_orders(request: Request) -> Proposal:
     """Search over orders of micro-batches, then of ops, from the patterns of other heuristics.
 
     Raises
@@ -271,7 +251,7 @@ def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
     def tell_of(found: Timed) -> None:
         if tell is not None and time.monotonic() >= due[0]:
             tell(schedule_of(request.problem, flow, found))
-            due[0] = time.monotonic() + _SECONDS_BETWEEN
+            due[0] = time.monotonic() + PARAMS.seconds_between
 
     return None if tell is None else tell_of
 
@@ -283,6 +263,7 @@ def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
     ----------
     request : Request
     evaluator : Evaluator
+        Tables of the flow of the problem.
 
     Yields
     ------
@@ -300,16 +281,14 @@ def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
 def _schedules(request: Request) -> Iterator[Schedule]:
     if request.effort.known is not None:
         yield request.effort.known
-    for heuristic in BEGUN_WITH:
+    for heuristic in _BEGUN_WITH:
         if heuristic.obstacle(request.instance) is None:
-            try:
+            with suppress(DeadlockError, HeuristicFailedError, NotApplicableError):
                 yield heuristic.propose(request).schedule
-            except (DeadlockError, HeuristicFailedError, NotApplicableError):
-                continue
 
 
 def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
-    """Return the schedule of a line.
+    """Return the schedule in which all ops start as early as orders of slots allow.
 
     Parameters
     ----------
@@ -321,8 +300,8 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     Returns
     -------
     Schedule
-        All ops as early as the orders allow; those of no micro-batch run last on their resource,
-        or first where they wait for none (all-gather).
+        Ops of no micro-batch run last on their resource, or first where they wait for none
+        (all-gather).
     """
     graph = Dag(problem.num_ops, problem.before, problem.after, np.zeros_like(problem.lag))
     is_behind = graph.heads((problem.microbatch != FREE).astype(np.int64)) > 0
@@ -335,11 +314,41 @@ def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     return time_orders(problem, orders).normalised()
 
 
+_NEEDS = (ONE_PIPE, UNEQUAL)
+
+ORDERS = (
+    Heuristic(
+        "descending",
+        "micro-batches by size, long ones first, under the best published schedule",
+        partial(_by_size, -1),
+        A_PIPELINE,
+        _NEEDS,
+    ),
+    Heuristic(
+        "ascending",
+        "micro-batches by size, short ones first, under the best published schedule",
+        partial(_by_size, +1),
+        A_PIPELINE,
+        _NEEDS,
+    ),
+    Heuristic(
+        "clusters",
+        "DynaPipe's orders of clusters of micro-batches, under the best published schedule",
+        clusters,
+        A_PIPELINE,
+        _NEEDS,
+        is_search=True,
+        source=DYNAPIPE,
+    ),
+)
+"""Orders of unequal micro-batches, each under every published schedule."""
+
 PERMUTATIONS = Heuristic(
     "permutations",
     "orders of unequal micro-batches under every pattern, annealed",
-    permutations,
+    search_orders,
     A_PIPELINE,
-    (ONE_PIPE, UNEQUAL),
+    _NEEDS,
     is_search=True,
 )
+"""The best order of micro-batches, then of ops, that a search finds."""

@@ -14,8 +14,8 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.optimize.api import optimize
 from ppsolve.solver.optimize.kinds import lower
 from ppsolve.solver.optimize.run import SolveRun
-from ppsolve.solver.pipeline import small_flow
 from ppsolve.solver.pipeline.kind import PIPELINE
+from ppsolve.solver.pipeline.small_flow import StateSearchParams, search_states
 from tests.paths import DATA
 
 STEPS = json.loads((DATA / "recorded" / "steps.json").read_text())
@@ -48,11 +48,12 @@ def test_a_run_is_ended_by_the_proof():
     assert result.stop_reason is StopReason.PROVED
 
 
-def searched(instance: PipelineInstance) -> tuple[int | None, int]:
+def searched(instance: PipelineInstance, **params: int) -> tuple[int | None, int]:
     """Return value and bound of a task after the search through states alone."""
     task = PIPELINE.task(instance)
     assert task.flow is not None
-    small_flow.search_states(task, task.flow, SolveRun(task, [], Options(time_limit=60)))
+    run = SolveRun(task, [], Options(time_limit=60))
+    search_states(task, task.flow, run, StateSearchParams(**params))
     return task.value, task.bound.value
 
 
@@ -60,7 +61,6 @@ def test_the_schedule_and_the_bound_are_kept():
     assert searched(instance_of(STEPS[1])) == (STEPS[1]["optimum"], STEPS[1]["optimum"])
 
 
-def test_larger_flows_and_ops_beside_the_flow_are_left_alone(monkeypatch):
+def test_larger_flows_and_ops_beside_the_flow_are_left_alone():
     assert searched(instance_of(STEPS[1], optimizer=5)) == (None, 0)
-    monkeypatch.setattr(small_flow, "MOST_OPS", 31)
-    assert searched(instance_of(STEPS[1])) == (None, 0)
+    assert searched(instance_of(STEPS[1]), most_ops=31) == (None, 0)
