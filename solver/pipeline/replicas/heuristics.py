@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsolve.models.core.dag import Edges, chain_edges
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.pipeline.instance import PipelineInstance
@@ -67,22 +67,6 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
     ]
 
 
-def side_by_side(problem: Problem, starts: list[IntArray]) -> Schedule:
-    """Return the schedule of a joint problem that runs each replica as given.
-
-    Parameters
-    ----------
-    problem : Problem
-    starts : list of int64[...]
-        Starts of the ops of each replica in ticks.
-
-    Returns
-    -------
-    Schedule
-    """
-    return Schedule(problem, np.concatenate(starts))
-
-
 def with_replicas(heuristic: Heuristic) -> Heuristic:
     """Return a published schedule that also runs pipelines with replicas, each by itself."""
 
@@ -91,16 +75,16 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
             alone: Proposal = heuristic.propose(request)
             return alone
         parts = [_alone(heuristic, asked) for asked in _requests(request)]
-        schedule = side_by_side(request.problem, [each.start for each in parts])
-        schedule = replace(schedule, waits=_waits(parts))
+        start = np.concatenate([each.start for each in parts])
+        schedule = Schedule(request.problem, start, waits=_waits(parts))
         return Proposal(schedule, orders_if_whole(schedule))
 
     return replace(heuristic, propose=propose)
 
 
 def _requests(request: Request) -> Iterator[Request]:
-    members = members_of(request.problem)
-    parts = parts_of(request.instance, members)
+    # Each replica has a fair part of the time that is left.
+    parts = parts_of(request.instance, members_of(request.problem))
     for number, part in enumerate(parts):
         clock = request.effort.clock.share(1 / (len(parts) - number))
         effort = Effort(clock, uses_all=request.effort.uses_all)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -31,21 +32,19 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.flow.flow import Flow, flow_of
 from ppsolve.solver.flow.lineups import ReplicaPattern, replica_pattern_of, together
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
+from ppsolve.solver.heuristics.heuristic import Effort, Request
 from ppsolve.solver.kernels.exchange import Choice, ExchangeSizes, ReplicaPatterns, time_pattern
 from ppsolve.solver.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.pipeline.published import PUBLISHED
 
-MOST_WAYS = 4
-"""Ways to order ops that are kept, the best for equal micro-batches. Every step times each of them
-once, and goes on with the best."""
 
-SWEEP_SECONDS = 0.5
-"""Time for a heuristic that searches, for all numbers of micro-batches of a shape together."""
+@dataclass(frozen=True)
+class ReplicaShapeParams:
+    """Which orders of ops replicas may run."""
 
-SPREAD = 2
-"""Replicas with any number of micro-batches run from 1 to so many times the mean; bounds hold for
-all numbers."""
+    most_ways: int = 4  # ways to order ops that are kept; every step times each of them once
+    sweep_seconds: float = 0.5  # for heuristics that search, all numbers of micro-batches together
+    spread: int = 2  # times the mean: most micro-batches of a replica, where numbers are free
 
 
 class ReplicaShape:
@@ -57,6 +56,7 @@ class ReplicaShape:
         The pipeline; one without replicas has one.
     scale : TimeScale
         Tick of all times, up to whose multiples they are rounded.
+    params : ReplicaShapeParams
 
     Raises
     ------
@@ -64,8 +64,13 @@ class ReplicaShape:
         Micro-batches of the pipeline pass different positions or hold two resources at once.
     """
 
-    def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
-        self.scale = scale
+    def __init__(
+        self,
+        instance: PipelineInstance,
+        scale: TimeScale,
+        params: ReplicaShapeParams = ReplicaShapeParams(),
+    ) -> None:
+        self.scale, self.params = scale, params
         self.replicas = instance.replicas or Replicas(count=1, assignment="fixed")
         self.take(instance)
         self.patterns, self.ways, self.sample = self._ways()
@@ -115,7 +120,7 @@ class ReplicaShape:
             return sorted({len(those) for those in self.replicas.blocks(number)})
         if self.replicas.counts == "equal":
             return [number // count]
-        return list(range(1, min(number - count + 1, SPREAD * -(-number // count)) + 1))
+        return list(range(1, min(number - count + 1, self.params.spread * -(-number // count)) + 1))
 
     def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
         patterns: list[ReplicaPattern] = []
@@ -134,7 +139,7 @@ class ReplicaShape:
                 "expected room for the largest micro-batch on every device", field="memory.capacity"
             )
         best = sorted(complete, key=lambda name: value[name])
-        chosen = _distinct([tables[name] for name in best], patterns)[:MOST_WAYS]
+        chosen = _distinct([tables[name] for name in best], patterns)[: self.params.most_ways]
         choices = [Choice(table, max(counts)) for table in chosen]
         return patterns, choices, together(patterns, self.flow)
 
@@ -142,9 +147,15 @@ class ReplicaShape:
         instance = _alike(self.instance, count)
         (problem,) = lower_replicas(instance, (tuple(range(count)),), scale=self.scale)
         for heuristic in (*PUBLISHED, *GENERIC):
-            schedule = _tried(heuristic, instance, problem, SWEEP_SECONDS / len(self.counts()))
-            if schedule is not None:
-                yield heuristic.name, schedule
+            if heuristic.obstacle(instance) is None:
+                effort = Effort(Clock(self.params.sweep_seconds / len(self.counts())))
+                request = Request(instance, problem, effort=effort)
+                with suppress(
+                    NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError
+                ):
+                    schedule = heuristic.propose(request).schedule
+                    if not check_schedule(problem, schedule):
+                        yield heuristic.name, schedule
 
 
 _LENGTHS: TypeAdapter[Any] = TypeAdapter(Lengths)
@@ -160,19 +171,6 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
         return _LENGTHS.validate_python(rows)
     except ValidationError as error:
         raise InputError(error.errors()[0]["msg"], field="lengths") from None
-
-
-def _tried(
-    heuristic: Heuristic, instance: PipelineInstance, problem: Problem, seconds: float
-) -> Schedule | None:
-    if heuristic.obstacle(instance) is not None:
-        return None
-    effort = Effort(Clock(seconds))
-    try:
-        schedule: Schedule = heuristic.propose(Request(instance, problem, effort=effort)).schedule
-    except (NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError):
-        return None
-    return None if check_schedule(problem, schedule) else schedule
 
 
 def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:

@@ -28,18 +28,9 @@ from ppsolve.solver.kinds.task import WrongScheduleError
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape, action_orders
 
-DIGITS = 6
-"""Decimal digits of the time unit that are kept by default."""
-
-MOST_TICKS = 2**40
-"""Longest duration in ticks; sums over all ops of a step stay within int64."""
-
 _ACTION = re.compile(r"(\d+[A-Z])(\d+)")
 
-PATIENCE = 0.004
-"""Seconds without a better answer after which a step is answered. 100 log-normal steps of 8
-replicas, 4 stages and 16 micro-batches, exchanged, take 44, 50 and 71 ms in the median with 0.004,
-0.006 and 0.01, for means of 792, 792 and 788 ms."""
+_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +107,7 @@ class StepScheduler:
         no room for a micro-batch.
     """
 
-    def __init__(self, pipeline: PipelineInstance, *, digits: int = DIGITS) -> None:
+    def __init__(self, pipeline: PipelineInstance, *, digits: int = 6) -> None:
         if not isinstance(pipeline, PipelineInstance):
             raise InputError(f"expected a pipeline, got {describe(pipeline)}")
         if pipeline.collectives is not None:
@@ -136,7 +127,7 @@ class StepScheduler:
         times: Mapping[str, Any] | None = None,
         *,
         deadline: float = 0.5,
-        patience: float = PATIENCE,
+        patience: float = 0.004,
         seed: int = 1,
     ) -> StepAnswer:
         """Answer for the micro-batches of one step.
@@ -171,7 +162,8 @@ class StepScheduler:
                 raise InputError(f"expected seconds of at least 0, got {seconds}", field=name)
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
-        search = ReplicaSearch(shape, _flow(shape, times), seed, clock)
+        flow = shape.flow if times is None else _with_times(shape, times)
+        search = ReplicaSearch(shape, flow, seed, clock)
         search.run(clock.before(2 * self._finishing), patience)
         return self._answer(search, clock)
 
@@ -201,32 +193,22 @@ class StepScheduler:
         return answer
 
 
-def _flow(shape: ReplicaShape, times: Mapping[str, Any] | None) -> Flow:
-    return shape.flow if times is None else replace(shape.flow, duration=_with_times(shape, times))
-
-
-def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> IntArray:
+def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
     if not isinstance(times, Mapping):
         raise InputError(
             f"expected times by field, such as forward, got {describe(times)}", field="times"
         )
     flow, whole = shape.flow, shape.whole
     duration = flow.duration.copy()
-    stages, count = shape.instance.num_stages, flow.num_microbatches
-    kinds = dict(zip(_fields(shape.instance), shape.instance.times.by_kind(), strict=True))
+    size = shape.instance.num_stages, flow.num_microbatches
+    kinds = {_FIELDS[kind]: kind for kind in shape.instance.times.by_kind()}
     for name, given in times.items():
         if name not in kinds:
             raise InputError(f"expected {' or '.join(kinds)}", field=f"times.{name}")
-        ticks = _ticks(shape, f"times.{name}", given, (stages, count))
+        ticks = _ticks(shape, f"times.{name}", given, size)
         columns = np.flatnonzero(flow.kind == whole.kinds.index(kinds[name]))
         duration[:, columns] = ticks[flow.stage[columns]].T
-    return duration
-
-
-def _fields(instance: PipelineInstance) -> list[str]:
-    if instance.times.is_split:
-        return ["forward", "backward_input", "backward_weight"]
-    return ["forward", "backward"]
+    return replace(flow, duration=duration)
 
 
 def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
@@ -241,9 +223,9 @@ def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -
             field=field,
         )
     table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
-    ticks = np.rint(table / float(shape.scale.tick))
-    if not ((ticks >= 0) & (ticks <= MOST_TICKS)).all():
-        most = shape.scale.time(MOST_TICKS)
+    ticks, longest = np.rint(table / float(shape.scale.tick)), 2**40  # sums stay within int64
+    if not ((ticks >= 0) & (ticks <= longest)).all():
+        most = shape.scale.time(longest)
         raise InputError(f"expected times from 0 to {most} {shape.scale.unit}", field=field)
     return ticks.astype(np.int64)
 

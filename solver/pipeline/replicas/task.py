@@ -29,12 +29,11 @@ from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
 from ppsolve.solver.kinds.task import Control, Strategy, WrongScheduleError
 from ppsolve.solver.pipeline.replicas.enumerate_assignments import NAME as EVERY
-from ppsolve.solver.pipeline.replicas.enumerate_assignments import Every, has_few
+from ppsolve.solver.pipeline.replicas.enumerate_assignments import AssignmentEnumeration, has_few
 from ppsolve.solver.pipeline.replicas.heuristics import (
     ReplicaProblem,
     members_of,
     parts_of,
-    side_by_side,
 )
 from ppsolve.solver.pipeline.replicas.search import ReplicaSearch
 from ppsolve.solver.pipeline.replicas.shape import ReplicaShape
@@ -230,7 +229,7 @@ class FixedTask(ReplicasTask):
                 starts[slowest] = task.schedule.start
             known = [start for start in starts if start is not None]
             if len(known) == len(parts) and self.hear(
-                side_by_side(self.problem, known), task.best_by or "replicas"
+                Schedule(self.problem, np.concatenate(known)), task.best_by or "replicas"
             ):
                 control.tell("incumbent", self.best_by or "")
             if stop is StopReason.INTERRUPTED:
@@ -312,7 +311,7 @@ class FreeTask(ReplicasTask):
             search.run(control.clock.share(EVERY_SHARE), EVERY_PATIENCE)
         self._hear(search, control)
         upper = NO_VALUE if self.value is None else self.value
-        every = Every(self.instance, self.scale, search.loads, upper)
+        every = AssignmentEnumeration(self.instance, self.scale, search.loads, upper)
         for members, starts in every.improve(control.clock.share(EVERY_SHARE)):
             found = Schedule(lower_joint(self.instance, members), np.concatenate(starts))
             self.refuse_wrong(found, EVERY)
