@@ -102,11 +102,6 @@ class DevicePattern:
         """Forwards of the first pipe: the parts that curvature is cut into."""
         return sum(op.kind == "forward" and op.pipe == 0 for op in self.ops)
 
-    @property
-    def kfac_time(self) -> int:
-        """Length of all K-FAC work, in ticks."""
-        return sum(work.parts * work.length for work in self.work)
-
     def data_of(self, label: Label) -> list[PinnedOp]:
         """Return the ops that make data for a curvature, of its own pipe, by start."""
         kind = "forward" if label.factor == "A" else "backward"
@@ -285,11 +280,6 @@ def overlapping_ops(device: DevicePattern) -> tuple[PinnedOp, PinnedOp] | None:
             return latest, op
         latest = op
     return None
-
-
-def common_iterations(iterations: Sequence[int]) -> int:
-    """Return the refresh interval that all devices can keep: the largest of theirs."""
-    return max(iterations, default=1)
 
 
 def rendezvous_of(pattern: RefreshPattern) -> Rendezvous:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.pattern import (
@@ -37,8 +38,8 @@ from ppsolve.solver.kfac.requirements import (
 Starts = dict[tuple[int, int, int], int]
 """Start in ticks by device, index of its work entry, and part."""
 
-LatestStart = Callable[[Hole, int], int]
-"""From a hole and the length of an op to its last start in the hole, in ticks."""
+Room = Callable[[int], int]
+"""From the length of an op to the ticks that it needs up to the end of its hole."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,17 @@ class _JointWork:
 
 
 class _DeviceTimeline:
-    def __init__(self, holes: Sequence[Hole], latest_start: LatestStart) -> None:
+    def __init__(self, holes: Sequence[Hole], room: Room) -> None:
         self.free = [(start, end, (start, end)) for start, end in holes]
         self.ends = [end for _, end in holes]
-        self.latest_start = latest_start
+        self.room = room
 
     def earliest(self, ready: int, length: int) -> int | None:
         """Return the first start at or after `ready` at which `length` is free, or None."""
         for place in range(bisect_left(self.ends, ready + length), len(self.free)):
             start, end, hole = self.free[place]
             start = max(start, ready)
-            if start <= min(end - length, self.latest_start(hole, length)):
+            if start <= min(end - length, hole[1] - self.room(length)):
                 return start
         return None
 
@@ -88,8 +89,8 @@ class SerialGenerator:
         The coupled devices.
     rendezvous : mapping
         Members of the rendezvous of each work entry.
-    latest_start : callable
-        `pattern.latest_start`, remembered.
+    room : callable
+        `pattern.room_for`, remembered.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class SerialGenerator:
         pattern: RefreshPattern,
         devices: Sequence[int],
         rendezvous: Rendezvous,
-        latest_start: LatestStart,
+        room: Room,
     ) -> None:
         self.pattern = pattern
         self.devices = devices
-        self.latest_start = latest_start
+        self.room = room
         self.before = {d: predecessors(pattern.devices[d]) for d in devices}
         self.data = {d: data_ends(pattern.devices[d]) for d in devices}
         self.items = self._in_order(rendezvous)
@@ -128,9 +129,9 @@ class SerialGenerator:
         """Return the starts within so many iterations, and the first work that fits nowhere."""
         whole = [(0, iterations * self.pattern.period)]
         self.lanes = {
-            (device, on_stream): _DeviceTimeline(whole, lambda hole, length: hole[1] - length)
+            (device, on_stream): _DeviceTimeline(whole, lambda length: length)
             if on_stream
-            else _DeviceTimeline(self.pattern.holes(device, iterations), self.latest_start)
+            else _DeviceTimeline(self.pattern.holes(device, iterations), self.room)
             for device in self.devices
             for on_stream in (False, True)
         }
@@ -207,32 +208,21 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     refuse_missing_data(pattern)
     rendezvous = rendezvous_of(pattern)
     refuse_unplaceable(pattern, rendezvous)
-    latest_start = _remembered(pattern)
+    room = cache(pattern.room_for)
     lengths: Lengths = {device.device: {} for device in pattern.devices}
     for (device, index), members in rendezvous.items():
         lengths[device][index] = rendezvous_length(pattern, members)
     plans: dict[int, DevicePlan] = {}
     for devices in coupled_devices(pattern, rendezvous):
         generator: Generator = (
-            _Chronological(pattern, devices[0], latest_start, order)
+            _Chronological(pattern, devices[0], room, order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else SerialGenerator(pattern, devices, rendezvous, latest_start)
+            else SerialGenerator(pattern, devices, rendezvous, room)
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
         for device in devices:
             plans[device] = _plan(pattern, device, starts, lengths, iterations)
     return [plans[device.device] for device in pattern.devices]
-
-
-def _remembered(pattern: RefreshPattern) -> LatestStart:
-    rooms: dict[int, int] = {}
-
-    def latest_start(hole: Hole, length: int) -> int:
-        if length not in rooms:
-            rooms[length] = pattern.room_for(length)
-        return hole[1] - rooms[length]
-
-    return latest_start
 
 
 def _fewest_iterations(
@@ -290,12 +280,10 @@ def _plan(
 
 
 class _Chronological:
-    def __init__(
-        self, pattern: RefreshPattern, device: int, latest_start: LatestStart, order: Order
-    ) -> None:
+    def __init__(self, pattern: RefreshPattern, device: int, room: Room, order: Order) -> None:
         self.pattern = pattern
         self.device = device
-        self.latest_start = latest_start
+        self.room = room
         self.work = pattern.devices[device].work
         self.order = order(pattern.devices[device])
         self.data = data_ends(pattern.devices[device])
@@ -331,7 +319,7 @@ class _Chronological:
     def _fill(self, hole: Hole) -> None:
         cursor: int | None = hole[0]
         while cursor is not None and self.left:
-            if not self.lengths or self.latest_start(hole, self.lengths[0]) < cursor:
+            if not self.lengths or hole[1] - self.room(self.lengths[0]) < cursor:
                 return
             place = self._first_that_fits(hole, cursor)
             if place is None:
@@ -347,7 +335,7 @@ class _Chronological:
             ready = self.ready[index]
             if ready is None or ready > cursor:
                 continue
-            if self.latest_start(hole, self.work[index].length) >= cursor:
+            if hole[1] - self.room(self.work[index].length) >= cursor:
                 return place
         return None
 
@@ -356,7 +344,7 @@ class _Chronological:
             ready
             for index in self.left
             if (ready := self.ready[index]) is not None
-            and cursor < ready <= self.latest_start(hole, self.work[index].length)
+            and cursor < ready <= hole[1] - self.room(self.work[index].length)
         ]
         return min(times, default=None)
 

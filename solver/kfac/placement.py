@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +11,8 @@ from ppsolve.models.kfac.labels import END, SAVE_OFF, SAVE_ON, START, preconditi
 from ppsolve.models.kfac.pattern import (
     WORK_KINDS,
     DevicePattern,
-    PinnedOp,
     RefreshPattern,
     Work,
-    common_iterations,
 )
 
 PIPELINE, FIRST, EXTRA = "pipeline", "first", "extra"
@@ -120,8 +118,8 @@ class DevicePlan:
 
 
 def common_interval(plans: Iterable[DevicePlan]) -> int:
-    """Return the refresh interval in iterations that all devices can keep."""
-    return common_iterations([plan.iterations for plan in plans])
+    """Return the refresh interval in iterations that all devices can keep: the largest."""
+    return max((plan.iterations for plan in plans), default=1)
 
 
 def work_class(work: Work) -> int:
@@ -182,7 +180,6 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
     Parameters
     ----------
     device : DevicePattern
-        The device.
     period : int
         Length of an iteration in ticks.
 
@@ -190,31 +187,27 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
     -------
     list of Placed
     """
-    kinds = ("forward", "backward")
-    ops = sorted(
-        device.ops, key=lambda op: kinds.index(op.kind) if op.kind in kinds else len(kinds)
-    )
+    kinds = {"forward": 0, "backward": 1}
     entries = [
         Placed(START, 0, 0, 0, PIPELINE),
-        *(_pinned(op) for op in ops),
+        *(
+            Placed(op.label, op.start, op.end, 0, PIPELINE)
+            for op in sorted(device.ops, key=lambda op: kinds.get(op.kind, len(kinds)))
+        ),
         Placed(END, period, period, 0, PIPELINE),
     ]
     return sorted(entries, key=lambda entry: entry.start)
 
 
-def _pinned(op: PinnedOp) -> Placed:
-    return Placed(op.label, op.start, op.end, 0, PIPELINE)
-
-
 def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
-    """Return a zero-length marker at the end of the last entry.
+    """Return a marker without length at the end of the last entry.
 
     Parameters
     ----------
     label : str
         `SAVE_OFF` or `SAVE_ON`.
     entries : sequence of Placed
-        Entries in list order, at least one.
+        In list order, at least one.
 
     Returns
     -------
@@ -224,39 +217,27 @@ def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
 
 
 def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
-    """Count the iterations of entries by their start markers.
+    """Return the plan of a device, the iterations of its entries counted by their start markers.
 
     Parameters
     ----------
     device : int
-        Number of the device.
     entries : iterable of Placed
-        Entries in list order.
+        In list order.
 
     Returns
     -------
     DevicePlan
     """
-    iteration = -1
-    placed = []
+    iteration, placed = -1, []
     for entry in entries:
         iteration += entry.label == START
-        placed.append(
-            Placed(
-                entry.label,
-                entry.start,
-                entry.end,
-                iteration,
-                entry.phase,
-                entry.work,
-                entry.part,
-            )
-        )
+        placed.append(replace(entry, iteration=iteration))
     return DevicePlan(device, tuple(placed))
 
 
 def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int]:
-    """Return the start of each part of the device's work.
+    """Return the start of each part of the device's work, in ticks from the start of iteration 0.
 
     The rest of a curvature that was not placed runs from its recorded start, one part after the
     other.
@@ -269,7 +250,7 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
     Returns
     -------
     dict of (int, int) to int
-        Ticks from the start of iteration 0, by index of the work and part.
+        By index of the work and part.
     """
     work = pattern.devices[plan.device].work
     starts: dict[Part, int] = {}
@@ -285,34 +266,6 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
         for place, part in enumerate(left):
             starts[entry.work, part] = start + place * work[entry.work].length
     return starts
-
-
-def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
-    """Return the work that fits into no hole.
-
-    Parameters
-    ----------
-    plan : DevicePlan
-    pattern : RefreshPattern
-
-    Returns
-    -------
-    list of (str, int, int)
-        Label, parts left, and recorded length in ticks.
-    """
-    work = pattern.devices[plan.device].work
-    placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
-    return [
-        (
-            entry.label,
-            1
-            if entry.part is not None
-            else sum((entry.work, part) not in placed for part in range(work[entry.work].parts)),
-            entry.length,
-        )
-        for entry in plan.placed
-        if entry.phase == UNPLACED and entry.work is not None
-    ]
 
 
 def plan_of_starts(
