@@ -189,7 +189,6 @@ def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> LoweredCycl
     Returns
     -------
     LoweredCycle
-        The problem in ticks, and its ops by iteration, stage and device.
 
     Raises
     ------

@@ -158,15 +158,11 @@ class RefreshPattern:
 
         Parameters
         ----------
-        device : int
-            Number of the device.
-        iterations : int
-            Iterations of the refresh.
+        device, iterations : int
 
         Returns
         -------
         list of (int, int)
-            Start and end of each hole in ticks.
         """
         spans = [(op.start, op.end) for op in self.devices[device].ops]
         last = iterations * self.period
@@ -183,28 +179,11 @@ class RefreshPattern:
             if start >= 0 and end <= last
         ]
 
-    def latest_start(self, hole: Hole, length: int) -> int:
-        """Return the last tick at which an op may start in a hole and keep its margin.
-
-        The margin is PipeFisher's: (1 + margin) d ticks must lie strictly before the end of the
-        hole.
-
-        Parameters
-        ----------
-        hole : (int, int)
-            Start and end in ticks.
-        length : int
-            Duration of the op in ticks.
-
-        Returns
-        -------
-        int
-            Tick of the start; before the start of the hole where the op does not fit.
-        """
-        return hole[1] - self.room_for(length)
-
     def room_for(self, length: int) -> int:
-        """Return the ticks that an op of `length` needs from its start to the end of its hole."""
+        """Return the ticks that an op of `length` needs from its start to the end of its hole.
+
+        The margin is PipeFisher's: (1 + margin) d ticks must lie strictly before the end.
+        """
         over, parts = self.margin.as_integer_ratio()
         if over == 0:
             return length
@@ -216,12 +195,7 @@ class RefreshPattern:
 
         Parameters
         ----------
-        device : int
-            Number of the device.
-        length : int
-            Duration of the op in ticks.
-        iterations : int
-            Iterations of the refresh.
+        device, length, iterations : int
 
         Returns
         -------
@@ -324,7 +298,6 @@ def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
     Parameters
     ----------
     first, second : sequence of (int, int)
-        Disjoint intervals in ticks, by start.
 
     Returns
     -------

@@ -82,7 +82,6 @@ def lower_refresh(
     ----------
     pattern : RefreshPattern
     iterations : sequence of int
-        Iterations of each device.
     devices : sequence of int, optional
         Lower these devices only; syncs meet among them.
     weight_of : callable, optional
@@ -91,7 +90,6 @@ def lower_refresh(
     Returns
     -------
     LoweredRefresh
-        The problem in ticks, and the ops of each work entry.
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
     return _RefreshLowering(
@@ -105,10 +103,7 @@ def unrolled_ops(pattern: RefreshPattern, iterations: Sequence[int], devices: Se
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations : sequence of int
-        Iterations of each device.
-    devices : sequence of int
-        The devices that are lowered together.
+    iterations, devices : sequence of int
 
     Returns
     -------
@@ -126,10 +121,7 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Seq
     Parameters
     ----------
     pattern : RefreshPattern
-    iterations : sequence of int
-        Iterations of each device.
-    devices : sequence of int
-        The devices that are lowered together.
+    iterations, devices : sequence of int
 
     Raises
     ------
@@ -171,7 +163,6 @@ def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
     Parameters
     ----------
     device : int
-        Number of the device.
     label : str
         Label of the op.
     number : int

@@ -142,7 +142,6 @@ class SegmentedOps:
         Parameters
         ----------
         kind : str
-            Kind of the ops.
         row : int64[m]
             Duration of a piece of each micro-batch, in ticks.
         segments : int
@@ -150,7 +149,6 @@ class SegmentedOps:
         resources : int64[m, 1]
             Compute stream of each micro-batch.
         stage : int
-            The stage.
         device : int64[m]
             Device of each micro-batch.
         """
@@ -179,7 +177,6 @@ class SegmentedOps:
         Parameters
         ----------
         kind : str
-            Kind of the ops.
         devices : int64[S, m]
             Device of each stage and micro-batch.
 

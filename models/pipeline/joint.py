@@ -140,9 +140,7 @@ def lower_replicas(
     ----------
     instance : PipelineInstance
     members : tuple of tuple of int
-        Micro-batches of each replica.
     exact : bool
-        As for `lower_pipeline`.
     scale : TimeScale, optional
         Tick of all problems, up to whose multiples times are rounded; one of which all times are
         multiples by default.
@@ -170,7 +168,6 @@ def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = F
     ----------
     instance : PipelineInstance
     members : tuple of tuple of int
-        Micro-batches of each replica.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
 
@@ -198,8 +195,6 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
     Returns
     -------
     Problem
-        The ops of replica 0, then those of replica 1, and so on; nothing links them. Devices are
-        numbered through all replicas; ops of no micro-batch are called ``OPT0@1``, by replica.
     """
     counts = [problem.num_ops for problem in problems]
     ops = np.cumsum([0, *counts])

@@ -85,7 +85,6 @@ def scale_of(
     ----------
     instance : PipelineInstance
     exact, extra_times
-        As for `lower_pipeline`.
 
     Returns
     -------

@@ -90,7 +90,6 @@ def fault(
     ----------
     replicas : Replicas
     members : sequence of sequences of int
-        Micro-batches of each replica.
     num_microbatches : int
         Micro-batches of the step.
 

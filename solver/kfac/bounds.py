@@ -24,10 +24,6 @@ from ppsolve.solver.kfac.requirements import (
 )
 from ppsolve.solver.structure.dag import Dag
 
-MAX_TRIED = 150_000
-"""Ops that are lowered for the bounds of all devices, shared out among them. Numbers of iterations
-left untried leave a bound true, and smaller."""
-
 
 @dataclass(frozen=True)
 class IterationsBound:
@@ -50,7 +46,10 @@ class IterationsBound:
 
 
 def iterations_bound(
-    pattern: RefreshPattern, devices: Sequence[int], clock: Clock | None = None
+    pattern: RefreshPattern,
+    devices: Sequence[int],
+    clock: Clock | None = None,
+    most_tried: int = 150_000,
 ) -> IterationsBound:
     """Prove a lower bound on the iterations of devices that share one number of them.
 
@@ -78,7 +77,7 @@ def iterations_bound(
     if value > most:
         unplaceable = _unplaceable_when_steady(pattern, devices)
         return IterationsBound(value, "work", _why(pattern, unplaceable, most))
-    return _Climb(pattern, devices, most, clock).run(value)
+    return _Climb(pattern, devices, most, clock or Clock(), most_tried).run(value)
 
 
 class _Climb:
@@ -87,14 +86,12 @@ class _Climb:
         pattern: RefreshPattern,
         devices: Sequence[int],
         most: int,
-        clock: Clock | None = None,
+        clock: Clock,
+        most_tried: int,
     ) -> None:
-        self.clock = clock or Clock()
-        self.pattern = pattern
-        self.devices = devices
-        self.most = most
+        self.clock, self.pattern, self.devices, self.most = clock, pattern, devices, most
         self.steady = _steady(pattern)
-        self.left = MAX_TRIED * len(devices) // len(pattern.devices)
+        self.left = most_tried * len(devices) // len(pattern.devices)
 
     def run(self, value: int) -> IterationsBound:
         """Return the first number of iterations that is not refuted, or is too large to try.
@@ -254,7 +251,8 @@ def _is_overfull(
     lengths = lowered.problem.duration[ops]
     shortest = int(lengths.min())
     holes = pattern.holes(device, lowered.iterations[device])
-    usable = [(hole[0], pattern.latest_start(hole, shortest) + shortest) for hole in holes]
+    spare = pattern.room_for(shortest) - shortest
+    usable = [(start, end - spare) for start, end in holes]
     spans = np.array([r for r in usable if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
     order = np.argsort(heads[ops], kind="stable")
     moments = heads[ops][order]

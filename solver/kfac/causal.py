@@ -194,7 +194,6 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
     ----------
     pattern : RefreshPattern
     order : callable
-        The order in which a device that is scheduled alone looks at its work.
 
     Returns
     -------

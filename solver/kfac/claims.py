@@ -46,7 +46,6 @@ def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
     ----------
     instance : KfacInstance
     given : Schedule, pydantic model or dict
-        The schedule, or a document that holds one.
 
     Returns
     -------

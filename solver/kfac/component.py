@@ -92,9 +92,7 @@ def completion_bound(
     ----------
     pattern : RefreshPattern
     devices : sequence of int
-        Devices of the component.
     iterations : int
-        Iterations of the refresh.
     tie_break : TieBreak
 
     Returns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, StopReason
@@ -21,7 +22,6 @@ from ppsolve.models.kfac.unrolling import (
 )
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
-from ppsolve.solver.cpsat.demands import Rounding
 from ppsolve.solver.cpsat.engine import solve
 from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
@@ -37,32 +37,17 @@ from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
 
-MAX_PLACES = 1_000_000
-"""Most pairs of a K-FAC part and a hole of its device, over all iterations of a component, for
-which an exact model is built. A pair may be an interval in the domain of an op's start, so this
-bounds the size of the model. A number of iterations with more pairs is left open, and the stop
-reason is `StopReason.TOO_LARGE`."""
 
-PLAIN_SHARE = 0.5
-"""Share of the time for the plain model, before the one that counts the work in every hole. On
-`instances/kfac` the plain model settles every number of iterations that it is asked for within
-0.03 deterministic units, but for one (replicas of Chimera) that 2.5 units of either leave open."""
+@dataclass(frozen=True)
+class RefreshSearchParams:
+    """Shares of the exact search for one refresh, and the largest model that is built."""
 
-PLAIN_UNITS = 10.0
-"""Deterministic time for the plain model where there is no limit: 300 times that of those
-numbers; without an end the second model would never have its turn."""
-
-FIRST_PASS_LIMIT = 5.0
-"""Most seconds (or deterministic units) for a number of iterations on the first pass, so that an
-easy larger one need not wait for a hard smaller one: behind the open one above, the next takes
-0.03 units."""
-
-TIE_BREAK_LIMIT = 3.0
-"""Most seconds (or deterministic units) for the tie-break of one component: on four devices of
-Chimera (4x8) 0.5, 1.5 and 3 units give the same schedule, 6 units one that is 0.02 % fresher."""
-
-TIE_BREAK_RESERVE = 1.25
-"""Shares of the search are this much smaller than equal ones, so that tie-breaks have time left."""
+    max_places: int = 1_000_000  # pairs of a part and a hole: each may be an interval of a domain
+    plain_share: float = 0.5  # of the time, for the model that does not count the work in holes
+    plain_units: float = 10.0  # deterministic time of that model where there is no limit
+    first_pass: float = 5.0  # most seconds or units for a number, so that larger ones get a turn
+    tie_break: float = 3.0  # most seconds or units for the tie-break of a component
+    reserve: float = 1.25  # shares are so much smaller, so that tie-breaks have time left
 
 
 @dataclass
@@ -85,7 +70,6 @@ class Budget:
         Parameters
         ----------
         parts : float
-            Number of parts.
         most : float, optional
             Most seconds (or deterministic units) of the part.
 
@@ -119,7 +103,7 @@ class ComponentSearch:
     tie_break : TieBreak
         The secondary objective at the fewest iterations.
     budget : Budget
-        Time of the run.
+    params : RefreshSearchParams
     """
 
     def __init__(
@@ -128,11 +112,10 @@ class ComponentSearch:
         devices: Sequence[int],
         tie_break: TieBreak,
         budget: Budget,
+        params: RefreshSearchParams = RefreshSearchParams(),
     ) -> None:
-        self.pattern = pattern
-        self.devices = devices
-        self.tie_break = tie_break
-        self.budget = budget
+        self.pattern, self.devices, self.tie_break = pattern, devices, tie_break
+        self.budget, self.params = budget, params
 
     def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
         """Lower the component at a number of iterations.
@@ -147,7 +130,6 @@ class ComponentSearch:
         Returns
         -------
         LoweredRefresh
-            The problem in ticks.
         """
         counts = [iterations] * len(self.pattern.devices)
         weight_of = end_weights(self.tie_break) if with_weights else None
@@ -159,11 +141,9 @@ class ComponentSearch:
         Parameters
         ----------
         known : ComponentResult
-            Best known schedule and bound.
         most : int
             The largest number worth trying.
         components_left : int
-            How many components share the time that is left.
 
         Returns
         -------
@@ -171,18 +151,19 @@ class ComponentSearch:
         """
         if known.is_proved:
             return known
-        result = known
+        result, first = known, self.params.first_pass
         if (
             known.best is None
             and known.lower < most
             and fits_one_period(self.pattern, self.devices)
         ):
             # Where the largest number is ruled out, all are: memory does not get easier.
-            result = self._pass(known, range(most, most + 1), components_left, FIRST_PASS_LIMIT)
+            result = self._pass(known, range(most, most + 1), components_left, first)
             if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
                 return result
-        result = self._pass(result, range(known.lower, most + 1), components_left, FIRST_PASS_LIMIT)
-        if result.is_proved or _is_final(result):
+        result = self._pass(result, range(known.lower, most + 1), components_left, first)
+        # Nothing is left to search where every number is ruled out.
+        if result.is_proved or result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}:
             return result
         return self._pass(result, range(result.lower, most + 1), components_left)
 
@@ -197,7 +178,7 @@ class ComponentSearch:
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
                 break
-            limits = self.budget.share(components_left * TIE_BREAK_RESERVE, most)
+            limits = self.budget.share(components_left * self.params.reserve, most)
             if limits.seconds == 0:
                 return replace(result, stop_reason=StopReason.TIME)
             outcome = self._attempt(count, limits)
@@ -226,42 +207,31 @@ class ComponentSearch:
             for device in self.devices
         )
         ops = unrolled_ops(self.pattern, counts, self.devices)
-        return places > MAX_PLACES or ops > MAX_UNROLLED
+        return places > self.params.max_places or ops > MAX_UNROLLED
 
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
         if self.is_too_large(iterations):
             return ExactAnswer(None, None, False, StopReason.TOO_LARGE, False, 0.0)
         implied = ImpliedOrder(self.lowered(iterations).problem)
-        outcome = self._solve(implied, _plain_limits(limits), window_work=False)
+        plain, counted = self._plain(limits), limits.scaled(1 - self.params.plain_share)
+        outcome = self._solve(implied, plain)
         if outcome.schedule is None and not outcome.infeasible and not _is_stopped(outcome):
-            outcome = self._solve(implied, limits.scaled(1 - PLAIN_SHARE), window_work=True)
+            outcome = self._solve(implied, counted, window_work=True)
         if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
-            outcome = self._solve(
-                implied, limits.scaled(1 - PLAIN_SHARE), window_work=True, rounding="up"
-            )
+            outcome = self._solve(implied, counted, window_work=True, rounding="up")
             return replace(outcome, infeasible=False)
         return outcome
 
-    def _solve(
-        self,
-        implied: ImpliedOrder,
-        limits: SearchLimits,
-        *,
-        window_work: bool,
-        incumbent: Schedule | None = None,
-        rounding: Rounding = "down",
-        lower: int = 0,
-    ) -> ExactAnswer:
+    def _plain(self, limits: SearchLimits) -> SearchLimits:
+        if limits.seconds is None and limits.deterministic is None:
+            return replace(limits, deterministic=self.params.plain_units)
+        return limits.scaled(self.params.plain_share)
+
+    def _solve(self, implied: ImpliedOrder, limits: SearchLimits, **options: Any) -> ExactAnswer:
+        asked = {"lower": 0, "incumbent": None, "rounding": "down", "window_work": False}
         try:
-            outcome = solve(
-                implied,
-                lower=lower,
-                incumbent=incumbent,
-                limits=limits,
-                rounding=rounding,
-                window_work=window_work,
-            )
+            outcome = solve(implied, limits=limits, **asked | options)
         except MemoryInfeasible:
             return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
         self.budget.spend(outcome)
@@ -275,7 +245,6 @@ class ComponentSearch:
         result : ComponentResult
             The best schedule.
         components_left : int
-            How many components share the time that is left.
 
         Returns
         -------
@@ -289,58 +258,26 @@ class ComponentSearch:
         lowered = self.lowered(result.iterations, with_weights=True)
         incumbent = Schedule(lowered.problem, result.best.schedule.start)
         lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
-        limits = self.budget.share(components_left, TIE_BREAK_LIMIT)
-        outcome = self._solve(
-            ImpliedOrder(lowered.problem),
-            limits,
-            window_work=False,
-            incumbent=incumbent,
-            lower=lower,
-        )
+        limits = self.budget.share(components_left, self.params.tie_break)
+        implied = ImpliedOrder(lowered.problem)
+        outcome = self._solve(implied, limits, incumbent=incumbent, lower=lower)
         best, by = incumbent, result.best.by
         better = outcome.schedule
         # Amounts of memory are rounded down: the bound holds, a schedule need not.
         is_valid = better is not None and not check_schedule(lowered.problem, better)
         if better is not None and is_valid and better.value < incumbent.value:
             best, by = better, "cp-sat"
-        reason = result.stop_reason
-        if _is_stopped(outcome):
-            reason = StopReason.INTERRUPTED
-        bound = max(lower, outcome.bound or 0)
-        found = ComponentSchedule(lowered, best, by)
         return replace(
             result,
-            best=found,
-            stop_reason=reason,
+            best=ComponentSchedule(lowered, best, by),
+            stop_reason=StopReason.INTERRUPTED if _is_stopped(outcome) else result.stop_reason,
             tie_break=self.tie_break,
-            tie=(best.value, bound),
+            tie=(best.value, max(lower, outcome.bound or 0)),
         )
-
-
-def _plain_limits(limits: SearchLimits) -> SearchLimits:
-    if limits.seconds is None and limits.deterministic is None:
-        return replace(limits, deterministic=PLAIN_UNITS)
-    return limits.scaled(PLAIN_SHARE)
-
-
-def _is_final(result: ComponentResult) -> bool:
-    return result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}
 
 
 def _is_stopped(outcome: ExactAnswer) -> bool:
     return outcome.stop_reason is StopReason.INTERRUPTED
-
-
-PREFIX = "pinned-"
-"""Beginning of the names of heuristics that pin a pattern."""
-
-NUM_PATTERNS = 2
-"""Best pinned patterns that are solved exactly. On four of `instances/kfac/free` the best by greedy
-filling was also the best when all of the first three were solved; the second one is a reserve."""
-
-PATTERN_SHARE = 0.1
-"""Share of the time for each of them. Those four take 0.2 s for three patterns; the share keeps
-larger ones from taking the time of the free search."""
 
 
 def solve_best_patterns(
@@ -349,16 +286,16 @@ def solve_best_patterns(
     outcomes: Iterable[HeuristicOutcome],
     limits: SearchLimits,
 ) -> Iterator[tuple[str, Schedule]]:
-    """Solve the refresh cycle with the most promising patterns pinned.
+    """Solve the cycle with the two most promising patterns pinned, each for a tenth of the time.
 
     Parameters
     ----------
     instance : KfacInstance
     problem : Problem
+        Its lowered cycle.
     outcomes : iterable of HeuristicOutcome
         Outcomes of the heuristics, ``pinned-<pattern>`` among them.
     limits : SearchLimits
-        Limits of the whole search.
 
     Yields
     ------
@@ -370,28 +307,20 @@ def solve_best_patterns(
     ready = [
         (outcome.schedule.value, outcome.name, outcome.schedule)
         for outcome in outcomes
-        if outcome.name.startswith(PREFIX)
+        if outcome.name.startswith("pinned-")
         and outcome.status is HeuristicStatus.FEASIBLE
         and outcome.schedule is not None
     ]
-    part = limits.scaled(PATTERN_SHARE)
-    for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:NUM_PATTERNS]:
-        found = _solved(instance, name.removeprefix(PREFIX), schedule, part)
-        if found is not None:
-            again = Schedule(problem, found.start)
-            if not check_schedule(problem, again):
-                yield name, again
-
-
-def _solved(
-    instance: KfacInstance, pattern: str, incumbent: Schedule, limits: SearchLimits
-) -> Schedule | None:
-    try:
-        cycle = lower_cycle(instance)
-        pinned = replace(pinned_cycle(instance, cycle, pattern), windows={})
-    except (InputError, NotApplicableError):
-        return None
-    answer = solve_exactly(
-        ImpliedOrder(pinned), lower=0, incumbent=Schedule(pinned, incumbent.start), limits=limits
-    )
-    return answer.schedule
+    part = limits.scaled(0.1)
+    for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:2]:
+        try:
+            cycle = pinned_cycle(instance, lower_cycle(instance), name.removeprefix("pinned-"))
+        except (InputError, NotApplicableError):
+            continue
+        pinned = replace(cycle, windows={})
+        known = Schedule(pinned, schedule.start)
+        answer = solve_exactly(ImpliedOrder(pinned), lower=0, incumbent=known, limits=part)
+        if answer.schedule is not None:
+            found = Schedule(problem, answer.schedule.start)
+            if not check_schedule(problem, found):
+                yield name, found

@@ -147,13 +147,11 @@ def scheduled(
     ----------
     pattern : RefreshPattern
     plans : sequence of DevicePlan
-        The plan of each device of the problem.
     lowered : LoweredRefresh
 
     Returns
     -------
     (Schedule, dict of str to int)
-        The schedule, and the last end in ticks of every sync that does not start together.
     """
     problem = lowered.problem
     start = problem.pinned.copy()

@@ -26,7 +26,7 @@ from ppsolve.models.kfac.cycle import (
 )
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance
 from ppsolve.models.kfac.labels import KIND_OF
-from ppsolve.models.kfac.pattern import RefreshPattern
+from ppsolve.models.kfac.pattern import RefreshPattern, windows_in
 from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
@@ -42,10 +42,9 @@ PATTERNS: dict[str, Heuristic] = {
 }
 """Heuristics whose schedule of the pipeline can be pinned."""
 
-NO_OPS = np.zeros(0, dtype=np.int64)
 
 NO_END = 2**61
-"""End of the last hole, which has none: beyond all ticks, and sums of two still fit in int64."""
+"""End of the last hole: beyond all ticks, and sums of two still fit in int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +99,6 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     ----------
     instance : KfacInstance
     heuristic_name : str
-        A pipeline heuristic.
 
     Returns
     -------
@@ -174,7 +172,7 @@ class _Iteration:
         ]
         ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
         self.preconditions[stage, device] = ends[:-1]
-        optimizer = self.optimizers.get((stage, device), NO_OPS)
+        optimizer = self.optimizers.get((stage, device), np.zeros(0, dtype=np.int64))
         self.start[optimizer] = ends[-1]
         self.end[optimizer] = ends[-1] + self.problem.duration[optimizer]
         if not lengths and not len(optimizer):
@@ -214,7 +212,6 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     instance : KfacInstance
     problem : Problem
     heuristic_name : str
-        A pipeline heuristic.
 
     Returns
     -------
@@ -256,29 +253,18 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
     windows: dict[int, IntArray] = {}
     for resource in problem.span_resources.tolist():
         ops = problem.ops_by_resource[resource]
-        holes = _holes(problem, ops[~free[ops]])
+        busy = ops[~free[ops] & (problem.duration[ops] > 0)]
+        busy = busy[np.argsort(problem.pinned[busy])]
+        begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
+        holes = list(zip(begins, problem.pinned[busy].tolist(), strict=False))
         of_length: dict[int, IntArray] = {}
         for op in ops[free[ops]].tolist():
             length = int(problem.duration[op])
             if length not in of_length:
-                of_length[length] = _starts(rule, holes, length)
+                starts = [*windows_in(holes, rule.room_for(length)), (begins[-1], NO_END)]
+                of_length[length] = np.array(starts, dtype=np.int64)
             windows[op] = of_length[length]
     return windows
-
-
-def _holes(problem: Problem, pinned: IntArray) -> list[tuple[int, int]]:
-    # The last hole has no end.
-    busy = pinned[problem.duration[pinned] > 0]
-    busy = busy[np.argsort(problem.pinned[busy])]
-    begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
-    ends = [*problem.pinned[busy].tolist(), NO_END]
-    return [(begin, end) for begin, end in zip(begins, ends, strict=True) if end > begin]
-
-
-def _starts(rule: RefreshPattern, holes: list[tuple[int, int]], length: int) -> IntArray:
-    found = [(begin, rule.latest_start((begin, end), length)) for begin, end in holes[:-1]]
-    kept = [(first, last) for first, last in found if last >= first]
-    return np.array([*kept, (holes[-1][0], NO_END)], dtype=np.int64)
 
 
 def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Schedule:
@@ -289,7 +275,6 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
     instance : KfacInstance
     problem : Problem
     pattern : str
-        A published pipeline heuristic.
 
     Returns
     -------
@@ -315,30 +300,15 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
 
 
 def fill_bubbles(pinned: Problem) -> Schedule:
-    """Place ops without a pin into the bubbles between pinned ops; the best of several rules."""
-    schedules = [fill_by_rank(pinned, rule(pinned)) for rule in _RULES]
+    """Place ops without a pin into the bubbles between pinned ops; the best of several rules.
+
+    Of the ops whose predecessors are placed, the one of the lowest rank comes next, at the earliest
+    moment that fits. Neither memory nor pinned successors are looked at: where the checker accepts
+    no schedule, that of the first rule is returned.
+    """
+    schedules = [_BubbleFilling(pinned, rule(pinned)).run() for rule in _RULES]
     valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
     return min(valid or schedules[:1], key=lambda schedule: schedule.value)
-
-
-def fill_by_rank(pinned: Problem, rank: IntArray) -> Schedule:
-    """Place ops without a pin one by one, each at the earliest moment that fits.
-
-    Of the ops whose predecessors are placed, the one of the lowest rank comes next. Neither
-    memory nor pinned successors are looked at.
-
-    Parameters
-    ----------
-    pinned : Problem
-    rank : int64[n]
-        Priorities, all different; lowest first.
-
-    Returns
-    -------
-    Schedule
-        Starts of all ops in ticks; pinned ones keep theirs.
-    """
-    return _BubbleFilling(pinned, rank).run()
 
 
 def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
@@ -406,13 +376,12 @@ class _BubbleFilling:
         time, length, moved = self.ready[op], self.network.duration[op], True
         allowed = self.problem.windows.get(op)
         while moved:
-            moment = time if allowed is None else _into(allowed, time)
+            moment = time
+            if allowed is not None:
+                place = int(np.searchsorted(allowed[:, 1], time))
+                if place < len(allowed):
+                    moment = max(time, int(allowed[place, 0]))
             for resource in self.resources[op]:
                 moment = self.gaps[resource].first(moment, length)
             moved, time = moment > time, moment
         return time
-
-
-def _into(allowed: IntArray, time: int) -> int:
-    place = int(np.searchsorted(allowed[:, 1], time))
-    return max(time, int(allowed[place, 0])) if place < len(allowed) else time

@@ -281,11 +281,8 @@ def plan_of_starts(
     ----------
     pattern : RefreshPattern
     device : int
-        Number of the device.
-    starts : mapping
-    lengths : mapping
+    starts, lengths : mapping
     iterations : int
-        Iterations of the refresh.
 
     Returns
     -------

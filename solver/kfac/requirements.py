@@ -188,7 +188,6 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     ----------
     pattern : RefreshPattern
     devices : sequence of int
-        Devices that share one number of iterations.
 
     Returns
     -------
@@ -206,7 +205,6 @@ def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
     ----------
     pattern : RefreshPattern
     devices : sequence of int
-        Devices that share one number of iterations.
 
     Returns
     -------
@@ -225,7 +223,6 @@ def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -
     ----------
     pattern : RefreshPattern
     devices : sequence of int
-        Devices that share one number of iterations.
     iterations : int
         The largest number of iterations that was tried.
 
@@ -250,7 +247,6 @@ def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
     ----------
     pattern : RefreshPattern
     devices : sequence of int
-        Numbers of the devices.
 
     Returns
     -------

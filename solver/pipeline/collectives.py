@@ -217,11 +217,8 @@ def best_pipeline(
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with collectives.
     problem : Problem
-        Its problem.
     limits : SearchLimits
-        Limits of the whole search.
     run_all : callable
         Runs the heuristics that the exact search of the plan begins with.
 

@@ -185,9 +185,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with one pipe.
     problem : Problem
-        Its problem.
 
     Returns
     -------
@@ -227,7 +225,6 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     Parameters
     ----------
     problem : Problem
-        The problem of a pipeline without collectives.
     shape : RouteShape
 
     Returns

@@ -120,7 +120,6 @@ def turns_1f1b(route: Route, device: int) -> list[Turn]:
     ----------
     route : Route
     device : int
-        The device.
 
     Returns
     -------

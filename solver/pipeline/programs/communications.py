@@ -104,9 +104,7 @@ def transfer_of(
     Parameters
     ----------
     action : Action
-        An action of the program.
     ranks : mapping of int to int
-        Rank of each stage.
     local : bool
         Count transfers between stages on one rank too.
 
@@ -131,9 +129,7 @@ def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
     Parameters
     ----------
     action : Action
-        An action of a program.
     num_stages : int
-        Number of stages.
 
     Returns
     -------

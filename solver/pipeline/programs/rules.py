@@ -185,7 +185,6 @@ def data_order(rows: Sequence[Sequence[Action]], num_stages: int) -> Iterator[Vi
     rows : sequence of sequence of Action
         The actions of each rank.
     num_stages : int
-        Number of stages.
 
     Yields
     ------

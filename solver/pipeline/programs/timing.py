@@ -57,7 +57,6 @@ def simulated(
     Returns
     -------
     proposal : Proposal
-        The schedule, and the action strings of each device.
     violations : list of Violation
         The rules of the pipeline that it breaks, such as memory.
     """
@@ -80,9 +79,7 @@ def simulated_entry(
     Parameters
     ----------
     rows, instance, exact
-        As for `simulated`.
     name : str
-        Name of the entry.
 
     Returns
     -------

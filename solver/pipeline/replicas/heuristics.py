@@ -53,7 +53,6 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
     ----------
     instance : PipelineInstance
     members : tuple of tuple of int
-        Micro-batches of each replica.
 
     Returns
     -------
