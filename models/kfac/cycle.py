@@ -129,25 +129,15 @@ class LoweredCycle:
     """A lowered refresh cycle, and its ops by iteration.
 
     n ops of one iteration of the pipeline, N iterations.
-
-    Parameters
-    ----------
-    problem : Problem
-        The whole cycle.
-    iteration : Problem
-        One iteration of the pipeline without K-FAC work, at the same scale.
-    op_of : int64[N, n]
-        Op of the cycle for each op of the iteration.
-    preconditions : dict of (stage, device) to int64[N, modules]
-        Preconditions of the stage's modules on that device, in the order of the instance.
-    steps : dict of (stage, device) to int64[N - 1]
-        Zero-length ops between two iterations.
     """
 
     problem: Problem
-    iteration: Problem
-    op_of: IntArray
+    iteration: Problem  # one iteration of the pipeline without K-FAC work, at the same scale
+    op_of: IntArray  # int64[N, n]: op of the cycle for each op of the iteration
+    # Dict of (stage, device) to int64[N, modules]: preconditions of the stage's modules on that
+    # device, in the order of the instance.
     preconditions: dict[Place, IntArray]
+    # Dict of (stage, device) to int64[N - 1]: zero-length ops between two iterations.
     steps: dict[Place, IntArray]
 
 

@@ -34,27 +34,14 @@ def precondition_label(module: str) -> str:
 
 @dataclass(frozen=True)
 class Label:
-    """Parts of a label.
-
-    Parameters
-    ----------
-    text : str
-        The label.
-    kind : str
-        ``step`` (the profiled step), ``forward``, ``backward``, ``cov``, ``sync`` or ``inv``.
-    factor : str
-        ``A`` or ``B`` for K-FAC work, else empty.
-    module : str
-        Dotted path of the module, empty where the label has none.
-    pipe : int
-        0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera).
-    """
+    """Parts of a label."""
 
     text: str
+    # ``step`` (the profiled step), ``forward``, ``backward``, ``cov``, ``sync`` or ``inv``.
     kind: str
-    factor: str = ""
-    module: str = ""
-    pipe: int = 0
+    factor: str = ""  # ``A`` or ``B`` for K-FAC work, else empty
+    module: str = ""  # dotted path of the module, empty where the label has none
+    pipe: int = 0  # 0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera)
 
 
 def parse_label(text: str) -> Label | None:

@@ -25,53 +25,26 @@ WORK_KINDS = ("cov", "sync", "inv")
 
 @dataclass(frozen=True)
 class PinnedOp:
-    """An op of the pipeline in iteration 0; times in ticks from the start of the pipeline.
+    """An op of the pipeline in iteration 0; times in ticks from the start of the pipeline."""
 
-    Parameters
-    ----------
-    label : str
-        Label in timelines and schedules.
-    kind : str
-        ``forward``, ``backward`` or ``precondition``.
-    pipe : int
-        0, or 1 for the second pipe of Chimera.
-    start, end : int
-        Measured or scheduled interval; starts may be negative where clocks differ.
-    """
-
-    label: str
-    kind: str
-    pipe: int
-    start: int
+    label: str  # label in timelines and schedules
+    kind: str  # ``forward``, ``backward`` or ``precondition``
+    pipe: int  # 0, or 1 for the second pipe of Chimera
+    start: int  # measured or scheduled interval; starts may be negative where clocks differ
     end: int
 
 
 @dataclass(frozen=True)
 class Work:
-    """One entry of K-FAC work of a device.
-
-    Parameters
-    ----------
-    label : Label
-        Its label.
-    parts : int
-        Equal parts that are placed one by one: as many as micro-batches for curvature, else 1.
-    length : int
-        Length of each part in ticks.
-    recorded : (int, int) or None
-        Where it was measured, in ticks; None where nothing ran.
-    participants : tuple of int
-        Devices that meet in it (syncs of replicas), this one included.
-    number : int
-        Tells entries of a device with the same label apart, from 0.
-    """
+    """One entry of K-FAC work of a device."""
 
     label: Label
+    # Equal parts that are placed one by one: as many as micro-batches for curvature, else 1.
     parts: int
-    length: int
-    recorded: tuple[int, int] | None
-    participants: tuple[int, ...]
-    number: int = 0
+    length: int  # length of each part in ticks
+    recorded: tuple[int, int] | None  # where it was measured, in ticks; None where nothing ran
+    participants: tuple[int, ...]  # devices that meet in it (syncs of replicas), this one included
+    number: int = 0  # tells entries of a device with the same label apart, from 0
 
     @property
     def name(self) -> str:
@@ -81,21 +54,11 @@ class Work:
 
 @dataclass(frozen=True)
 class DevicePattern:
-    """Pinned ops and K-FAC work of one device.
-
-    Parameters
-    ----------
-    device : int
-        Number of the device.
-    ops : tuple of PinnedOp
-        Forwards, backwards (and preconditioning) of iteration 0.
-    work : tuple of Work
-        K-FAC work, in the order of the instance.
-    """
+    """Pinned ops and K-FAC work of one device."""
 
     device: int
-    ops: tuple[PinnedOp, ...]
-    work: tuple[Work, ...]
+    ops: tuple[PinnedOp, ...]  # forwards, backwards (and preconditioning) of iteration 0
+    work: tuple[Work, ...]  # K-FAC work, in the order of the instance
 
     @property
     def num_microbatches(self) -> int:
@@ -122,32 +85,15 @@ class SavedTensors:
 
 @dataclass(frozen=True)
 class RefreshPattern:
-    """A pinned pipeline, repeated every period, and the K-FAC work of one refresh.
-
-    Parameters
-    ----------
-    name : str
-        Name of the instance.
-    scale : TimeScale
-        Meaning of a tick.
-    period : int
-        Length of an iteration in ticks, the same for every device.
-    margin : Fraction
-        An op of length d needs more than (1 + margin) d before the end of its hole.
-    devices : tuple of DevicePattern
-        One per device.
-    saved : tuple of SavedTensors, optional
-        Memory of each device, empty where there is no limit.
-    syncs_in_holes : bool
-        True if syncs occupy the device, as in measured timelines; False: its comm stream.
-    """
+    """A pinned pipeline, repeated every period, and the K-FAC work of one refresh."""
 
     name: str
     scale: TimeScale
-    period: int
-    margin: Fraction
+    period: int  # length of an iteration in ticks, the same for every device
+    margin: Fraction  # an op of length d needs more than (1 + margin) d before the end of its hole
     devices: tuple[DevicePattern, ...]
-    saved: tuple[SavedTensors, ...] = ()
+    saved: tuple[SavedTensors, ...] = ()  # memory of each device, empty where there is no limit
+    # True if syncs occupy the device, as in measured timelines; False: its comm stream.
     syncs_in_holes: bool = True
 
     def holes(self, device: int, iterations: int) -> list[Hole]:

@@ -42,21 +42,11 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class LoweredRefresh:
-    """A lowered refresh, and its op for each part of the work.
+    """A lowered refresh, and its op for each part of the work."""
 
-    Parameters
-    ----------
-    problem : Problem
-        Pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh.
-    iterations : tuple of int
-        Iterations of each device.
-    op_of : dict
-        Op number by device, index of the work of that device, and part.
-    """
-
-    problem: Problem
+    problem: Problem  # pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh
     iterations: tuple[int, ...]
-    op_of: dict[Key, int]
+    op_of: dict[Key, int]  # op number by device, index of the work of that device, and part
 
 
 WeightOf = Callable[[Label], int]

@@ -29,22 +29,14 @@ TENSOR_PARALLEL, DATA_PARALLEL = "tp", "dp"
 
 @dataclass(frozen=True, eq=False)
 class OpGrid:
-    """The ops of one kind: S stages, m micro-batches.
+    """The ops of one kind: S stages, m micro-batches."""
 
-    Parameters
-    ----------
-    first, last : int64[S, m]
-        First and last piece of each op on the compute stream.
-    done : int64[S, m]
-        Op that ends when the result can be used: the last all-reduce, or the last piece.
-    rows : int64[r, m]
-        All pieces and all-reduces: column i is micro-batch i.
-    """
-
-    first: IntArray
+    first: IntArray  # int64[S, m]: first and last piece of each op on the compute stream
     last: IntArray
+    # Int64[S, m]: op that ends when the result can be used: the last all-reduce, or the last
+    # piece.
     done: IntArray
-    rows: IntArray
+    rows: IntArray  # int64[r, m]: all pieces and all-reduces: column i is micro-batch i
 
     @classmethod
     def whole(cls, ops: IntArray) -> Self:

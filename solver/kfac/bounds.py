@@ -27,21 +27,13 @@ from ppsolve.solver.structure.dag import Dag
 
 @dataclass(frozen=True)
 class IterationsBound:
-    """Fewest iterations that the rules leave possible.
+    """Fewest iterations that the rules leave possible."""
 
-    Parameters
-    ----------
-    value : int
-        The bound, at least 1; one more than the most worth trying where none is possible.
-    by : str
-        The rule: ``trivial``, ``work`` (more work becomes ready from some moment on than the holes
-        from there hold) or ``window`` (an op has no hole left after its data).
-    infeasible_reason : str or None
-        Why no number of iterations is enough, where that is proved.
-    """
-
-    value: int
+    value: int  # the bound, at least 1; one more than the most worth trying where none is possible
+    # The rule: ``trivial``, ``work`` (more work becomes ready from some moment on than the holes
+    # from there hold) or ``window`` (an op has no hole left after its data).
     by: str
+    # Why no number of iterations is enough, where that is proved.
     infeasible_reason: str | None = None
 
 

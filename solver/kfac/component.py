@@ -30,33 +30,15 @@ class ComponentSchedule:
 
 @dataclass(frozen=True)
 class ComponentResult:
-    """The best schedule of one component, and its proved bound.
+    """The best schedule of one component, and its proved bound."""
 
-    Parameters
-    ----------
-    devices : tuple of int
-        Its devices, coupled by syncs (usually one).
-    best : ComponentSchedule or None
-        The best schedule.
-    lower : int
-        Proved: fewer iterations are impossible.
-    by : str
-        Name of the rule or search that proved the bound.
-    stop_reason : StopReason
-        Why the search ended.
-    tie_break : TieBreak, optional
-        Secondary objective minimised at this number of iterations.
-    tie : (int, int), optional
-        Its value and bound, in ticks.
-    """
-
-    devices: tuple[int, ...]
+    devices: tuple[int, ...]  # its devices, coupled by syncs (usually one)
     best: ComponentSchedule | None
-    lower: int
-    by: str
-    stop_reason: StopReason
-    tie_break: TieBreak | None = None
-    tie: tuple[int, int] | None = None
+    lower: int  # proved: fewer iterations are impossible
+    by: str  # name of the rule or search that proved the bound
+    stop_reason: StopReason  # why the search ended
+    tie_break: TieBreak | None = None  # secondary objective minimised at this number of iterations
+    tie: tuple[int, int] | None = None  # its value and bound, in ticks
 
     @property
     def iterations(self) -> int | None:

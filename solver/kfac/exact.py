@@ -52,15 +52,9 @@ class RefreshSearchParams:
 
 @dataclass
 class Budget:
-    """Time of one run, shared out among the searches that are still to come.
+    """Time of one run, shared out among the searches that are still to come."""
 
-    Parameters
-    ----------
-    limits : SearchLimits
-        Limits of the whole run from now on.
-    """
-
-    limits: SearchLimits
+    limits: SearchLimits  # limits of the whole run from now on
     began: float = field(default_factory=time.monotonic)
     used_units: float = 0.0
 

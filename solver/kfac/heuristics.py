@@ -74,21 +74,13 @@ _CLASS = {kind: word for (word, _), kind in KIND_OF.items()}
 
 @dataclass(frozen=True)
 class RefreshOutcome(HeuristicOutcome):
-    """Outcome of one heuristic on a refresh pattern.
-
-    Parameters
-    ----------
-    plans : list of DevicePlan, optional
-        The plan of each device.
-    breaks, breaks_of : dict of str to int, list of them
-        Number of ops that break each rule, in all and per device.
-    unaligned : dict of str to int
-        Syncs that do not start together on their devices, and their last end in ticks.
-    """
+    """Outcome of one heuristic on a refresh pattern."""
 
     plans: Sequence[DevicePlan] | None = None
+    # Number of ops that break each rule, in all and per device.
     breaks: dict[str, int] = field(default_factory=dict)
     breaks_of: list[dict[str, int]] = field(default_factory=list)
+    # Syncs that do not start together on their devices, and their last end in ticks.
     unaligned: dict[str, int] = field(default_factory=dict)
 
 

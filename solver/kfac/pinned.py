@@ -49,27 +49,15 @@ NO_END = 2**61
 
 @dataclass(frozen=True, eq=False)
 class PinnedIteration:
-    """One iteration of a pinned pipeline, in ticks from the start of its first op.
+    """One iteration of a pinned pipeline, in ticks from the start of its first op."""
 
-    Parameters
-    ----------
-    problem : Problem
-        One iteration of the pipeline, n ops.
-    start : int64[n]
-        Start of each op.
-    preconditions : dict of (stage, device) to int64[modules]
-        Starts of the preconditions of the stage's modules on that device.
-    complete : dict of (stage, device) to int
-        When the stage has finished the iteration on that device.
-    period : int
-        Least distance, at least 1 tick, at which iterations can follow each other.
-    """
-
-    problem: Problem
-    start: IntArray
+    problem: Problem  # one iteration of the pipeline, n ops
+    start: IntArray  # int64[n]: start of each op
+    # Dict of (stage, device) to int64[modules]: starts of the preconditions of the stage's
+    # modules on that device.
     preconditions: dict[Place, IntArray]
-    complete: dict[Place, int]
-    period: int
+    complete: dict[Place, int]  # when the stage has finished the iteration on that device
+    period: int  # least distance, at least 1 tick, at which iterations can follow each other
 
 
 def check_pattern(pattern: str) -> None:

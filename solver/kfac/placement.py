@@ -28,33 +28,21 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placed:
-    """One entry of a device's schedule.
+    """One entry of a device's schedule."""
 
-    Parameters
-    ----------
-    label : str
-        Label of an op or marker.
-    start, end : int
-        Ticks from the start of its iteration, as PipeFisher writes them: an op of a clock that
-        runs ahead has a negative start, and is listed before the start marker it belongs to.
-    iteration : int
-        Start markers before it, minus 1; -1 before the first.
-    phase : str
-        ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
-        iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into
-        holes that the list had left) or ``unplaced`` (kept at its recorded time).
-    work : int or None
-        Index into the device's work, None for ops of the pipeline and markers.
-    part : int or None
-        Part of that work; None also for the rest of a curvature that was not placed.
-    """
-
-    label: str
+    label: str  # label of an op or marker
+    # Ticks from the start of its iteration, as PipeFisher writes them: an op of a clock that runs
+    # ahead has a negative start, and is listed before the start marker it belongs to.
     start: int
     end: int
-    iteration: int
+    iteration: int  # start markers before it, minus 1; -1 before the first
+    # ``pipeline`` (ops of the pipeline and markers), ``first`` (K-FAC work in the first
+    # iteration), ``extra`` (in a later one), ``refill`` (put by PipeFisher's last pass into holes
+    # that the list had left) or ``unplaced`` (kept at its recorded time).
     phase: str
+    # Index into the device's work, None for ops of the pipeline and markers.
     work: int | None = None
+    # Part of that work; None also for the rest of a curvature that was not placed.
     part: int | None = None
 
     @property
@@ -70,18 +58,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """Schedule of one device over the iterations of a refresh.
-
-    Parameters
-    ----------
-    device : int
-        Number of the device.
-    placed : tuple of Placed
-        Ops, K-FAC work and markers in list order.
-    """
+    """Schedule of one device over the iterations of a refresh."""
 
     device: int
-    placed: tuple[Placed, ...]
+    placed: tuple[Placed, ...]  # ops, K-FAC work and markers in list order
 
     @property
     def iterations(self) -> int:

@@ -34,21 +34,13 @@ def _none() -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Actions of one device, in order.
+    """Actions of one device, in order."""
 
-    Parameters
-    ----------
-    stage, microbatch : int64[a]
-        Stage and micro-batch of each of the a actions.
-    kind : int64[a]
-        Kind of each action, as place in `COMPUTE_KINDS`.
-    overlaps : int64[...]
-        Places of the forwards that are launched together with the full backward behind them.
-    """
-
-    stage: IntArray
-    kind: IntArray
+    stage: IntArray  # int64[a]: stage and micro-batch of each of the a actions
+    kind: IntArray  # int64[a]: kind of each action, as place in `COMPUTE_KINDS`
     microbatch: IntArray
+    # Int64[...]: places of the forwards that are launched together with the full backward behind
+    # them.
     overlaps: IntArray = field(default_factory=_none)
 
     @classmethod
@@ -158,18 +150,10 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Orders of actions as op numbers; the same for pipelines that differ in times alone.
+    """Orders of actions as op numbers; the same for pipelines that differ in times alone."""
 
-    Parameters
-    ----------
-    ops : list of int64[...]
-        Ops of each device, in the order in which they run.
-    inputs, weights : int64[...]
-        The halves of each full backward that the problem splits.
-    """
-
-    ops: list[IntArray]
-    inputs: IntArray
+    ops: list[IntArray]  # list of int64[...]: ops of each device, in the order in which they run
+    inputs: IntArray  # int64[...]: the halves of each full backward that the problem splits
     weights: IntArray
 
     def timed(self, problem: Problem, *edges: Edges) -> Schedule:

@@ -57,43 +57,24 @@ class RouteShape(NamedTuple):
 
 
 class RouteMemory(NamedTuple):
-    """Memory on a route.
+    """Memory on a route."""
 
-    Parameters
-    ----------
-    peak, stored : int64[S, m]
-        What a forward needs while it runs, and leaves until the backward ends.
-    room : int64[p]
-        Memory of each device before any op.
-    """
-
+    # Int64[S, m]: what a forward needs while it runs, and leaves until the backward ends.
     peak: IntArray
     stored: IntArray
-    room: IntArray
+    room: IntArray  # int64[p]: memory of each device before any op
 
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """What m micro-batches pass, one position after the other, and the queues that serve them.
+    """What m micro-batches pass, one position after the other, and the queues that serve them."""
 
-    Parameters
-    ----------
-    stage_to_device : sequence of int
-        Device of each of the S stages.
-    duration : int64[V, m]
-        Durations in ticks; see `RouteShape` for the positions.
-    queue : int64[V]
-        Queue of each position. Queues are asked in the order of their numbers: all that send
-        first, then the compute queue of each device.
-    lag : int64[V]
-        Ticks between the end of a position and the arrival at the next one.
-    memory : RouteMemory, optional
-    """
-
-    stage_to_device: Sequence[int]
-    duration: IntArray
+    stage_to_device: Sequence[int]  # device of each of the S stages
+    duration: IntArray  # int64[V, m]: durations in ticks; see `RouteShape` for the positions
+    # Int64[V]: queue of each position. Queues are asked in the order of their numbers: all that
+    # send first, then the compute queue of each device.
     queue: IntArray
-    lag: IntArray
+    lag: IntArray  # int64[V]: ticks between the end of a position and the arrival at the next one
     memory: RouteMemory | None = None
 
     @property
@@ -131,20 +112,11 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class RouteRun:
-    """What became of all micro-batches on a route.
-
-    Parameters
-    ----------
-    route : Route
-    served : sequence of list of Visit
-        What each queue served, in order.
-    start : int64[V, m]
-        Starts in ticks, -1 for what was never served.
-    """
+    """What became of all micro-batches on a route."""
 
     route: Route
     served: Sequence[list[Visit]]
-    start: IntArray
+    start: IntArray  # int64[V, m]: starts in ticks, -1 for what was never served
 
     @property
     def is_complete(self) -> bool:

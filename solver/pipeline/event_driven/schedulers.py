@@ -275,22 +275,13 @@ class _Rounds:
 
 @dataclass(frozen=True)
 class EventDriven:
-    """Runs a scheduler that decides while time goes by, on micro-batches in a given order.
+    """Runs a scheduler that decides while time goes by, on micro-batches in a given order."""
 
-    Parameters
-    ----------
-    rule : callable
-        Runs all micro-batches of a route in their order.
-    has_barriers : bool
-        Whether ops wait until the run starts them, instead of starting as early as its orders
-        allow.
-    sends_ahead : bool
-        Whether transfers start together with the op that feeds them.
-    """
-
-    rule: Callable[[Route], RouteRun]
+    rule: Callable[[Route], RouteRun]  # runs all micro-batches of a route in their order
+    # Whether ops wait until the run starts them, instead of starting as early as its orders
+    # allow.
     has_barriers: bool = False
-    sends_ahead: bool = False
+    sends_ahead: bool = False  # whether transfers start together with the op that feeds them
 
     def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
         """Run the scheduler.

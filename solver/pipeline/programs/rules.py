@@ -45,21 +45,11 @@ MOST_MISSING = 1000
 
 @dataclass(frozen=True)
 class PipelineShape:
-    """The pipeline that a program must be of.
-
-    Parameters
-    ----------
-    num_microbatches : int
-        Number of micro-batches.
-    stage_to_rank : tuple of int
-        Rank of each stage.
-    is_split : bool
-        Whether backwards may be split in I and W.
-    """
+    """The pipeline that a program must be of."""
 
     num_microbatches: int
     stage_to_rank: tuple[int, ...]
-    is_split: bool = True
+    is_split: bool = True  # whether backwards may be split in I and W
 
 
 def broken_rules(

@@ -20,21 +20,11 @@ from ppsolve.solver.pipeline.collectives import orders_if_whole
 
 @dataclass(frozen=True, eq=False)
 class ReplicaProblem:
-    """One replica alone.
+    """One replica alone."""
 
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline of its micro-batches, numbered from 0.
-    problem : Problem
-        What it lowers to, with the tick of the joint problem.
-    ops : slice
-        Its ops in the joint problem.
-    """
-
-    instance: PipelineInstance
-    problem: Problem
-    ops: slice
+    instance: PipelineInstance  # the pipeline of its micro-batches, numbered from 0
+    problem: Problem  # what it lowers to, with the tick of the joint problem
+    ops: slice  # its ops in the joint problem
 
 
 def members_of(problem: Problem) -> Members:
