@@ -43,6 +43,11 @@ class Label:
     module: str = ""  # dotted path of the module, empty where the label has none
     pipe: int = 0  # 0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera)
 
+    @property
+    def data_kind(self) -> str:
+        """Kind of the ops that make the data of its factor: ``forward`` or ``backward``."""
+        return "forward" if self.factor == "A" else "backward"
+
 
 def parse_label(text: str) -> Label | None:
     """Split the label of a timeline into its parts; return None for any other text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -67,11 +67,8 @@ class DevicePattern:
 
     def data_of(self, label: Label) -> list[PinnedOp]:
         """Return the ops that make data for a curvature, of its own pipe, by start."""
-        kind = "forward" if label.factor == "A" else "backward"
-        return sorted(
-            (op for op in self.ops if op.kind == kind and op.pipe == label.pipe),
-            key=lambda op: op.start,
-        )
+        own = (op for op in self.ops if (op.kind, op.pipe) == (label.data_kind, label.pipe))
+        return sorted(own, key=lambda op: op.start)
 
 
 @dataclass(frozen=True)
@@ -136,20 +133,6 @@ class RefreshPattern:
         # In whole numbers: fractions are slow for every length. The limit itself is too late.
         return length * (parts + over) // parts + 1
 
-    def windows(self, device: int, length: int, iterations: int) -> list[tuple[int, int]]:
-        """Return the intervals of starts at which an op lies inside a hole of a device.
-
-        Parameters
-        ----------
-        device, length, iterations : int
-
-        Returns
-        -------
-        list of (int, int)
-            Closed intervals of start ticks, by start.
-        """
-        return windows_in(self.holes(device, iterations), self.room_for(length))
-
 
 def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
     """Return the intervals of starts that leave an op enough room in a hole.
@@ -175,31 +158,6 @@ def _gaps(busy: Iterable[Hole]) -> Iterator[Hole]:
         if reached is not None and start > reached:
             yield reached, start
         reached = end if reached is None else max(reached, end)
-
-
-def uneven_data(pattern: RefreshPattern) -> list[tuple[int, Label, int]]:
-    """Return (device, label, data ops) of every curvature whose data ops are not one per part."""
-    found = []
-    for device in pattern.devices:
-        counts = Counter((op.kind, op.pipe) for op in device.ops)
-        for work in device.work:
-            kind = "forward" if work.label.factor == "A" else "backward"
-            have = counts[kind, work.label.pipe]
-            if work.label.kind == "cov" and have != work.parts:
-                found.append((device.device, work.label, have))
-    return found
-
-
-def overlapping_ops(device: DevicePattern) -> tuple[PinnedOp, PinnedOp] | None:
-    """Return two pipeline ops of the device that overlap, or None."""
-    latest: PinnedOp | None = None
-    for op in sorted(device.ops, key=lambda op: (op.start, op.end)):
-        if op.end == op.start:
-            continue
-        if latest is not None and op.start < latest.end:
-            return latest, op
-        latest = op
-    return None
 
 
 def rendezvous_of(pattern: RefreshPattern) -> Rendezvous:

@@ -128,45 +128,6 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int], devices: Seq
         )
 
 
-def op_id(device: str, label: str, part: int | None = None) -> str:
-    """Return the name of a K-FAC op: ``0/cov_kron_A:<module>#2``.
-
-    Parameters
-    ----------
-    device : str
-        Device, or devices joined by ``+`` where several meet.
-    label : str
-        Name of the work entry.
-    part : int, optional
-        Part of a curvature.
-
-    Returns
-    -------
-    str
-    """
-    return f"{device}/{label}" + ("" if part is None else f"#{part}")
-
-
-def pinned_id(device: int, label: str, number: int, iteration: int) -> str:
-    """Return the name of a pipeline op: ``0/call_forward#1@2`` in iteration 2.
-
-    Parameters
-    ----------
-    device : int
-    label : str
-        Label of the op.
-    number : int
-        Number among the ops of that label, by start.
-    iteration : int
-        Iteration, from 0.
-
-    Returns
-    -------
-    str
-    """
-    return f"{device}/{label}#{number}@{iteration}"
-
-
 class _RefreshLowering:
     def __init__(
         self,
@@ -236,7 +197,7 @@ class _RefreshLowering:
             pinned=np.array(begins, dtype=np.int64),
         )
         for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
-            self.names[op] = pinned_id(device.device, pinned.label, number, k)
+            self.names[op] = f"{device.device}/{pinned.label}#{number}@{k}"
             if k == 0:
                 self.data_ops[device.device, pinned.kind, pinned.pipe].append((pinned.start, op))
 
@@ -281,7 +242,7 @@ class _RefreshLowering:
             microbatch=np.arange(work.parts) if cut else FREE,
         )
         for part, op in enumerate(ops.tolist()):
-            self.names[op] = op_id(who, work.name, part if cut else None)
+            self.names[op] = f"{who}/{work.name}" + (f"#{part}" if cut else "")
             self.weights[op] = self.weight_of(work.label)
             self.op_of[device.device, index, part] = op
             if in_hole:
@@ -327,8 +288,7 @@ class _RefreshLowering:
                 self._precede(syncs[label.factor, label.module], op)
 
     def _after_data(self, device: int, label: Label, ops: list[int]) -> None:
-        kind = "forward" if label.factor == "A" else "backward"
-        data = sorted(self.data_ops[device, kind, label.pipe])
+        data = sorted(self.data_ops[device, label.data_kind, label.pipe])
         edges: list[tuple[int, int]] = []
         for part, op in enumerate(ops):
             if part < len(data):
@@ -345,33 +305,27 @@ class _RefreshLowering:
             self.builder.add_precedences(np.array(before), after)
 
     def _pools(self) -> list[Pool]:
-        if not self.pattern.saved:
-            return []
-        return [pool for device in self.devices if (pool := self._pool(device)) is not None]
+        return [self._pool(device) for device in self.devices] if self.pattern.saved else []
 
-    def _pool(self, device: DevicePattern) -> Pool | None:
+    def _pool(self, device: DevicePattern) -> Pool:
         saved = self.pattern.saved[device.device]
-        amounts = (saved.input, saved.error)
-        acquire: list[tuple[int, int]] = []
-        release: list[tuple[int, int]] = []
+        events: list[tuple[int, int, int]] = []
         for index, work in enumerate(device.work):
             label = work.label
             if label.kind != "cov":
                 continue
             amount = 0 if label.factor == "A" else 1
-            kind = "forward" if label.factor == "A" else "backward"
-            data = sorted(self.data_ops[device.device, kind, label.pipe])
+            data = sorted(self.data_ops[device.device, label.data_kind, label.pipe])
             for part in range(min(work.parts, len(data))):
-                acquire.append((data[part][1], amount))
-                release.append((self.op_of[device.device, index, part], amount))
-        acquires, releases = np.array(acquire).reshape(-1, 2), np.array(release).reshape(-1, 2)
+                events.append((data[part][1], self.op_of[device.device, index, part], amount))
+        saving, freeing, amounts = np.array(events, dtype=np.int64).reshape(-1, 3).T
         return Pool(
             name=f"device {device.device}",
             capacity=saved.capacity,
             initial=Fraction(0),
-            amounts=amounts,
-            acquire_op=acquires[:, 0].astype(np.int64),
-            acquire_amount=acquires[:, 1].astype(np.int64),
-            release_op=releases[:, 0].astype(np.int64),
-            release_amount=releases[:, 1].astype(np.int64),
+            amounts=(saved.input, saved.error),
+            acquire_op=saving,
+            acquire_amount=amounts,
+            release_op=freeing,
+            release_amount=amounts,
         )

@@ -62,15 +62,7 @@ def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
 
 
 class CommStreams:
-    """Comm streams of every device, added to a problem on first use.
-
-    Parameters
-    ----------
-    instance : PipelineInstance
-        The pipeline.
-    builder : ProblemBuilder
-        Builder that the streams are added to.
-    """
+    """Comm streams of every device, added to a problem on first use."""
 
     def __init__(self, instance: PipelineInstance, builder: ProblemBuilder) -> None:
         self.collectives = instance.collectives or Collectives()
@@ -91,18 +83,8 @@ class SegmentedOps:
     """Adds ops in pieces, and an all-reduce after each piece.
 
     This is Megatron-LM's tensor parallelism: an all-reduce of activations in forwards and of input
-    gradients in backwards (Shoeybi et al. 2019).
-
-    Parameters
-    ----------
-    builder : ProblemBuilder
-        Builder that the ops are added to.
-    streams : CommStreams
-        Comm streams that all-reduces occupy; holds the collectives of the pipeline.
-    scale : TimeScale
-        Length of a tick.
-    names : dict of int to str
-        Receives the names of pieces and their all-reduces.
+    gradients in backwards (Shoeybi et al. 2019). `names` receives the names of pieces and their
+    all-reduces.
     """
 
     def __init__(

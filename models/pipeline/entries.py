@@ -160,11 +160,9 @@ def worked_out(field: str, entry: Any, count: int, sums: LengthSums | None) -> A
     field : str
         Path of the entry in errors.
     entry : number, cost, tuple or None
-        One for all stages or boundaries, or one for each.
     count : int
         Number of stages or boundaries.
     sums : LengthSums or None
-        None where the instance has no lengths.
 
     Returns
     -------
@@ -320,14 +318,11 @@ def check_length(field: str, entry: Any, expected: int, what: str) -> None:
 
     Parameters
     ----------
-    field : str
-        Path of the entry in errors.
+    field, what : str
+        Path of the entry, and name of one item, in errors.
     entry : number, tuple or None
-        Only tuples have a length to check.
     expected : int
         The right length.
-    what : str
-        Name of one item in errors, e.g. ``stage``.
 
     Raises
     ------
@@ -362,9 +357,8 @@ def stages_per_device(given: int | None, placement: Any) -> int:
     Parameters
     ----------
     given : int or None
-        As the instance has it.
     placement : Any
-        Its placement; a name decides where nothing is given.
+        A name decides where nothing is given.
 
     Returns
     -------

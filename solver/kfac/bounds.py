@@ -121,7 +121,7 @@ class _Climb:
     def _refuted(self, tried: int) -> tuple[str | None, _Unplaceable | None]:
         counts = [tried] * len(self.pattern.devices)
         lowered = lower_refresh(self.pattern, counts, devices=self.devices)
-        heads = window_heads(lowered.problem)
+        heads = _window_heads(lowered.problem)
         if isinstance(heads, int):
             return "window", _unplaceable(lowered, heads)
         return _overfull(self.pattern, lowered, self.devices, heads), None
@@ -136,7 +136,7 @@ def _unplaceable_when_steady(
 ) -> _Unplaceable | None:
     counts = [_steady(pattern)] * len(pattern.devices)
     lowered = lower_refresh(pattern, counts, devices=devices)
-    heads = window_heads(lowered.problem)
+    heads = _window_heads(lowered.problem)
     return _unplaceable(lowered, heads) if isinstance(heads, int) else None
 
 
@@ -198,11 +198,7 @@ def _overfull(
     return None
 
 
-def window_heads(problem: Problem) -> IntArray | int:
-    """Return the earliest start of every op inside its windows, int64[n] in ticks.
-
-    Where an op has no window that late, the number of the op is returned instead.
-    """
+def _window_heads(problem: Problem) -> IntArray | int:
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
     groups = _alike_windows(problem)

@@ -78,21 +78,7 @@ class _DeviceTimeline:
         self.ends[place : place + 1] = [high for _, high, _ in rest]
 
 
-class SerialGenerator:
-    """Places the work of devices that are coupled by rendezvous, class by class.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        Pinned pipeline and K-FAC work.
-    devices : sequence of int
-        The coupled devices.
-    rendezvous : mapping
-        Members of the rendezvous of each work entry.
-    room : callable
-        `pattern.room_for`, remembered.
-    """
-
+class _SerialGenerator:
     def __init__(
         self,
         pattern: RefreshPattern,
@@ -216,7 +202,7 @@ def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> l
         generator: Generator = (
             _Chronological(pattern, devices[0], room, order)
             if len(devices) == 1 and pattern.syncs_in_holes
-            else SerialGenerator(pattern, devices, rendezvous, room)
+            else _SerialGenerator(pattern, devices, rendezvous, room)
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator, lengths)
         for device in devices:
@@ -235,7 +221,12 @@ def _fewest_iterations(
     starts, unplaced = generate(iterations)
     while unplaced is not None:
         if iterations >= enough:
-            raise _out_of_iterations(pattern, unplaced, enough)
+            device, index = unplaced
+            raise InputError(
+                f"found no room on device {device} within {enough} iterations; "
+                "expected larger bubbles in every iteration, or a smaller margin",
+                field=pattern.devices[device].work[index].label.text,
+            )
         if iterations >= servable:
             raise too_long(pattern, devices, iterations)
         failed, iterations = iterations, min(2 * iterations, servable)
@@ -248,15 +239,6 @@ def _fewest_iterations(
         starts = shorter
         iterations = min(iterations - 1, _used(pattern, starts, lengths))
     return starts, iterations
-
-
-def _out_of_iterations(pattern: RefreshPattern, unplaced: Member, iterations: int) -> InputError:
-    device, index = unplaced
-    return InputError(
-        f"found no room on device {device} within {iterations} iterations; "
-        "expected larger bubbles in every iteration, or a smaller margin",
-        field=pattern.devices[device].work[index].label.text,
-    )
 
 
 def _used(pattern: RefreshPattern, starts: Starts, lengths: Lengths) -> int:

@@ -86,19 +86,7 @@ class Budget:
 
 
 class ComponentSearch:
-    """Exact search for the fewest iterations of devices that share one number of them.
-
-    Parameters
-    ----------
-    pattern : RefreshPattern
-        The pinned pipeline and its K-FAC work.
-    devices : sequence of int
-        The devices, coupled by syncs (usually one).
-    tie_break : TieBreak
-        The secondary objective at the fewest iterations.
-    budget : Budget
-    params : RefreshSearchParams
-    """
+    """Exact search for the fewest iterations of devices that share one number of them."""
 
     def __init__(
         self,

@@ -24,9 +24,11 @@ from ppsolve.solver.kfac.causal import pipefisher_causal
 from ppsolve.solver.kfac.pipefisher import pipefisher
 from ppsolve.solver.kfac.placement import (
     DevicePlan,
+    Order,
     Refresh,
     absolute_starts,
     freshest_order,
+    greedy_order,
     plan_of_starts,
     shortest_order,
 )
@@ -34,14 +36,17 @@ from ppsolve.solver.kfac.placement import (
 A_REFRESH = "K-FAC work around a pinned pipeline (objective iterations)"
 
 PIPEFISHER = "PipeFisher: Osawa et al. 2023"
-AFTER_PIPEFISHER = f"{OURS}, after {PIPEFISHER}"
 
-CAUSAL = Heuristic(
+
+def _repaired(name: str, summary: str, order: Order) -> Heuristic:
+    rule, source = partial(pipefisher_causal, order=order), f"{OURS}, after {PIPEFISHER}"
+    return Heuristic(name, summary, rule, A_REFRESH, source=source)
+
+
+CAUSAL = _repaired(
     "pipefisher-causal",
     "PipeFisher's greedy repaired: causal, per module, in its own pipe",
-    pipefisher_causal,
-    A_REFRESH,
-    source=AFTER_PIPEFISHER,
+    greedy_order,
 )
 REFRESH_HEURISTICS = (
     Heuristic(
@@ -52,19 +57,15 @@ REFRESH_HEURISTICS = (
         source=PIPEFISHER,
     ),
     CAUSAL,
-    Heuristic(
+    _repaired(
         "shortest-first",
         "repaired greedy, the shortest curvature first: saved tensors are given back soon",
-        partial(pipefisher_causal, order=shortest_order),
-        A_REFRESH,
-        source=AFTER_PIPEFISHER,
+        shortest_order,
     ),
-    Heuristic(
+    _repaired(
         "freshest-first",
         "repaired greedy, factor after factor: inverses are ready soon",
-        partial(pipefisher_causal, order=freshest_order),
-        A_REFRESH,
-        source=AFTER_PIPEFISHER,
+        freshest_order,
     ),
 )
 """In the order of reports; each takes a `RefreshPattern` and gives a list of `DevicePlan`."""
@@ -112,6 +113,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
             # On a device that meets others a sync takes as long as the longest of them.
             plans = plans_of(pattern, lowered, schedule)
         return RefreshOutcome(name, HeuristicStatus.FEASIBLE, schedule, plans=plans)
+    first = f"; first {violations[0]}" if violations else ""
     breaks_of = _breaks(schedule, violations)
     breaks = dict(sum((Counter(rules) for rules in breaks_of.values()), Counter()))
     if unaligned:
@@ -120,7 +122,7 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
         name,
         HeuristicStatus.INFEASIBLE,
         schedule,
-        _reason(breaks, violations),
+        f"breaks rules: {broken_rules(breaks)}{first}",
         plans=plans,
         breaks=breaks,
         breaks_of=[breaks_of.get(device.device, {}) for device in pattern.devices],
@@ -218,11 +220,6 @@ def _broken_precedence(problem: Problem, edge: int) -> str:
     ops = (problem.before[edge], problem.after[edge])
     first, second = (_CLASS.get(problem.kinds[problem.kind[op]], "data") for op in ops)
     return "cov_out_of_order" if first == second else f"{second}_before_{first}"
-
-
-def _reason(breaks: dict[str, int], violations: list[Violation]) -> str:
-    first = f"; first {violations[0]}" if violations else ""
-    return f"breaks rules: {broken_rules(breaks)}{first}"
 
 
 def refresh_entry(

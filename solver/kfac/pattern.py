@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import no_common_tick
@@ -26,7 +27,6 @@ from ppsolve.models.kfac.pattern import (
     PinnedOp,
     RefreshPattern,
     Work,
-    overlapping_ops,
 )
 from ppsolve.models.kfac.timelines import measured_pattern
 from ppsolve.models.pipeline.lowering import OPTIMIZER_KIND
@@ -59,16 +59,18 @@ def refuse_overlaps(pattern: RefreshPattern) -> None:
     """
     time, unit = pattern.scale.time, pattern.scale.unit
     for device in pattern.devices:
-        pair = overlapping_ops(device)
-        if pair is not None:
-            first, second = pair
-            raise InputError(
-                f"expected pipeline ops that do not overlap, {first.label} runs until "
-                f"{time(first.end)} {unit} and {second.label} starts at {time(second.start)} "
-                f"{unit} on device {device.device}",
-                source=pattern.name,
-                field=f"timelines[{device.device}]",
-            )
+        busy = sorted(
+            (op for op in device.ops if op.end > op.start), key=lambda op: (op.start, op.end)
+        )
+        for first, second in pairwise(busy):
+            if second.start < first.end:
+                raise InputError(
+                    f"expected pipeline ops that do not overlap, {first.label} runs until "
+                    f"{time(first.end)} {unit} and {second.label} starts at {time(second.start)} "
+                    f"{unit} on device {device.device}",
+                    source=pattern.name,
+                    field=f"timelines[{device.device}]",
+                )
 
 
 _CALLS = {
@@ -135,13 +137,12 @@ class _SimulatedPattern:
         self.iteration = iteration
         self.problem = iteration.problem
         self.holders: dict[int, list[int]] = defaultdict(list)
-        for stage, device in places(self.pipeline):
-            self.holders[stage].append(device)
-        self.pipes = self.pipeline.stage_devices_of_pipes()
-        self.pipe_of = self.pipeline.pipe_of_microbatch.tolist()
         stages_at: dict[int, set[int]] = defaultdict(set)
         for stage, device in places(self.pipeline):
+            self.holders[stage].append(device)
             stages_at[device].add(stage)
+        self.pipes = self.pipeline.stage_devices_of_pipes()
+        self.pipe_of = self.pipeline.pipe_of_microbatch.tolist()
         self.modules_of = modules_by_stage(instance)
         self.modules_at: dict[int, list[KfacModule]] = defaultdict(list)
         for module in instance.modules or ():
@@ -217,18 +218,15 @@ class _SimulatedPattern:
             yield self._pinned(label, "precondition", 0, op)
 
     def _work(self, device: int) -> Iterator[Work]:
-        modules = self.modules_at[device]
-        for module in modules:
-            for factor in FACTORS:
-                yield from self._curvature(device, module, factor)
-        for module in modules:
-            for factor in FACTORS:
-                if work_time(module, "sync", factor) or len(self.pipes) > 1:
-                    yield self._once("sync", factor, module, self._sync_devices(module))
-        for module in modules:
+        pairs = [(module, factor) for module in self.modules_at[device] for factor in FACTORS]
+        for module, factor in pairs:
+            yield from self._curvature(device, module, factor)
+        for module, factor in pairs:
+            if work_time(module, "sync", factor) or len(self.pipes) > 1:
+                yield self._once("sync", factor, module, self._sync_devices(module))
+        for module, factor in pairs:
             if device in self.holders[module.stage]:
-                for factor in FACTORS:
-                    yield self._once("inv", factor, module, (device,))
+                yield self._once("inv", factor, module, (device,))
 
     def _curvature(self, device: int, module: KfacModule, factor: str) -> Iterator[Work]:
         for pipe, devices in enumerate(self.pipes):

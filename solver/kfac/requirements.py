@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import reduce
 from math import ceil
 
 from ppsolve.models.documents.errors import InputError
@@ -14,10 +15,9 @@ from ppsolve.models.kfac.pattern import (
     Member,
     RefreshPattern,
     Rendezvous,
-    Work,
     common_starts,
     rendezvous_length,
-    uneven_data,
+    windows_in,
 )
 
 MOST_ITERATIONS = 10_000
@@ -117,15 +117,17 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
     InputError
         Names the curvature's label and its device.
     """
-    for device, label, have in uneven_data(pattern):
-        parts = max(w.parts for w in pattern.devices[device].work if w.label == label)
-        if have < parts:
-            op = "forward" if label.factor == "A" else "backward"
-            raise InputError(
-                f"expected a {op} of the same pipe for each of the {parts} curvature parts, "
-                f"got {have} on device {device}",
-                field=label.text,
-            )
+    for device in pattern.devices:
+        counts = Counter((op.kind, op.pipe) for op in device.ops)
+        for work in device.work:
+            label = work.label
+            have = counts[label.data_kind, label.pipe]
+            if label.kind == "cov" and have < work.parts:
+                raise InputError(
+                    f"expected a {label.data_kind} of the same pipe for each of the {work.parts} "
+                    f"curvature parts, got {have} on device {device.device}",
+                    field=label.text,
+                )
 
 
 def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
@@ -152,30 +154,16 @@ def refuse_unplaceable(pattern: RefreshPattern, rendezvous: Rendezvous) -> None:
     # Holes that do not repeat at either end, and one iteration of those that do.
     enough = 2 * iterations_until_steady(pattern) + 1
     for devices, (length, (device, index)) in hardest.items():
-        if not _has_window(pattern, devices, length, enough):
-            raise _fits_nowhere(pattern, devices, pattern.devices[device].work[index], length)
-
-
-def _has_window(
-    pattern: RefreshPattern, devices: Sequence[int], length: int, iterations: int
-) -> bool:
-    common = pattern.windows(devices[0], length, iterations)
-    for device in devices[1:]:
-        others = pattern.windows(device, length, iterations)
-        common = common_starts(common, others)
-    return bool(common)
-
-
-def _fits_nowhere(
-    pattern: RefreshPattern, devices: Sequence[int], work: Work, length: int
-) -> InputError:
-    where = " and ".join(f"device {device}" for device in devices)
-    return InputError(
-        f"an op of {pattern.scale.time(length)} {pattern.scale.unit} fits no hole of {where}, "
-        f"even alone (margin {float(pattern.margin):g}); "
-        "expected shorter ops, a smaller margin, or larger bubbles",
-        field=work.label.text,
-    )
+        room = pattern.room_for(length)
+        windows = [windows_in(pattern.holes(each, enough), room) for each in devices]
+        if not reduce(common_starts, windows):
+            where = " and ".join(f"device {each}" for each in devices)
+            raise InputError(
+                f"an op of {pattern.scale.time(length)} {pattern.scale.unit} fits no hole of "
+                f"{where}, even alone (margin {float(pattern.margin):g}); "
+                "expected shorter ops, a smaller margin, or larger bubbles",
+                field=pattern.devices[device].work[index].label.text,
+            )
 
 
 def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:

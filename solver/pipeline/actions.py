@@ -346,8 +346,7 @@ def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
     return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
 
 
-def ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
-    """Return the F, B, I and W ops of each device of a pipeline schedule, in order of start."""
+def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     problem = schedule.problem
     chosen = np.flatnonzero(problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE))
     keys = (chosen, schedule.end[chosen], schedule.start[chosen], problem.device[chosen])
@@ -363,5 +362,5 @@ def orders_of(schedule: Schedule) -> list[Order]:
     place = _places("".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds))
     return [
         Order(problem.stage[ops], place[problem.kind[ops]], problem.microbatch[ops])
-        for ops in ordered_compute_ops(schedule)
+        for ops in _ordered_compute_ops(schedule)
     ]

@@ -197,18 +197,7 @@ def _by_size(sign: int, request: Request) -> Proposal:
     return under_patterns(request, _FREE_PATTERNS, [np.argsort(sizes, kind="stable")])
 
 
-def clusters(request: Request, params: OrderParams = PARAMS) -> Proposal:
-    """Return the best of DynaPipe's orders of clusters under all published schedules.
-
-    Parameters
-    ----------
-    request : Request
-    params : OrderParams
-
-    Returns
-    -------
-    Proposal
-    """
+def _clusters(request: Request, params: OrderParams = PARAMS) -> Proposal:
     problem = request.problem
     count = min(params.max_orders, max(2, params.max_ops // problem.num_ops))
     permutations = cluster_orders(work_of(problem), params)[:count]
@@ -242,7 +231,7 @@ def search_orders(request: Request) -> Proposal:
     )
     if best is None:
         raise HeuristicFailedError("no published order keeps the memory limits")
-    return Proposal(schedule_of(problem, flow, best))
+    return Proposal(_timed_schedule(problem, flow, best))
 
 
 def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
@@ -250,7 +239,7 @@ def _teller(request: Request, flow: Flow) -> Callable[[Timed], None] | None:
 
     def tell_of(found: Timed) -> None:
         if tell is not None and time.monotonic() >= due[0]:
-            tell(schedule_of(request.problem, flow, found))
+            tell(_timed_schedule(request.problem, flow, found))
             due[0] = time.monotonic() + PARAMS.seconds_between
 
     return None if tell is None else tell_of
@@ -287,22 +276,9 @@ def _schedules(request: Request) -> Iterator[Schedule]:
                 yield heuristic.propose(request).schedule
 
 
-def schedule_of(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
-    """Return the schedule in which all ops start as early as orders of slots allow.
-
-    Parameters
-    ----------
-    problem : Problem
-    flow : Flow
-    timed : Timed
-        Order of slots on every resource, and the micro-batches in them.
-
-    Returns
-    -------
-    Schedule
-        Ops of no micro-batch run last on their resource, or first where they wait for none
-        (all-gather).
-    """
+def _timed_schedule(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
+    # Ops of no micro-batch run last on their resource, or first where they wait for none
+    # (all-gather).
     graph = Dag(problem.num_ops, problem.before, problem.after, np.zeros_like(problem.lag))
     is_behind = graph.heads((problem.microbatch != FREE).astype(np.int64)) > 0
     orders = []
@@ -334,7 +310,7 @@ ORDERS = (
     Heuristic(
         "clusters",
         "DynaPipe's orders of clusters of micro-batches, under the best published schedule",
-        clusters,
+        _clusters,
         A_PIPELINE,
         _NEEDS,
         is_search=True,

@@ -9,7 +9,7 @@ where the transfers of a rank run one by one (PyTorch's `_add_send_recv` goes by
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from ppsolve.models.documents.errors import DeadlockError
@@ -78,21 +78,26 @@ def with_communications(
     """
     ranks = stages_to_ranks(rows)
     full: list[list[Step]] = [[] for _ in rows]
-    first, last = _outermost(rows)
+    left = Counter(action.stage for row in rows for step in row for action in actions_of(step))
+    begun: set[int] = set()
     for rank, place in events(rows, ends):
         step = rows[rank][place]
+        stages = dict.fromkeys(action.stage for action in actions_of(step))
         if shards:
-            full[rank] += [Communication(stage, UNSHARD) for stage in first[rank].get(place, ())]
+            full[rank] += [Communication(stage, UNSHARD) for stage in stages if stage not in begun]
+        begun.update(stages)
         full[rank].append(step)
         for action in actions_of(step):
+            left[action.stage] -= 1
             transfer = transfer_of(action, ranks, local=local)
             if transfer is not None:
                 send, receive = transfer
                 full[rank].append(send)
                 full[ranks[receive.stage]].append(receive)
-        for stage in last[rank].get(place, ()):
-            full[rank].append(Communication(stage, REDUCE_GRAD))
-            full[rank] += [Communication(stage, RESHARD)] if shards else []
+        for stage in stages:
+            if not left[stage]:
+                full[rank].append(Communication(stage, REDUCE_GRAD))
+                full[rank] += [Communication(stage, RESHARD)] if shards else []
     return full
 
 
@@ -243,20 +248,3 @@ class _ProgramWalk:
             rank = ranks.get(self._missing(rank)[0].stage, rank)
         cycle = seen[seen.index(rank) :]
         raise DeadlockError([str(self.rows[each][self.place[each]]) for each in reversed(cycle)])
-
-
-def _outermost(rows: Rows) -> tuple[list[dict[int, list[int]]], list[dict[int, list[int]]]]:
-    first: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
-    last: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
-    for rank, row in enumerate(rows):
-        begins: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        for place, step in enumerate(row):
-            for action in actions_of(step):
-                begins.setdefault(action.stage, place)
-                ends[action.stage] = place
-        for stage, place in begins.items():
-            first[rank][place].append(stage)
-        for stage, place in ends.items():
-            last[rank][place].append(stage)
-    return first, last
