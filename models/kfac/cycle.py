@@ -142,23 +142,16 @@ class LoweredCycle:
 
 
 def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
-    """Lower a refresh cycle of a described pipeline to the problem that solvers work on.
+    """Return the problem of `lay_out_cycle`.
 
     Parameters
     ----------
     instance : KfacInstance
     exact : bool
-        Refuse times without a common tick within the limit instead of rounding them up.
 
     Returns
     -------
     Problem
-        The cycle, in ticks; `lay_out_cycle` also tells which op is which.
-
-    Raises
-    ------
-    InputError
-        The times have no common tick and `exact` is true, or there are too many ops.
     """
     return lay_out_cycle(instance, exact=exact).problem
 
@@ -212,7 +205,6 @@ class _CycleLowering:
         self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
         self.op_of = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
         self.curvature: dict[str, IntArray] = {}
-        self.inversions: dict[int, IntArray] = {}
         self.preconditions: dict[Place, IntArray] = {}
         self.steps: dict[Place, IntArray] = {}
         self.names: dict[int, str] = {}
@@ -429,36 +421,37 @@ class _CycleLowering:
         return found + [row[family] for row in later for family in self.iteration.families]
 
     def _pool(self, device: int, pool: Pool) -> Pool:
-        acquired: dict[int, Fraction] = {}
-        for op, amount in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
-            acquired[int(self.op_of[0, op])] = pool.amounts[amount]
+        # Saved inputs and errors come on top of the pipeline in iteration 0.
+        first, later = self.op_of[0], self.op_of[1:]
+        taken, given = pool.acquire_amount.tolist(), pool.release_amount.tolist()
+        acquired = {
+            op: pool.amounts[amount]
+            for op, amount in zip(first[pool.acquire_op].tolist(), taken, strict=True)
+        }
         released = [
-            (int(self.op_of[0, op]), pool.amounts[amount])
-            for op, amount in zip(
-                pool.release_op.tolist(), pool.release_amount.tolist(), strict=True
-            )
+            (op, pool.amounts[amount])
+            for op, amount in zip(first[pool.release_op].tolist(), given, strict=True)
         ]
-        for first, last, amount in self._saved(device):
-            acquired[first] = acquired.get(first, Fraction(0)) + amount
-            released.append((last, amount))
-        amounts = list(
-            dict.fromkeys([*pool.amounts, *acquired.values(), *(part for _, part in released)])
+        for saving, freeing, amount in self._saved(device):
+            acquired[saving] = acquired.get(saving, Fraction(0)) + amount
+            released.append((freeing, amount))
+        distinct = dict.fromkeys(
+            [*pool.amounts, *acquired.values(), *(part for _, part in released)]
         )
-        index = {amount: place for place, amount in enumerate(amounts)}
-        later = self.op_of[1:]
-        more = len(later)
+        index = {amount: place for place, amount in enumerate(distinct)}
         return Pool(
             name=pool.name,
             capacity=pool.capacity,
             initial=pool.initial,
-            amounts=tuple(amounts),
-            acquire_op=_joined(list(acquired), later[:, pool.acquire_op]),
+            amounts=tuple(distinct),
+            acquire_op=_joined(acquired, later[:, pool.acquire_op]),
             acquire_amount=_joined(
-                [index[amount] for amount in acquired.values()], np.tile(pool.acquire_amount, more)
+                [index[amount] for amount in acquired.values()],
+                np.tile(pool.acquire_amount, len(later)),
             ),
             release_op=_joined([op for op, _ in released], later[:, pool.release_op]),
             release_amount=_joined(
-                [index[amount] for _, amount in released], np.tile(pool.release_amount, more)
+                [index[amount] for _, amount in released], np.tile(pool.release_amount, len(later))
             ),
         )
 
@@ -468,9 +461,8 @@ class _CycleLowering:
             data = self._data(factor)
             for number, module in enumerate(self.modules):
                 amount = saved_bytes(module, factor)
-                if amount == 0:
-                    continue
-                for microbatch in np.flatnonzero(self.devices[module.stage] == device).tolist():
+                own = np.flatnonzero(self.devices[module.stage] == device)
+                for microbatch in own.tolist() if amount else ():
                     saving = int(data[module.stage, microbatch])
                     yield saving, int(self.curvature[factor][number, microbatch]), amount
 
@@ -483,5 +475,5 @@ def _resource_table(problem: Problem) -> IntArray:
     return table
 
 
-def _joined(first: list[int], later: IntArray) -> IntArray:
-    return np.concatenate([np.array(first, dtype=np.int64), later.ravel()])
+def _joined(first: Iterable[int], later: IntArray) -> IntArray:
+    return np.concatenate([np.array(list(first), dtype=np.int64), later.ravel()])

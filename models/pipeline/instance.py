@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -409,21 +410,36 @@ class PipelineInstance(Instance):
         InputError
             There are costs and no lengths, or a number is too large; names the entry.
         """
-        costs = {field: entry for field, entry in self.amounts().items() if has_costs(entry)}
-        if not costs:
+        if not any(map(has_costs, self.amounts().values())):
             return self
         sums = None if self.lengths is None else sums_of(self.lengths)
-        groups: dict[str, dict[str, Any]] = {}
-        for path, entry in costs.items():
-            group, field = path.split(".")
-            numbers = worked_out(path, entry, self._items_of(path)[1], sums)
-            groups.setdefault(group, {})[field] = numbers
-        return self.model_copy(
-            update={
-                group: getattr(self, group).model_copy(update=fields)
-                for group, fields in groups.items()
-            }
+        return self.with_amounts(
+            lambda path, entry: worked_out(path, entry, self._items_of(path)[1], sums)
         )
+
+    def with_amounts(self, change: Callable[[str, Any], Any], **update: Any) -> Self:
+        """Return a copy with other entries in place of those of `amounts`, and other fields.
+
+        Parameters
+        ----------
+        change : callable
+            Returns the new entry for a path and an entry.
+        **update : Any
+            Values of fields.
+
+        Returns
+        -------
+        PipelineInstance
+        """
+        groups: dict[str, dict[str, Any]] = {}
+        for path, entry in self.amounts().items():
+            changed = change(path, entry)
+            if changed is not entry:
+                group, field = path.split(".")
+                groups.setdefault(group, {})[field] = changed
+        for group, fields in groups.items():
+            update[group] = getattr(self, group).model_copy(update=fields)
+        return self.model_copy(update=update)
 
     @property
     def num_stages(self) -> int:

@@ -112,19 +112,22 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
     -------
     PipelineInstance
     """
-    update: dict[str, Any] = {"replicas": None, "num_microbatches": len(members)}
-    if instance.lengths is not None:
-        update["lengths"] = tuple(instance.lengths[number] for number in members)
-    for path, entry in instance.amounts().items():
-        if isinstance(entry, tuple):
-            part, field = path.split(".")
-            chosen = tuple(
-                tuple(item[number] for number in members) if isinstance(item, tuple) else item
-                for item in entry
-            )
-            given = update.get(part, getattr(instance, part))
-            update[part] = given.model_copy(update={field: chosen})
-    return instance.model_copy(update=update)
+    lengths = instance.lengths
+
+    def chosen(_: str, entry: Any) -> Any:
+        if not isinstance(entry, tuple):
+            return entry
+        return tuple(
+            tuple(item[number] for number in members) if isinstance(item, tuple) else item
+            for item in entry
+        )
+
+    return instance.with_amounts(
+        chosen,
+        replicas=None,
+        num_microbatches=len(members),
+        lengths=None if lengths is None else tuple(lengths[number] for number in members),
+    )
 
 
 def lower_replicas(

@@ -124,7 +124,11 @@ class _Climb:
         heads = _window_heads(lowered.problem)
         if isinstance(heads, int):
             return "window", _unplaceable(lowered, heads)
-        return _overfull(self.pattern, lowered, self.devices, heads), None
+        is_overfull = any(
+            _is_overfull(self.pattern, lowered, device, int(resource), heads)
+            for resource, device in zip(lowered.problem.span_resources, self.devices, strict=True)
+        )
+        return "work" if is_overfull else None, None
 
 
 def _steady(pattern: RefreshPattern) -> int:
@@ -186,18 +190,6 @@ def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
 
 
-def _overfull(
-    pattern: RefreshPattern, lowered: LoweredRefresh, devices: Sequence[int], heads: IntArray
-) -> str | None:
-    problem = lowered.problem
-    for resource, device in zip(problem.span_resources.tolist(), devices, strict=True):
-        ops = problem.ops_by_resource[resource]
-        ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]
-        if len(ops) and _is_overfull(pattern, lowered, device, ops, heads):
-            return "work"
-    return None
-
-
 def _window_heads(problem: Problem) -> IntArray | int:
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
@@ -233,10 +225,15 @@ def _is_overfull(
     pattern: RefreshPattern,
     lowered: LoweredRefresh,
     device: int,
-    ops: IntArray,
+    resource: int,
     heads: IntArray,
 ) -> bool:
-    lengths = lowered.problem.duration[ops]
+    problem = lowered.problem
+    ops = problem.ops_by_resource[resource]
+    ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]
+    if not len(ops):
+        return False
+    lengths = problem.duration[ops]
     shortest = int(lengths.min())
     holes = pattern.holes(device, lowered.iterations[device])
     spare = pattern.room_for(shortest) - shortest

@@ -126,6 +126,7 @@ class ComponentSearch:
         most : int
             The largest number worth trying.
         components_left : int
+            Components that share the time that is left.
 
         Returns
         -------

@@ -146,6 +146,7 @@ def scheduled(
     Returns
     -------
     (Schedule, dict of str to int)
+        And the last end in ticks of every sync that does not start together.
     """
     problem = lowered.problem
     start = problem.pinned.copy()

@@ -162,6 +162,7 @@ class Chains:
         Parameters
         ----------
         problem : Problem
+            A pipeline of the shape for which the orders were resolved.
         *edges : Edges
             Further precedences.
 
@@ -223,44 +224,36 @@ def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
         An order names an op that the problem or the device does not have, names one twice, or
         misses one.
     """
-    resolver = _Resolver(problem)
-    chains = [resolver.ops(device, order) for device, order in enumerate(orders)]
-    _check_complete(problem, chains)
-    return Chains(chains, resolver.fused_inputs, resolver.fused_weights)
-
-
-class _Resolver:
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
-        self.fused_inputs = _none()
-        self.fused_weights = _none()
-
-    def ops(self, device: int, order: Order) -> IntArray:
-        order, inputs = in_halves(self.problem, order)
-        ops = self._known_ops(order)
-        wrong = (ops == FREE) | (self.problem.device[ops] != device)
+    grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
+    chains, inputs, weights = [], [_none()], [_none()]
+    for device, given in enumerate(orders):
+        order, places = in_halves(problem, given)
+        ops = _known_ops(grids, order)
+        wrong = (ops == FREE) | (problem.device[ops] != device)
         if wrong.any():
-            raise self._refusal(device, order, ops, int(np.argmax(wrong)))
-        if len(inputs):
-            self.fused_inputs = np.concatenate([self.fused_inputs, ops[inputs]])
-            self.fused_weights = np.concatenate([self.fused_weights, ops[inputs + 1]])
-        return ops
+            raise _refusal(problem, device, order, ops, int(np.argmax(wrong)))
+        chains.append(ops)
+        inputs.append(ops[places])
+        weights.append(ops[places + 1])
+    _check_complete(problem, chains)
+    return Chains(chains, np.concatenate(inputs), np.concatenate(weights))
 
-    def _known_ops(self, order: Order) -> IntArray:
-        _, stages, microbatches = self.grids.shape
-        known = (order.stage >= 0) & (order.stage < stages)
-        known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
-        ops = np.full(len(order), FREE, dtype=np.int64)
-        ops[known] = self.grids[order.kind[known], order.stage[known], order.microbatch[known]]
-        return ops
 
-    def _refusal(self, device: int, order: Order, ops: IntArray, place: int) -> InputError:
-        action = list(order)[place]
-        if ops[place] == FREE:
-            return InputError(f'expected an action of this instance, got "{action}"')
-        own = self.problem.device[ops[place]]
-        return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
+def _known_ops(grids: IntArray, order: Order) -> IntArray:
+    _, stages, microbatches = grids.shape
+    known = (order.stage >= 0) & (order.stage < stages)
+    known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
+    ops = np.full(len(order), FREE, dtype=np.int64)
+    ops[known] = grids[order.kind[known], order.stage[known], order.microbatch[known]]
+    return ops
+
+
+def _refusal(problem: Problem, device: int, order: Order, ops: IntArray, place: int) -> InputError:
+    action = list(order)[place]
+    if ops[place] == FREE:
+        return InputError(f'expected an action of this instance, got "{action}"')
+    own = problem.device[ops[place]]
+    return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
 
 
 def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
@@ -293,11 +286,8 @@ def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
 def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:
     count = np.bincount(np.concatenate(chains), minlength=problem.num_ops)
     wanted = problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE)
-    for ops, what in (
-        (np.flatnonzero(count > 1), "more than once"),
-        (wanted & (count == 0), "not"),
-    ):
-        listed = np.flatnonzero(ops) if ops.dtype == np.bool_ else ops
+    for mask, what in ((count > 1, "more than once"), (wanted & (count == 0), "not")):
+        listed = np.flatnonzero(mask)
         if len(listed):
             names = ", ".join(problem.op_names(listed[:5]))
             more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""

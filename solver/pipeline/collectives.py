@@ -92,10 +92,11 @@ def _in_one_piece(
         for kind, inside in collectives.by_kind().items():
             rows: list[Any] = []
             for stage in range(instance.num_stages):
-                length, segments, allreduce = (
+                found: list[Any] = [
                     entry[stage] if isinstance(entry, tuple) else entry
                     for entry in (times.by_kind()[kind], inside.segments, inside.allreduce)
-                )
+                ]
+                length, segments, allreduce = found
                 more = (segments + extra_allreduces) * allreduce
                 is_row = isinstance(length, tuple)
                 rows.append(tuple(one + more for one in length) if is_row else length + more)

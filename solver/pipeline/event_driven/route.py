@@ -132,7 +132,9 @@ class RouteRun:
         """Return the most memory that the ops of each device use at once, int64[p]."""
         memory, shape = self.route.memory, self.route.shape
         most = np.zeros(self.route.num_devices, dtype=np.int64)
-        for device in range(len(most)) if memory is not None else ():
+        if memory is None:
+            return most
+        for device in range(len(most)):
             level = 0
             for position, microbatch in self.served[self.route.compute_queue(device)]:
                 at = shape.stage(position), microbatch

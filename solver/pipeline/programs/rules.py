@@ -206,7 +206,11 @@ Pairs = Mapping[Communication, Communication]
 
 
 def broken_exchanges(rows: Rows) -> Iterator[Violation]:
-    """Yield the rules that the communications of a program break."""
+    """Yield the rules that the communications of a program break, whose compute steps keep all.
+
+    They are ``placement``, ``twice``, ``missing``, ``needless``, ``send``, ``receive``,
+    ``receive-order``, ``reduce-grad``, ``shard``; and ``deadlock`` where no other is broken.
+    """
     ranks = stages_to_ranks(rows)
     pairs = _pairs(rows, ranks)
     found = [*_misplaced_communications(rows, ranks), *_miscounted_transfers(rows, pairs)]

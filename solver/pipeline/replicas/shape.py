@@ -198,25 +198,14 @@ def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
 
 def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
     # Mean times, the largest amounts.
+    def change(path: str, entry: Any) -> Any:
+        if not isinstance(entry, tuple):
+            return entry
+        one = max if path.startswith("memory") else _mean
+        return tuple(one(item) if isinstance(item, tuple) else item for item in entry)
+
     plain = instance.in_numbers()
-    update: dict[str, Any] = {
-        "replicas": None,
-        "lengths": None,
-        "num_microbatches": count,
-        "times": _with_entries(plain.times, _mean),
-        "p2p": _with_entries(plain.p2p, _mean, ("bytes",)),
-    }
-    if plain.memory is not None:
-        update["memory"] = _with_entries(plain.memory, max, ("activation", "forward_peak"))
-    return plain.model_copy(update=update)
-
-
-def _with_entries(model: Any, one: Any, fields: tuple[str, ...] | None = None) -> Any:
-    changed = {}
-    for field, entry in model:
-        if isinstance(entry, tuple) and (fields is None or field in fields):
-            changed[field] = tuple(one(item) if isinstance(item, tuple) else item for item in entry)
-    return model.model_copy(update=changed)
+    return plain.with_amounts(change, replicas=None, lengths=None, num_microbatches=count)
 
 
 def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
@@ -277,7 +266,9 @@ def schedule_of(
         slots = np.array([*those, sizes.num_microbatches], dtype=np.int64)
         problem = _problem(shape, pattern, slots, table)
         problems.append(problem)
-        ends = _ends(shape, sizes, which, slots)
+        ends = np.zeros(len(pattern.ops), dtype=np.int64)
+        level = np.zeros(len(sizes.room), dtype=np.int64)
+        time_pattern(shape.sample, sizes, which, slots, 0, ends, level)
         start = np.empty(problem.num_ops, dtype=np.int64)
         start[pattern.ops] = ends - problem.duration[pattern.ops]
         starts.append(start)
@@ -286,13 +277,6 @@ def schedule_of(
         numbers.append(owners.tolist())
     joint = join(problems, numbers, shape.instance.num_devices)
     return Schedule(joint, np.concatenate(starts))
-
-
-def _ends(shape: ReplicaShape, sizes: ExchangeSizes, which: int, slots: IntArray) -> IntArray:
-    end = np.zeros(len(shape.patterns[which].ops), dtype=np.int64)
-    level = np.zeros(len(sizes.room), dtype=np.int64)
-    time_pattern(shape.sample, sizes, which, slots, 0, end, level)
-    return end
 
 
 def _problem(
