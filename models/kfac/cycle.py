@@ -316,8 +316,7 @@ class _CycleLowering:
         )
         at = self._at(stage, device)
         for (k, x), op in np.ndenumerate(ops):
-            name = f"{PRECONDITION_KIND}{stage}:{modules[x].name}{at}@{k}"
-            self.names[int(op)] = name
+            self.names[int(op)] = f"{PRECONDITION_KIND}{stage}:{modules[x].name}{at}@{k}"
         self.preconditions[stage, device] = ops
         return ops
 

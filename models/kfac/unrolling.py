@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, reduce
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
 from ppsolve.models.kfac.pattern import (
     DevicePattern,
-    Hole,
     PinnedOp,
     RefreshPattern,
     Work,
@@ -152,8 +152,9 @@ class _RefreshLowering:
         self.weights: dict[int, int] = {}
         self.op_of: dict[Key, int] = {}
         self.data_ops: dict[tuple[int, str, int], list[tuple[int, int]]] = defaultdict(list)
-        self.holes_of: dict[int, list[Hole]] = {}
-        self.windows_of: dict[tuple[tuple[int, ...], int], IntArray] = {}
+        self.holes_of = cache(lambda device: pattern.holes(device, iterations[device]))
+        # Ops of one length on the same devices share one array of windows.
+        self.windows_of = cache(self._windows)
 
     def run(self) -> LoweredRefresh:
         for device in self.devices:
@@ -246,22 +247,12 @@ class _RefreshLowering:
             self.weights[op] = self.weight_of(work.label)
             self.op_of[device.device, index, part] = op
             if in_hole:
-                self.windows[op] = self._windows(devices, length)
+                self.windows[op] = self.windows_of(devices, length)
 
     def _windows(self, members: tuple[int, ...], length: int) -> IntArray:
-        key = (members, length)
-        if key not in self.windows_of:
-            room = self.pattern.room_for(length)
-            found = windows_in(self._holes(members[0]), room)
-            for device in members[1:]:
-                found = common_starts(found, windows_in(self._holes(device), room))
-            self.windows_of[key] = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return self.windows_of[key]
-
-    def _holes(self, device: int) -> list[Hole]:
-        if device not in self.holes_of:
-            self.holes_of[device] = self.pattern.holes(device, self.iterations[device])
-        return self.holes_of[device]
+        room = self.pattern.room_for(length)
+        windows = (windows_in(self.holes_of(device), room) for device in members)
+        return np.array(reduce(common_starts, windows), dtype=np.int64).reshape(-1, 2)
 
     def _add_dependencies(self, device: DevicePattern) -> None:
         d = device.device

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -127,7 +128,7 @@ class _PipelineLowering:
         self.grid: dict[str, OpGrid] = {}
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.explicit_names: dict[int, str] = {}
-        self._known_ticks: dict[tuple[Decimal, int], int] = {}
+        self._ticks = cache(lambda value, segments: scale.ticks(Fraction(value) / segments))
 
     def _lag(self, source: int, target: int) -> int:
         return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))
@@ -193,13 +194,8 @@ class _PipelineLowering:
     def _ticks_row(
         self, entry: Any, stage: int, num_microbatches: int, segments: int = 1
     ) -> IntArray:
-        row = row_of(entry, stage)
-        for value in row:
-            if (value, segments) not in self._known_ticks:
-                ticks = self.scale.ticks(Fraction(value) / segments)
-                self._known_ticks[value, segments] = ticks
-        ticks_of_row = [self._known_ticks[value, segments] for value in row]
-        return np.broadcast_to(np.array(ticks_of_row, dtype=np.int64), num_microbatches)
+        row = [self._ticks(value, segments) for value in row_of(entry, stage)]
+        return np.broadcast_to(np.array(row, dtype=np.int64), num_microbatches)
 
     @property
     def returning(self) -> OpGrid:

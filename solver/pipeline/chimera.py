@@ -8,6 +8,7 @@ from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.parallel import PriorityRule, generate_parallel
+from ppsolve.solver.heuristics.priorities import ranked
 from ppsolve.solver.pipeline.actions import (
     FULL,
     INPUT,
@@ -70,9 +71,7 @@ def _ops(problem: Problem, grids: IntArray, order: Order, offset: int) -> IntArr
 
 def _rule(problem: Problem) -> PriorityRule:
     preference = np.array([_PREFERENCE.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
-    order = np.argsort(preference[problem.kind], kind="stable")
-    rank = np.empty(problem.num_ops, dtype=np.int64)
-    rank[order] = np.arange(problem.num_ops)
+    rank = ranked(preference[problem.kind])
     return PriorityRule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
 
 

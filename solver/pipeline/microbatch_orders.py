@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, cast
 
 import numpy as np
 
@@ -117,13 +116,6 @@ def clusters_of(values: IntArray, count: int) -> IntArray:
             return nearest
 
 
-class Permutable(Protocol):
-    """A published schedule that takes an order of micro-batches."""
-
-    def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
-        """Schedule the micro-batches in an order."""
-
-
 def under_patterns(
     request: Request, patterns: Iterable[Heuristic], permutations: Sequence[IntArray]
 ) -> Proposal:
@@ -154,9 +146,10 @@ def under_patterns(
         if found and request.effort.clock.is_over:
             break
         for heuristic in able:
-            pattern = cast("Permutable", heuristic.propose)
+            # Published schedules take an order of micro-batches, as `StaticOrders` does.
+            propose: Callable[..., Proposal] = heuristic.propose
             with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
-                found.append(replace(pattern(request, permutation), pattern=heuristic.name))
+                found.append(replace(propose(request, permutation), pattern=heuristic.name))
     if not found:
         raise NotApplicableError("needs a published schedule that applies")
     found.sort(key=lambda proposal: proposal.schedule.normalised().value)
