@@ -53,7 +53,6 @@ class LengthCost(StrictModel):
         Parameters
         ----------
         data : dict
-            The object of the document.
         at : tuple of int
             Indices from the field to the object, for errors.
 
@@ -257,17 +256,16 @@ DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidato
 
 
 def check_backward(whole: object, of_input: object, of_weight: object) -> None:
-    """Refuse times of a backward that are given neither as a whole nor in both parts, or as both.
+    """Refuse times of a backward given neither as a whole nor in both parts, or as both.
 
     Parameters
     ----------
     whole, of_input, of_weight : object
-        Times of the backward and of its parts, None where they are not given.
+        None where they are not given.
 
     Raises
     ------
     ValueError
-        Says which fields are expected.
     """
     split = (of_input is not None, of_weight is not None)
     if (whole is not None) + all(split) != 1 or any(split) != all(split):
@@ -327,7 +325,6 @@ def check_length(field: str, entry: Any, expected: int, what: str) -> None:
     Raises
     ------
     InputError
-        Names the field, the right length and the length found.
     """
     if isinstance(entry, tuple) and len(entry) != expected:
         raise InputError(

@@ -26,18 +26,18 @@ def hops(instance: PipelineInstance) -> list[tuple[int, int, int]]:
 def transfer_times(
     instance: PipelineInstance, over: Iterable[tuple[int, int, int]]
 ) -> Iterator[Fraction]:
-    """Yield the time of each transfer without its latency, in the unit of the instance.
+    """Yield the time of each transfer without its latency; none where transfers are delays.
 
     Parameters
     ----------
     instance : PipelineInstance
     over : iterable of (int, int, int)
-        Boundaries, with the devices from and to, as from `hops`.
+        As from `hops`.
 
     Yields
     ------
     Fraction
-        One for each boundary and size; none where transfers are delays.
+        One for each boundary and size, in the unit of the instance.
     """
     for boundary, source, target in over if instance.p2p.mode != "delay" else ():
         bandwidth = entry_at(instance.p2p.bandwidth, source, target)

@@ -226,7 +226,6 @@ class ComponentSearch:
         Parameters
         ----------
         result : ComponentResult
-            The best schedule.
         components_left : int
 
         Returns

@@ -139,11 +139,8 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
 
     Raises
     ------
-    InputError
-        An order names an op that the problem or the device does not have, names one twice, or
-        misses one.
-    DeadlockError
-        The orders wait for each other.
+    InputError, DeadlockError
+        As from `resolved` and `Chains.timed`.
     """
     return resolved(problem, orders).timed(problem, *edges)
 

@@ -120,7 +120,6 @@ def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -
     route : Route
         All micro-batches are at its first position at time 0, in their order.
     servers : sequence of Server
-        What decides for each queue.
     waits : Waits, optional
 
     Returns

@@ -158,9 +158,8 @@ def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
     Parameters
     ----------
     rows : sequence of sequence of Action or Overlap
-        The steps of each rank.
     ends : mapping of Action to float, optional
-        Ends by which steps that may come next are ordered; of unit-long ops by default.
+        As for `with_communications`.
 
     Yields
     ------
@@ -170,7 +169,6 @@ def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
     Raises
     ------
     DeadlockError
-        The steps wait for each other.
     """
     yield from _ProgramWalk(rows, ends)
 

@@ -86,9 +86,7 @@ class AssignmentEnumeration:
     Parameters
     ----------
     instance : PipelineInstance
-        A pipeline with replicas, all of them alike, that `has_few` assignments.
     scale : TimeScale
-        Tick of all times.
     load : int64[m, R]
         Work of each micro-batch on each device of a replica, in ticks.
     upper : int

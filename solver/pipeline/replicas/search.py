@@ -35,9 +35,7 @@ class ReplicaSearch:
     Parameters
     ----------
     shape : ReplicaShape
-        Structure of the pipeline.
     flow : Flow
-        Durations and amounts of the step.
     seed : int
         Seed of the random numbers, from 1.
     clock : Clock, optional
