@@ -132,6 +132,7 @@ class _Climb:
 
 
 def _steady(pattern: RefreshPattern) -> int:
+    # Holes do not repeat at either end; one iteration more has those that do.
     return 2 * iterations_until_steady(pattern) + 1
 
 
@@ -191,6 +192,7 @@ def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
 
 
 def _window_heads(problem: Problem) -> IntArray | int:
+    # The earliest start of every op inside its windows, int64[n]; or an op without one that late.
     heads = np.maximum(problem.release, problem.pinned)
     graph = Dag.of(problem)
     groups = _alike_windows(problem)

@@ -261,7 +261,10 @@ def plan_of_starts(
     ----------
     pattern : RefreshPattern
     device : int
-    starts, lengths : mapping
+    starts : mapping
+        Start of each part in ticks from the first iteration.
+    lengths : mapping
+        Ticks of a part of each work entry (a sync takes the longest of its replicas).
     iterations : int
 
     Returns
@@ -312,9 +315,9 @@ class Refresh:
     pattern: RefreshPattern
     plans: Sequence[DevicePlan]
 
-    def figures(self, *, with_labels: bool = True) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the fields of `ppsolve.models.kfac.result.RefreshFigures`."""
-        found = {
+        return {
             "iterations": common_interval(self.plans),
             "iterations_of": [plan.iterations for plan in self.plans],
             "usage_of": [round(plan.usage(self.pattern), 4) for plan in self.plans],
@@ -322,10 +325,8 @@ class Refresh:
             "peak_saved_of": [float(self._peak_saved(plan)) for plan in self.plans],
             "ages_of": [self._ages(plan) for plan in self.plans],
             "oldest_of": [self._oldest(plan) for plan in self.plans],
+            "labels": [plan.labels() for plan in self.plans],
         }
-        if with_labels:
-            found["labels"] = [plan.labels() for plan in self.plans]
-        return found
 
     @property
     def usage(self) -> float:
