@@ -39,7 +39,7 @@ class Order:
     stage: IntArray  # int64[a]: stage and micro-batch of each of the a actions
     kind: IntArray  # int64[a]: kind of each action, as place in `COMPUTE_KINDS`
     microbatch: IntArray
-    # Int64[...]: places of the forwards that are launched together with the full backward behind
+    # int64[...]: places of the forwards that are launched together with the full backward behind
     # them.
     overlaps: IntArray = field(default_factory=_none)
 

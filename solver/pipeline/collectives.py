@@ -21,10 +21,9 @@ from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.pipeline.collectives import ALLREDUCE_KINDS
 from ppsolve.models.pipeline.entries import EXACT
 from ppsolve.models.pipeline.instance import Collectives, PipelineInstance, Times
-from ppsolve.models.pipeline.lowering import lower_pipeline
+from ppsolve.models.pipeline.lowering import ALLREDUCE_KINDS, lower_pipeline
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.limits import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request

@@ -8,12 +8,13 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.pipeline.collectives import (
+from ppsolve.models.pipeline.lowering import (
     ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
     ALLREDUCE_KINDS,
+    OPTIMIZER_KIND,
     REDUCE_SCATTER_KIND,
 )
-from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.render.colours import text_colour
 
 GENERIC_KIND, WAIT_KIND = "op", "wait"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kfac.labels import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.pipeline.collectives import (
+from ppsolve.models.pipeline.lowering import (
     ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
     ALLREDUCE_KINDS,
+    OPTIMIZER_KIND,
     REDUCE_SCATTER_KIND,
 )
-from ppsolve.models.pipeline.lowering import ALLREDUCE_KIND, OPTIMIZER_KIND
 from ppsolve.solver.render.colours import SEEN_EQUAL, luminance_of
 from ppsolve.solver.render.looks import COLLECTIVE_KIND, GENERIC_KIND, KERNEL_KIND, WAIT_KIND
 

@@ -59,7 +59,7 @@ class RouteShape(NamedTuple):
 class RouteMemory(NamedTuple):
     """Memory on a route."""
 
-    # Int64[S, m]: what a forward needs while it runs, and leaves until the backward ends.
+    # int64[S, m]: what a forward needs while it runs, and leaves until the backward ends.
     peak: IntArray
     stored: IntArray
     room: IntArray  # int64[p]: memory of each device before any op
@@ -71,7 +71,7 @@ class Route:
 
     stage_to_device: Sequence[int]  # device of each of the S stages
     duration: IntArray  # int64[V, m]: durations in ticks; see `RouteShape` for the positions
-    # Int64[V]: queue of each position. Queues are asked in the order of their numbers: all that
+    # int64[V]: queue of each position. Queues are asked in the order of their numbers: all that
     # send first, then the compute queue of each device.
     queue: IntArray
     lag: IntArray  # int64[V]: ticks between the end of a position and the arrival at the next one
