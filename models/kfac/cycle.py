@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -124,25 +123,8 @@ def _times(instance: KfacInstance) -> Iterator[Fraction]:
                 yield work_time(module, kind, factor)
 
 
-@dataclass(frozen=True, eq=False)
-class LoweredCycle:
-    """A lowered refresh cycle, and its ops by iteration.
-
-    n ops of one iteration of the pipeline, N iterations.
-    """
-
-    problem: Problem
-    iteration: Problem  # one iteration of the pipeline without K-FAC work, at the same scale
-    op_of: IntArray  # int64[N, n]: op of the cycle for each op of the iteration
-    # Dict of (stage, device) to int64[N, modules]: preconditions of the stage's modules on that
-    # device, in the order of the instance.
-    preconditions: dict[Place, IntArray]
-    # Dict of (stage, device) to int64[N - 1]: zero-length ops between two iterations.
-    steps: dict[Place, IntArray]
-
-
 def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
-    """Return the problem of `lay_out_cycle`.
+    """Return the problem of a `LoweredCycle`.
 
     Parameters
     ----------
@@ -153,36 +135,30 @@ def lower_cycle(instance: KfacInstance, *, exact: bool = False) -> Problem:
     -------
     Problem
     """
-    return lay_out_cycle(instance, exact=exact).problem
+    return LoweredCycle(instance, exact=exact).problem
 
 
-def lay_out_cycle(instance: KfacInstance, *, exact: bool = False) -> LoweredCycle:
-    """Lower `cycle_length` iterations of the pipeline and the K-FAC work of one refresh.
+class LoweredCycle:
+    """`cycle_length` iterations of the pipeline and the K-FAC work of one refresh, lowered.
 
     Curvature comes from the micro-batches of iteration 0 only. A stage begins an iteration on a
     device once it has finished the one before there: its weight gradients, all-reduce,
-    preconditions and optimizer. The makespan is minimised.
+    preconditions and optimizer. The makespan is minimised. n ops of one iteration, N iterations.
 
     Parameters
     ----------
     instance : KfacInstance
+        An instance with a pipeline and modules.
     exact : bool
         Refuse times without a common tick within the limit instead of rounding them up.
-
-    Returns
-    -------
-    LoweredCycle
 
     Raises
     ------
     InputError
         The times have no common tick and `exact` is true, or there are too many ops.
     """
-    return _CycleLowering(instance, exact=exact).run()
 
-
-class _CycleLowering:
-    def __init__(self, instance: KfacInstance, *, exact: bool) -> None:
+    def __init__(self, instance: KfacInstance, *, exact: bool = False) -> None:
         assert instance.pipeline is not None
         assert instance.modules is not None
         self.instance = instance
@@ -203,11 +179,30 @@ class _CycleLowering:
         self.optimizers = self.iteration.by_place(OPTIMIZER_KIND)
         reductions = self.iteration.by_place(ALLREDUCE_KIND)
         self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        # Op of the cycle for each op of the iteration, int64[N, n].
         self.op_of = np.zeros((self.length, self.iteration.num_ops), dtype=np.int64)
         self.curvature: dict[str, IntArray] = {}
+        # Of each stage and device: int64[N, modules], and int64[N - 1] between two iterations.
         self.preconditions: dict[Place, IntArray] = {}
         self.steps: dict[Place, IntArray] = {}
         self.names: dict[int, str] = {}
+        self._add_resources()
+        self._repeat_pipeline()
+        for stage in range(self.pipeline.num_stages):
+            self._end_iterations(stage)
+        for factor in FACTORS:
+            self._add_curvature(factor)
+        for number, module in enumerate(self.modules):
+            self._add_refresh(number, module)
+        self.problem = self.builder.build(
+            name=self.instance.name,
+            scale=self.scale,
+            objective=Objective.MAKESPAN,
+            span_resources=self.iteration.span_resources.tolist(),
+            pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
+            families=self._families(),
+            explicit_names=self.names,
+        )
 
     def _refuse_too_many_ops(self) -> None:
         of_iteration = self.pipeline.num_stages * self.pipeline.num_microbatches * 3
@@ -218,26 +213,6 @@ class _CycleLowering:
                 f"expected at most {MAX_OPS} ops in all iterations of the cycle",
                 field="refresh_interval",
             )
-
-    def run(self) -> LoweredCycle:
-        self._add_resources()
-        self._repeat_pipeline()
-        for stage in range(self.pipeline.num_stages):
-            self._end_iterations(stage)
-        for factor in FACTORS:
-            self._add_curvature(factor)
-        for number, module in enumerate(self.modules):
-            self._add_refresh(number, module)
-        problem = self.builder.build(
-            name=self.instance.name,
-            scale=self.scale,
-            objective=Objective.MAKESPAN,
-            span_resources=self.iteration.span_resources.tolist(),
-            pools=[self._pool(d, pool) for d, pool in enumerate(self.iteration.pools)],
-            families=self._families(),
-            explicit_names=self.names,
-        )
-        return LoweredCycle(problem, self.iteration, self.op_of, self.preconditions, self.steps)
 
     def _add_resources(self) -> None:
         names = {name: self.builder.add_resource(name) for name in self.iteration.resource_names}

@@ -11,7 +11,6 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.kfac.cycle import lower_cycle
 from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.unrolling import (
@@ -296,7 +295,7 @@ def solve_best_patterns(
     part = limits.scaled(0.1)
     for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:2]:
         try:
-            cycle = pinned_cycle(instance, lower_cycle(instance), name.removeprefix("pinned-"))
+            cycle = pinned_cycle(instance, name.removeprefix("pinned-"))
         except (InputError, NotApplicableError):
             continue
         pinned = replace(cycle, windows={})

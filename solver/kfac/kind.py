@@ -78,10 +78,9 @@ class KfacKind(Kind[KfacInstance]):
         if is_refresh(instance):
             pattern = pattern_of(instance)
             return lower_refresh(pattern, iterations_in(document, pattern)).problem
-        cycle = lower_cycle(instance, exact=exact)
         if instance.pattern == FREE_PIPELINE:
-            return cycle
-        return pinned_cycle(instance, cycle, instance.pattern)
+            return lower_cycle(instance, exact=exact)
+        return pinned_cycle(instance, instance.pattern, exact=exact)
 
     def heuristics_of(self, instance: KfacInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a refresh, or those of a cycle."""

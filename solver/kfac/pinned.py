@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,8 +18,6 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kfac.cycle import (
     LoweredCycle,
     Place,
-    lay_out_cycle,
-    lower_cycle,
     lower_iteration,
     modules_by_stage,
     places,
@@ -45,19 +43,6 @@ PATTERNS: dict[str, Heuristic] = {
 
 NO_END = 2**61
 """End of the last hole: beyond all ticks, and sums of two still fit in int64."""
-
-
-@dataclass(frozen=True, eq=False)
-class PinnedIteration:
-    """One iteration of a pinned pipeline, in ticks from the start of its first op."""
-
-    problem: Problem  # one iteration of the pipeline, n ops
-    start: IntArray  # int64[n]: start of each op
-    # Dict of (stage, device) to int64[modules]: starts of the preconditions of the stage's
-    # modules on that device.
-    preconditions: dict[Place, IntArray]
-    complete: dict[Place, int]  # when the stage has finished the iteration on that device
-    period: int  # least distance, at least 1 tick, at which iterations can follow each other
 
 
 def check_pattern(pattern: str) -> None:
@@ -111,84 +96,82 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
             f"{heuristic_name} gives no valid schedule of the pipeline: {outcome.reason}",
             field="pattern",
         )
-    return _Iteration(instance, outcome.schedule.normalised()).run()
+    return PinnedIteration(instance, outcome.schedule.normalised())
 
 
-class _Iteration:
+class PinnedIteration:
+    """One iteration of a pinned pipeline, in ticks from the start of its first op."""
+
     def __init__(self, instance: KfacInstance, schedule: Schedule) -> None:
         assert instance.pipeline is not None
-        self.instance = instance
-        self.pipeline = instance.pipeline
         self.problem = schedule.problem
         self.start = schedule.start.copy()
         for family in self.problem.families:
             self.start[family] = np.sort(self.start[family], axis=0)
-        self.end = self.start + self.problem.duration
-        self.compute = self.problem.by_place(*COMPUTE_KINDS)
-        self.optimizers = self.problem.by_place(OPTIMIZER_KIND)
+        self._end = self.start + self.problem.duration
+        self._compute = self.problem.by_place(*COMPUTE_KINDS)
+        self._optimizers = self.problem.by_place(OPTIMIZER_KIND)
         reductions = self.problem.by_place(ALLREDUCE_KIND)
-        self.reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
-        self.stages_at: dict[int, list[int]] = defaultdict(list)
-        for stage, device in places(self.pipeline):
-            self.stages_at[device].append(stage)
-        self.modules = modules_by_stage(instance)
+        self._reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
+        self._modules = modules_by_stage(instance)
+        # Starts of the preconditions of each stage's modules on each device that holds it, and when
+        # the stage has finished the iteration there.
         self.preconditions: dict[Place, IntArray] = {}
         self.complete: dict[Place, int] = {}
-        self.busy_until = [0] * self.pipeline.num_devices
+        stages_at: dict[int, list[int]] = defaultdict(list)
+        for stage, device in places(instance.pipeline):
+            stages_at[device].append(stage)
+        devices = range(instance.pipeline.num_devices)
+        busy_until = [self._finish(device, stages_at[device]) for device in devices]
+        # The least distance at which iterations can follow each other.
+        self.period = max(1, *self._resource_spans(busy_until), *self._stage_spans())
 
-    def run(self) -> PinnedIteration:
-        for device in range(self.pipeline.num_devices):
-            self._finish(device)
-        period = max(1, *self._resource_spans(), *self._stage_spans())
-        return PinnedIteration(self.problem, self.start, self.preconditions, self.complete, period)
-
-    def _finish(self, device: int) -> None:
-        stages = self.stages_at[device]
-        cursor = max(int(self.end[self.compute[stage, device]].max()) for stage in stages)
+    def _finish(self, device: int, stages: list[int]) -> int:
+        cursor = max(int(self._end[self._compute[stage, device]].max()) for stage in stages)
         ready = {stage: self._gradient_ready(stage, device) for stage in stages}
         for stage in sorted(stages, key=lambda stage: (ready[stage], stage)):
             began = max(cursor, ready[stage])
             last = self._finish_stage(stage, device, began)
             self.complete[stage, device] = ready[stage] if last is None else last
             cursor = last if last is not None and last > began else cursor
-        self.busy_until[device] = cursor
+        return cursor
 
     def _finish_stage(self, stage: int, device: int, cursor: int) -> int | None:
         lengths = [
             self.problem.scale.ticks(Fraction(module.precondition))
-            for module in self.modules[stage]
+            for module in self._modules[stage]
         ]
         ends = cursor + np.cumsum([0, *lengths], dtype=np.int64)
         self.preconditions[stage, device] = ends[:-1]
-        optimizer = self.optimizers.get((stage, device), np.zeros(0, dtype=np.int64))
+        optimizer = self._optimizers.get((stage, device), np.zeros(0, dtype=np.int64))
         self.start[optimizer] = ends[-1]
-        self.end[optimizer] = ends[-1] + self.problem.duration[optimizer]
+        self._end[optimizer] = ends[-1] + self.problem.duration[optimizer]
         if not lengths and not len(optimizer):
             return None
-        return int(max(ends[-1], self.end[optimizer].max(initial=0)))
+        return int(max(ends[-1], self._end[optimizer].max(initial=0)))
 
     def _gradient_ready(self, stage: int, device: int) -> int:
-        ops = self.reduction_of.get(stage, self.compute[stage, device])
-        return int(self.end[ops].max())
+        ops = self._reduction_of.get(stage, self._compute[stage, device])
+        return int(self._end[ops].max())
 
-    def _resource_spans(self) -> list[int]:
-        last = dict(zip(self.problem.span_resources.tolist(), self.busy_until, strict=True))
+    def _resource_spans(self, busy_until: list[int]) -> list[int]:
+        last = dict(zip(self.problem.span_resources.tolist(), busy_until, strict=True))
         spans = []
         for resource, ops in enumerate(self.problem.ops_by_resource):
             busy = ops[self.problem.duration[ops] > 0]
             if len(busy):
-                end = max(int(self.end[busy].max()), last.get(resource, 0))
+                end = max(int(self._end[busy].max()), last.get(resource, 0))
                 spans.append(end - int(self.start[busy].min()))
         return spans
 
     def _stage_spans(self) -> list[int]:
         return [
-            complete - int(self.start[self.compute[place]].min())
+            complete - int(self.start[self._compute[place]].min())
             for place, complete in self.complete.items()
         ]
 
 
-def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) -> Problem:
+def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = False) -> Problem:
     """Pin the pipeline of a refresh cycle to a heuristic's schedule, repeated every period.
 
     With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in
@@ -198,23 +181,23 @@ def pinned_cycle(instance: KfacInstance, problem: Problem, heuristic_name: str) 
     Parameters
     ----------
     instance : KfacInstance
-    problem : Problem
     heuristic_name : str
+    exact : bool
+        As for `lower_cycle`.
 
     Returns
     -------
     Problem
+        The ops and rules of `lower_cycle`, and the pins.
 
     Raises
     ------
-    InputError
-        Unknown heuristic, or its schedule is not feasible for the pipeline.
-    NotApplicableError
-        The heuristic does not apply to the pipeline.
+    InputError, NotApplicableError
+        As from `pinned_iteration`.
     """
+    cycle = LoweredCycle(instance, exact=exact)
     iteration = pinned_iteration(instance, heuristic_name)
-    cycle = lay_out_cycle(instance)
-    pinned = replace(problem, pinned=_pins(cycle, iteration))
+    pinned = replace(cycle.problem, pinned=_pins(cycle, iteration))
     if instance.margin_ratio == 0:
         return pinned
     return replace(
@@ -278,7 +261,7 @@ def pin_and_fill(instance: KfacInstance, problem: Problem, pattern: str) -> Sche
     if instance.pattern not in {FREE_PIPELINE, pattern}:
         raise NotApplicableError(f"the pipeline is pinned to {instance.pattern}")
     try:
-        pinned = pinned_cycle(instance, lower_cycle(instance), pattern)
+        pinned = pinned_cycle(instance, pattern)
     except InputError as error:
         raise NotApplicableError(error.message) from None
     if instance.pattern == FREE_PIPELINE:

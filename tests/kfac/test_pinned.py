@@ -48,7 +48,7 @@ def instance(devices: int = 2, microbatches: int = 2, *rest: Any, **fields: Any)
 
 
 def pinned(made: KfacInstance, heuristic: str = "gpipe") -> Problem:
-    return pinned_cycle(made, lower_cycle(made), heuristic)
+    return pinned_cycle(made, heuristic)
 
 
 def pins(problem: Problem, *wanted: str) -> list[int]:
@@ -182,11 +182,10 @@ def test_other_patterns_are_not_tried_around_a_pinned_pipeline() -> None:
 
 def test_patterns_are_named() -> None:
     made = instance()
-    problem = lower_cycle(made)
     with pytest.raises(InputError, match='pattern: unknown pipeline heuristic "gpip"; did you'):
-        pinned_cycle(made, problem, "gpip")
+        pinned_cycle(made, "gpip")
     with pytest.raises(NotApplicableError, match="chimera: needs bidirectional pipes"):
-        pinned_cycle(made, problem, "chimera")
+        pinned_cycle(made, "chimera")
 
 
 def cycles() -> st.SearchStrategy[KfacInstance]:
@@ -235,7 +234,7 @@ def test_every_pinned_cycle_is_valid(made: KfacInstance) -> None:
     problem = lower_cycle(made)
     for heuristic in ("gpipe", "looped-bfs", "chimera", "list-tail"):
         try:
-            repeated = pinned_cycle(made, problem, heuristic)
+            repeated = pinned_cycle(made, heuristic)
         except NotApplicableError:
             continue
         schedule = fill_bubbles(repeated)
@@ -432,7 +431,7 @@ def test_free_pipelines_beat_every_pinned_one(path: Path) -> None:
     compared = 0
     for heuristic in ("gpipe", "1f1b", "chimera"):
         try:
-            repeated = pinned_cycle(made, problem, heuristic)
+            repeated = pinned_cycle(made, heuristic)
         except NotApplicableError:
             continue
         _, bound = proved(repeated, fill_bubbles(repeated))

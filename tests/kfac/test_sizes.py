@@ -10,7 +10,7 @@ import pytest
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicStatus, StopReason
 from ppsolve.models.kfac import unrolling
-from ppsolve.models.kfac.cycle import lay_out_cycle
+from ppsolve.models.kfac.cycle import LoweredCycle
 from ppsolve.models.kfac.instance import KfacInstance
 from ppsolve.models.kfac.unrolling import lower_refresh
 from ppsolve.solver.clock import Clock
@@ -113,7 +113,7 @@ def test_lowering_numbers_ops_by_start_and_keeps_what_runs_before_time_0():
 
 
 @pytest.mark.parametrize("shape", ["linear", "bidirectional"])
-@pytest.mark.parametrize("lower", [simulated_pattern, lay_out_cycle])
+@pytest.mark.parametrize("lower", [simulated_pattern, LoweredCycle])
 def test_the_ops_of_an_iteration_are_gone_through_as_often_for_any_number_of_devices(
     lower, shape, monkeypatch
 ):
