@@ -1,17 +1,15 @@
-"""Exact searches of K-FAC work: the fewest iterations, the freshest schedule, pinned cycles."""
+"""Fewest iterations for one refresh, proved, and the freshest schedule among those."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicStatus, StopReason
+from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError, NotApplicableError
-from ppsolve.models.kfac.instance import FREE_PIPELINE, KfacInstance, TieBreak
+from ppsolve.models.kfac.instance import TieBreak
 from ppsolve.models.kfac.pattern import RefreshPattern
 from ppsolve.models.kfac.unrolling import (
     MAX_UNROLLED,
@@ -22,16 +20,13 @@ from ppsolve.models.kfac.unrolling import (
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.cpsat.answer import ExactAnswer
 from ppsolve.solver.cpsat.engine import solve
-from ppsolve.solver.cpsat.exact import solve_exactly
 from ppsolve.solver.cpsat.limits import SearchLimits
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kfac.component import (
     ComponentResult,
     ComponentSchedule,
     completion_bound,
     end_weights,
 )
-from ppsolve.solver.kfac.pinned import pinned_cycle
 from ppsolve.solver.kfac.requirements import fits_one_period
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.memory_requirements import MemoryInfeasible
@@ -259,49 +254,3 @@ class ComponentSearch:
 
 def _is_stopped(outcome: ExactAnswer) -> bool:
     return outcome.stop_reason is StopReason.INTERRUPTED
-
-
-def solve_best_patterns(
-    instance: KfacInstance,
-    problem: Problem,
-    outcomes: Iterable[HeuristicOutcome],
-    limits: SearchLimits,
-) -> Iterator[tuple[str, Schedule]]:
-    """Solve the cycle with the two most promising patterns pinned, each for a tenth of the time.
-
-    Parameters
-    ----------
-    instance : KfacInstance
-    problem : Problem
-        Its lowered cycle.
-    outcomes : iterable of HeuristicOutcome
-        Outcomes of the heuristics, ``pinned-<pattern>`` among them.
-    limits : SearchLimits
-
-    Yields
-    ------
-    (str, Schedule)
-        Name of the pattern's heuristic and a valid schedule of `problem`.
-    """
-    if instance.pattern != FREE_PIPELINE:
-        return
-    ready = [
-        (outcome.schedule.value, outcome.name, outcome.schedule)
-        for outcome in outcomes
-        if outcome.name.startswith("pinned-")
-        and outcome.status is HeuristicStatus.FEASIBLE
-        and outcome.schedule is not None
-    ]
-    part = limits.scaled(0.1)
-    for _, name, schedule in sorted(ready, key=lambda item: item[:2])[:2]:
-        try:
-            cycle = pinned_cycle(instance, name.removeprefix("pinned-"))
-        except (InputError, NotApplicableError):
-            continue
-        pinned = replace(cycle, windows={})
-        known = Schedule(pinned, schedule.start)
-        answer = solve_exactly(ImpliedOrder(pinned), lower=0, incumbent=known, limits=part)
-        if answer.schedule is not None:
-            found = Schedule(problem, answer.schedule.start)
-            if not check_schedule(problem, found):
-                yield name, found

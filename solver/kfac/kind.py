@@ -8,7 +8,7 @@ from typing import Any
 
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, StopReason
+from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.kfac.cycle import lower_cycle
@@ -36,9 +36,8 @@ from ppsolve.solver.kfac.pattern import pattern_of
 from ppsolve.solver.kfac.pinned import pin_and_fill, pinned_cycle
 from ppsolve.solver.kfac.refresh import SCHEDULES_OF, RefreshTask
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.options import Options
 from ppsolve.solver.kinds.scheduling import ScheduleTask
-from ppsolve.solver.kinds.task import Control, Strategy, Task
+from ppsolve.solver.kinds.task import Task
 from ppsolve.solver.pipeline.published import PUBLISHED
 
 A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
@@ -178,21 +177,6 @@ class CycleTask(ScheduleTask):
 
     is_one_free_problem = orders_are_all = False
     schedules_of = SCHEDULES_OF
-
-    def strategies(self, options: Options) -> Iterator[Strategy]:
-        """Yield the search with a pinned pipeline, then the exact search."""
-        yield self.solve_pinned
-        yield from super().strategies(options)
-
-    def solve_pinned(self, control: Control) -> StopReason:
-        """Solve the best pinned patterns exactly, so that a free pipeline is never worse."""
-        from ppsolve.solver.kfac.exact import solve_best_patterns
-
-        found = solve_best_patterns(self.instance, self.problem, self.outcomes, control.limits())
-        for name, schedule in found:
-            if self.offer(schedule, name):
-                control.tell("incumbent", name)
-        return StopReason.TIME
 
 
 KFAC = KfacKind("kfac", KfacInstance, lower_cycle, (*PINNED, *REFRESH_HEURISTICS))
