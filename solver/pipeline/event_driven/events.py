@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -101,12 +100,14 @@ class BackwardsFirst:
         return self._waiting.pop(0)
 
 
-@dataclass(order=True)
-class _End:
-    # Ordered by time alone: ties leave a heap as it holds them.
+class _End(NamedTuple):
     time: int
-    visit: Visit = field(compare=False)
-    arrives: bool = field(compare=False)
+    visit: Visit
+    arrives: bool
+
+    def __lt__(self, other: Any) -> bool:
+        # By time alone: ties leave a heap as it holds them.
+        return bool(self.time < other.time)
 
 
 def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -> RouteRun:

@@ -208,13 +208,15 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     """
     is_split = BACKWARD_INPUT in problem.kinds
     backward = BACKWARD_INPUT if is_split else BACKWARD
-    rows = np.full((2, shape.num_positions, problem.grid(FORWARD).shape[1]), FREE, dtype=np.int64)
+    kinds = (FORWARD, backward, BACKWARD_WEIGHT, "TF", "TB")
+    grids = {kind: problem.grid(kind) for kind in kinds}
+    rows = np.full((2, shape.num_positions, grids[FORWARD].shape[1]), FREE, dtype=np.int64)
     for position in range(shape.num_positions):
         stage, is_forward = shape.stage(position), shape.is_forward(position)
-        kinds = ("TF", "TB") if shape.is_transfer(position) else (FORWARD, backward)
-        rows[0, position] = problem.grid(kinds[0] if is_forward else kinds[1])[stage]
+        there, back = ("TF", "TB") if shape.is_transfer(position) else (FORWARD, backward)
+        rows[0, position] = grids[there if is_forward else back][stage]
         if is_split and not is_forward and not shape.is_transfer(position):
-            rows[1, position] = problem.grid(BACKWARD_WEIGHT)[stage]
+            rows[1, position] = grids[BACKWARD_WEIGHT][stage]
     return rows
 
 
